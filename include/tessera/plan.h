@@ -12,7 +12,9 @@ extern "C" {
 /* Belongs to its world. */
 typedef struct tsr_plan tsr_plan;
 
-/* Ranks r with equal r / ranks are joined by this link: those of a machine, of a cluster. */
+/* Ranks r with equal r / ranks are joined by this link: those of a machine, of a cluster. On GPUs
+ * gathering and reducing count as in rings: what is read over a link comes once to all ranks that a
+ * nearer link joins, and each takes in its share. */
 typedef struct tsr_link {
     int ranks;          /* 0: all */
     double latency_s;   /* of one collective's hand-shake over it */
@@ -70,6 +72,9 @@ typedef struct tsr_compile_opts {
      * computed from it, and parameters are still those from before. On GPUs it looks when the loss
      * is fetched, after the updates, and names the loss alone. */
     tsr_on_nan on_nan TSR_IS(TSR_NAN_WARN);
+    /* Operations a second of a rank by the dtype that it computes in, as [TSR_BF16] = 800e12; 0:
+     * flops_per_s. */
+    double dtype_flops_per_s[16];
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.bucket_mb = 4,                   \

@@ -19,6 +19,11 @@ tsri_cost_model tsri_cost_model_gpu(void)
                              .kernel_s = 2e-6};
 }
 
+double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype)
+{
+    return m->dtype_flops_per_s[dtype] > 0 ? m->dtype_flops_per_s[dtype] : m->flops_per_s;
+}
+
 int tsri_link_between(const tsri_cost_model *m, int a, int b)
 {
     int l = 0;

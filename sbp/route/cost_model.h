@@ -21,12 +21,19 @@ typedef struct tsri_cost_model {
     double local_bytes_per_s;       /* streaming own memory */
     double flops_per_s;
     double kernel_s; /* of starting a kernel */
+    /* Whether gathering and reducing go in rings, as NCCL's do: what is read over a link then comes
+     * to a node once, and the ranks of the node share that. Else each rank reads all from peers. */
+    bool rings;
+    double dtype_flops_per_s[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
 } tsri_cost_model;
 
 /* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */
 tsri_cost_model tsri_cost_model_local(void);
 /* GPUs of one machine over NVLink: orders of magnitude of an H100's data sheet, not measured. */
 tsri_cost_model tsri_cost_model_gpu(void);
+
+/* Operations a second of a rank that computes in a dtype. */
+double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype);
 
 /* The link that two ranks meet over: the first whose `ranks` puts them together. */
 int tsri_link_between(const tsri_cost_model *m, int a, int b);

@@ -139,7 +139,7 @@ static tsri_cost_model model_of(const info *i)
 {
     tsr_compile_opts opts = *TSR_COMPILE_OPTS();
     cli_links_fill(&i->links, NULL, &opts);
-    return cli_links_model(&opts);
+    return cli_links_model(&opts, TSR_DEVICE_CPU);
 }
 
 static void print_text(const info *i)

@@ -146,28 +146,33 @@ tsr_status cli_links_measure(int ranks, cli_links *l)
 /* --- for the planner -------------------------------------------------------------------------- */
 void cli_links_fill(const cli_links *l, const tsri_cluster *c, tsr_compile_opts *opts)
 {
-    tsr_link near = {.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s};
-    opts->local_bytes_per_s = l->local_bytes_per_s;
-    if (c) {
-        opts->flops_per_s = c->tflops * 1e12;
-        if (c->kernel_us > 0)
-            opts->kernel_s = c->kernel_us * 1e-6;
-        if (c->memory_gb_s > 0)
-            opts->local_bytes_per_s = c->memory_gb_s * 1e9;
-        near.latency_s = c->latency_us > 0 ? c->latency_us * 1e-6 : near.latency_s;
-        near.bytes_per_s = c->bandwidth_gb_s > 0 ? c->bandwidth_gb_s * 1e9 : near.bytes_per_s;
-        near.ranks = (int)c->ranks_per_node;
-    }
-    opts->link[opts->nlinks++] = near;
-    if (!c || c->ranks_per_node <= 0)
-        return;
-    tsr_link far = {.latency_s = near.latency_s, .bytes_per_s = near.bytes_per_s};
-    far.latency_s = c->node_latency_us > 0 ? c->node_latency_us * 1e-6 : far.latency_s;
-    far.bytes_per_s = c->node_bandwidth_gb_s > 0 ? c->node_bandwidth_gb_s * 1e9 : far.bytes_per_s;
-    opts->link[opts->nlinks++] = far;
+    static const tsri_cluster none;
+    tsri_cluster_figures f = {.link = {{.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s}},
+                              .local_bytes_per_s = l->local_bytes_per_s,
+                              .kernel_s = opts->kernel_s};
+    tsri_cluster_apply(c ? c : &none, &f);
+    for (int i = 0; i < f.nlinks; i++)
+        opts->link[i] = (tsr_link){f.link[i].ranks, f.link[i].latency_s, f.link[i].bytes_per_s};
+    opts->nlinks = f.nlinks;
+    opts->local_bytes_per_s = f.local_bytes_per_s;
+    opts->flops_per_s = f.flops_per_s;
+    opts->kernel_s = f.kernel_s;
+    for (int d = 0; d < TSR_DTYPE_COUNT_; d++)
+        opts->dtype_flops_per_s[d] = f.flops_of_dtype[d];
 }
 
-tsri_cost_model cli_links_model(const tsr_compile_opts *opts)
+void cli_say_limit_source(const tsri_experiment *e, const tsr_compile_opts *opts)
 {
-    return tsri_plan_cost_model(opts, TSR_DEVICE_CPU);
+    char size[CLI_NUMBER_MAX];
+    const tsri_cluster *c = tsri_experiment_cluster(e);
+    if (!tsri_experiment_limit_is_gpu(e) || opts->memory_limit != (size_t)tsri_cluster_memory(c))
+        return;
+    fprintf(stderr, "  the limit is the memory of %s, %s (cluster.%s); memory_limit sets another\n",
+            c->gpu ? tsri_gpu_names[c->gpu] : "a rank", cli_bytes((double)opts->memory_limit, size),
+            c->memory > 0 ? "memory" : "gpu");
+}
+
+tsri_cost_model cli_links_model(const tsr_compile_opts *opts, tsr_device kind)
+{
+    return tsri_plan_cost_model(opts, kind);
 }

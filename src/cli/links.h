@@ -28,7 +28,9 @@ void cli_machine(char *buf, size_t size);
 
 /* Sets the links of compile options: those of the cluster (NULL: none), the rest by `links`. */
 void cli_links_fill(const cli_links *links, const tsri_cluster *cluster, tsr_compile_opts *opts);
-/* The cost model that a compile with these options works with. */
-tsri_cost_model cli_links_model(const tsr_compile_opts *opts);
+/* Tells on stderr, after a limit was refused, that it is the memory of the cluster's GPU, if so. */
+void cli_say_limit_source(const tsri_experiment *e, const tsr_compile_opts *opts);
+/* The cost model that a compile with these options, of a program on such devices, works with. */
+tsri_cost_model cli_links_model(const tsr_compile_opts *opts, tsr_device kind);
 
 #endif

@@ -40,6 +40,7 @@ static tsr_status parse(tsri_experiment *e, const char *name, const void *data, 
     TSRI_TRY(tsri_include(&r, root));
     TSRI_TRY(apply_sets(&e->pool, root, false, nsets, sets));
     TSRI_TRY(tsri_vars(&r, root));
+    TSRI_TRY(tsri_cluster_expand(&e->pool, tsri_yaml_find(root, "cluster")));
     TSRI_TRY(tsri_section_read(&r, &tsri_experiment_section, root, root, e));
     return tsri_experiment_check(e, &r);
 }
@@ -148,7 +149,9 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
         return;
     tsr_on_nan said = meanings[e->train.on_nan];
     opts->on_nan = said == TSR_NAN_STOP && !e->trains ? TSR_NAN_WARN : said;
-    opts->memory_limit = (size_t)e->memory_limit;
+    opts->memory_limit =
+        (size_t)(tsri_experiment_limit_is_gpu(e) ? tsri_cluster_memory(&e->cluster.said)
+                                                 : e->memory_limit);
     opts->bucket_mb = e->bucket_mb;
     opts->infer_updates = e->infer_updates;
 }
@@ -176,6 +179,11 @@ tsr_status tsri_experiment_fail(const tsri_experiment *e, const char *train_key,
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)
 {
     return e && tsri_section_has(&tsri_experiment_section, e, "cluster") ? &e->cluster.said : NULL;
+}
+
+bool tsri_experiment_limit_is_gpu(const tsri_experiment *e)
+{
+    return e && !e->memory_limit && tsri_cluster_memory(&e->cluster.said) > 0;
 }
 
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out)

@@ -19,6 +19,7 @@
 #include <tessera/loader.h>
 #include <tessera/optim.h>
 #include <tessera/plan.h>
+#include "placement/cluster.h"
 
 struct tsri_pool;
 
@@ -62,19 +63,21 @@ bool tsri_experiment_trains(const tsri_experiment *e);
 const char *tsri_experiment_model(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
-/* Sets the compile options that the file speaks of: memory_limit, bucket_mb, infer_updates, on_nan.
- * e may be NULL: there is no file, and the options stay. */
+/* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
+ * default), bucket_mb, infer_updates, on_nan. e may be NULL: there is no file, and the options
+ * stay. */
 void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts);
 
-/* The `cluster` section: the speed of the links and ranks that the planner assumes. */
-typedef struct tsri_cluster {
-    int64_t ranks_per_node;                      /* 0: all ranks on one node */
-    double latency_us, bandwidth_gb_s;           /* within a node; 0: the model's own figure */
-    double node_latency_us, node_bandwidth_gb_s; /* between nodes; 0: as within one */
-    double memory_gb_s, tflops, kernel_us;       /* of a rank; 0: the model's own figure */
-} tsri_cluster;
-/* Returns the section; NULL if the file has none. */
+/* Returns the `cluster` section: what the planner assumes; NULL if the file has none. */
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
+/* Returns whether the memory limit that tsri_experiment_fill sets is a GPU's memory, since the file
+ * says none. */
+bool tsri_experiment_limit_is_gpu(const tsri_experiment *e);
+/* Reads a cluster from a text as `cluster` takes it: "h100-sxm:16x8", or "{gpu: h100-sxm, nodes:
+ * 16}", that must have nranks ranks. `what` is what errors call the text. Errors as
+ * tsri_experiment_parse's. */
+tsr_status tsri_cluster_parse(const char *what, const char *text, int nranks,
+                              tsri_cluster *out_cluster);
 
 /* The part of `train` that a run does beside its steps. */
 typedef struct tsri_every {

@@ -43,6 +43,7 @@ typedef struct tsri_config_pattern {
 typedef struct tsri_config_args {
     tsri_head head;
     int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers, heads;
+    int64_t vocab;
     int64_t features; /* the width of a model where that is no image's */
     double width, dropout, mlp_ratio;
     int variant, activation, bn;
@@ -190,7 +191,7 @@ struct tsri_experiment {
     tsri_pool pool;
     int64_t version;
     const tsri_yaml *include, *vars; /* always NULL: their work is done before sections are read */
-    int dtype_word;                  /* 0: f32, 1: f64 */
+    int dtype_word;                  /* an index of the section's words */
     tsri_items placements;           /* tsri_config_placement */
     tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
     int device;          /* of that one: tsr_device - 1 */
@@ -217,7 +218,7 @@ struct tsri_experiment {
 extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_model_section,
     tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pattern_section,
     tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section,
-    tsri_eval_section, tsri_checkpoint_section;
+    tsri_eval_section, tsri_checkpoint_section, tsri_cluster_section;
 /* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
@@ -230,6 +231,9 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
 tsr_status tsri_check_placements(tsri_experiment *e, const tsri_reader *r);
+tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);
+/* Makes a mapping of a cluster in short, "h100-sxm:16x8"; other nodes stay. */
+tsr_status tsri_cluster_expand(tsri_pool *pool, tsri_yaml *node);
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
                                 const tsri_config_placement **out_placement);

@@ -28,14 +28,15 @@
 static const char *const device_words[] = {"cpu", "cuda", NULL};
 /* In the order in which tsri_experiment_fill reads them. */
 static const char *const on_nan_words[] = {"stop", "warn", "ignore", NULL};
-static const char *const dtype_words[] = {"f32", "f64", NULL};
+static const char *const dtype_words[] = {"f32", "f64", "f16", "bf16", NULL};
 static const char *const variant_words[] = {"torchvision", "cifar", NULL};
 static const char *const activation_words[] = {"relu6", "relu", "identity", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
 /* --- placements ------------------------------------------------------------------------------- */
 static const tsri_field placement_fields[] = {
-    WORD(tsri_config_placement, "device", device, "cpu", device_words, "What a rank computes on."),
+    WORD(tsri_config_placement, "device", device, TSRI_NONE, device_words,
+         "What a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
     FIELD(MESH, tsri_config_placement, "mesh", mesh, TSRI_NONE, 0, 0,
           "The dimensions of the hierarchy, outermost first, with names that signatures can use. A "
           "number of ranks that is asked for (-n N) scales a mesh whose ranks are not listed: the "
@@ -97,6 +98,7 @@ static const tsri_field lenet_args[] = {
     ARG(INT, "width", columns, TSRI_NONE, 1, MOST, "The height. Default: that of the data."),
 };
 static const tsri_field gpt_args[] = {
+    ARG(INT, "vocab", vocab, "256", 256, 1 << 30, "Rows of the table of tokens; bytes use 256."),
     ARG(INT, "width", features, "768", 1, 1 << 30, "Features of a position."),
     ARG(INT, "layers", layers, "12", 0, 1024, "Blocks."),
     ARG(INT, "heads", heads, "12", 1, MOST, "Of attention; a divisor of width."),
@@ -416,7 +418,7 @@ const tsri_section tsri_optimizer_section = {.name = "optimizer",
                                              .nvariants = COUNT(optimizers),
                                              .variants = optimizers};
 
-/* --- training, cluster ------------------------------------------------------------------------ */
+/* --- training --------------------------------------------------------------------------------- */
 #define EVERY(type, key, doc_)                                                            \
     {                                                                                     \
         .name = "every", .kind = TSRI_FIELD_ANY, .offset = offsetof(type, every),         \
@@ -478,21 +480,6 @@ static const tsri_field train_fields[] = {
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
 
-#define CLUSTER(kind_, key, low, high, doc_) \
-    FIELD(kind_, tsri_config_cluster, #key, said.key, TSRI_NONE, low, high, doc_)
-static const tsri_field cluster_fields[] = {
-    CLUSTER(INT, ranks_per_node, 1, 65536, "Default: all ranks on one node."),
-    CLUSTER(FLOAT, latency_us, 1e-6, 1e9, "Of a collective within a node, in microseconds."),
-    CLUSTER(FLOAT, bandwidth_gb_s, 1e-6, 1e9, "That a rank has there, in 10^9 bytes a second."),
-    CLUSTER(FLOAT, node_latency_us, 1e-6, 1e9, "The same between nodes."),
-    CLUSTER(FLOAT, node_bandwidth_gb_s, 1e-6, 1e9, ""),
-    CLUSTER(FLOAT, memory_gb_s, 1e-6, 1e9, "That a rank reads and writes of its own memory."),
-    CLUSTER(FLOAT, tflops, 1e-6, 1e9, "Of a rank, in 10^12 operations a second."),
-    CLUSTER(FLOAT, kernel_us, 1e-6, 1e9, "That starting a kernel takes."),
-};
-static const tsri_section cluster_section = {
-    .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};
-
 /* --- the whole -------------------------------------------------------------------------------- */
 #define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
     {                                                                                       \
@@ -529,13 +516,16 @@ static const tsri_field experiment_fields[] = {
          "type; within longer texts ${name} stands for its text. Values may be made of others. "
          "In {} and [] quotes are needed, as in {batch_size: \"${batch}\"}. $${ is the text "
          "${."},
-    WORD(tsri_experiment, "dtype", dtype_word, "f32", dtype_words, "What is computed in."),
+    WORD(
+        tsri_experiment, "dtype", dtype_word, "f32", dtype_words,
+        "What is computed in. Data sets are read in f32 and f64 alone, so that training in f16 and "
+        "bf16 can be planned, not run."),
     PART(NAMED, placements, TSRI_NONE, &tsri_placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
          "Names for devices and ranks."),
     FIELD(MESH, tsri_experiment, "mesh", mesh, TSRI_NONE, 0, 0,
           "Instead of placements: the axes of the only one, which is called mesh."),
     WORD(tsri_experiment, "device", device, TSRI_NONE, device_words,
-         "Beside mesh: what a rank computes on. Default: cpu."),
+         "Beside mesh: what a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
     PART(SECTION, tensors, TSRI_NONE, &tsri_tensors_section, 0, 0,
@@ -554,10 +544,12 @@ static const tsri_field experiment_fields[] = {
           "What a graph's run gives: names of its entries, and grad(NAME). Default: the last "
           "entry."),
     PART(SECTION, train, TSRI_NONE, &tsri_train_section, 0, 0, "For how long."),
-    PART(SECTION, cluster, TSRI_NONE, &cluster_section, 0, 0,
-         "The links that planning assumes. Default: the machine's own."),
+    PART(SECTION, cluster, TSRI_NONE, &tsri_cluster_section, 0, 0,
+         "What planning assumes of machines and the links between them; h100-sxm:16x8 is {gpu: "
+         "h100-sxm, nodes: 16, gpus_per_node: 8}. Default: this machine's own figures."),
     FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
-          "Bytes that a rank may use, kernels' scratch included."),
+          "Bytes that a rank may use, kernels' scratch included. Default: the memory of the "
+          "cluster's gpu."),
     FIELD(FLOAT, tsri_experiment, "bucket_mb", bucket_mb, "4", 0, 1e6,
           "Gradients are reduced together, in calls of up to this many MiB; 0: each by itself."),
     FIELD(

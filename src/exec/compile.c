@@ -74,10 +74,13 @@ static void lose_variable(void *object, const void *gone)
 tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind)
 {
     tsri_cost_model m = kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
+    m.rings = kind == TSR_DEVICE_CUDA;
     if (opts->local_bytes_per_s > 0)
         m.local_bytes_per_s = opts->local_bytes_per_s;
     if (opts->flops_per_s > 0)
         m.flops_per_s = opts->flops_per_s;
+    for (int d = 0; d < TSR_DTYPE_COUNT_; d++)
+        m.dtype_flops_per_s[d] = opts->dtype_flops_per_s[d];
     if (opts->kernel_s >= 0)
         m.kernel_s = opts->kernel_s;
     if (opts->nlinks <= 0)

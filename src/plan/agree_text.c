@@ -102,6 +102,11 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     tsri_put_number(f, "local_bytes_per_s", o->local_bytes_per_s);
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);
+    for (int d = TSR_DTYPE_F32; d < TSR_DTYPE_COUNT_; d++) {
+        char name[48];
+        snprintf(name, sizeof name, "flops_per_s of %s", tsr_dtype_name((tsr_dtype)d));
+        tsri_put_number(f, name, o->dtype_flops_per_s[d]);
+    }
     fprintf(f, "nlinks: %d\n", o->nlinks);
     for (int i = 0; i < o->nlinks && i < 3; i++)
         fprintf(f, "link[%d]: ranks %d, latency_s %.17g, bytes_per_s %.17g\n", i, o->link[i].ranks,

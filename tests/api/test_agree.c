@@ -262,6 +262,8 @@ static const change changes[] = {
     {{.compile = {.local_bytes_per_s = 1e9}}, "local_bytes_per_s is 0 on rank 0 and 1000000000"},
     {{.compile = {.flops_per_s = 1e9}}, "flops_per_s is 0 on rank 0 and 1000000000"},
     {{.compile = {.kernel_s = 0.5}}, "kernel_s is nan on rank 0 and 0.5 on rank 1"},
+    {{.compile = {.dtype_flops_per_s = {[TSR_BF16] = 5e12}}},
+     "flops_per_s of bf16 is 0 on rank 0 and 5000000000000 on rank 1"},
     {{.compile = {.nlinks = 1, .link = {{0, 1e-6, 1e9}}}}, "nlinks is 0 on rank 0 and 1 on rank 1"},
     {{.seed = 3}, "seed of the initial values is 0 on rank 0 and 3 on rank 1"},
     {{.init = {TSR_INIT_UNIFORM, 0, 1, false}}, "initial values is normal on rank 0 and uniform"},

@@ -16,7 +16,7 @@
 enum { MAX_RANKS = 1 << 20, MANY_RANKS = 2048 };
 
 typedef struct box_args {
-    const char *shape, *from, *to, *dtype;
+    const char *shape, *from, *to, *dtype, *cluster;
     int64_t ranks;
     bool run, json, zero_latency;
 } box_args;
@@ -31,6 +31,9 @@ static const cli_option options[] = {
      0, 0, NULL},
     {"ranks", 'n', CLI_INT, AT(ranks), "N", "ranks of the world, for \"cpu\" without a list", 1,
      MAX_RANKS, "a number of ranks"},
+    {"cluster", 'c', CLI_TEXT, AT(cluster), "CLUSTER",
+     "whose figures count, as h100-sxm:16x8; default:\nthis machine's, or usual ones of GPUs", 0, 0,
+     NULL},
     {"run", 'r', CLI_FLAG, AT(run), NULL, "do it on thread ranks and check values and bytes", 0, 0,
      NULL},
     {"zero-latency", 0, CLI_FLAG, AT(zero_latency), NULL, "as if a hand-shake took no time", 0, 0,
@@ -131,6 +134,27 @@ static tsr_status check(const box *b)
     return status;
 }
 
+/* GPUs, if an end is on some: as a plan is priced. */
+static tsr_device kind_of(const box *b)
+{
+    return tsr_placement_device(b->from.placement) == TSR_DEVICE_CUDA ||
+                   tsr_placement_device(b->to.placement) == TSR_DEVICE_CUDA
+               ? TSR_DEVICE_CUDA
+               : TSR_DEVICE_CPU;
+}
+
+static tsr_status find_figures(box *b, const box_args *a)
+{
+    cli_links links;
+    tsri_cluster cluster = {0};
+    if (a->cluster)
+        TSRI_TRY(tsri_cluster_parse("--cluster", a->cluster, b->nranks, &cluster));
+    cli_links_find(cluster.gpu ? TSR_DEVICE_CUDA : kind_of(b), &links);
+    b->opts = *TSR_COMPILE_OPTS();
+    cli_links_fill(&links, &cluster, &b->opts);
+    return TSR_OK;
+}
+
 static tsr_status prepare(box *b, const box_args *a)
 {
     TSRI_TRY(tsr_world_create_virtual(b->nranks, 0, &b->world));
@@ -139,13 +163,10 @@ static tsr_status prepare(box *b, const box_args *a)
     if (b->to.sbp.ndim == 0 || b->from.sbp.ndim == 0)
         return tsr_set_error(TSR_ERR_SBP, "a conversion needs both signatures said, not auto");
     TSRI_TRY(check(b));
-    cli_links links;
-    cli_links_find(TSR_DEVICE_CPU, &links);
-    b->opts = *TSR_COMPILE_OPTS();
-    cli_links_fill(&links, NULL, &b->opts);
+    TSRI_TRY(find_figures(b, a));
     for (int i = 0; i < b->opts.nlinks && a->zero_latency; i++)
         b->opts.link[i].latency_s = 0;
-    b->model = cli_links_model(&b->opts);
+    b->model = cli_links_model(&b->opts, kind_of(b));
     b->query = (tsri_route_query){.shape = b->shape,
                                   .element = tsr_dtype_size(b->dtype),
                                   .from = {.mesh = tsri_mesh_of(b->from.placement)},

@@ -141,8 +141,10 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
                                a->sets.items, program->experiment,
                                &opts,         tsr_world_size(program->world),
                                false};
-        if (status == TSR_ERR_NO_MEMORY)
+        if (status == TSR_ERR_NO_MEMORY) {
+            cli_say_limit_source(program->experiment, &opts);
             cli_say_what_fits(&fits);
+        }
         return code;
     }
     if (tsri_report_create(plan, &report) != TSR_OK)

@@ -125,6 +125,8 @@ static int work(const run_args *a, run_job *job)
     tsr_status status = is_launched ? run_as_process(job, a) : tsr_spawn(ranks, run_on_rank, job);
     if (status != TSR_OK) {
         int code = cli_fail("run");
+        if (status == TSR_ERR_NO_MEMORY)
+            cli_say_limit_source(job->experiment, &job->opts);
         const cli_fits fits = {job->path,  a->sets.n, a->sets.items, job->experiment,
                                &job->opts, ranks,     true};
         if (status == TSR_ERR_NO_MEMORY && !is_launched)

@@ -224,6 +224,15 @@ int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr
     return (int64_t)tsri_largest_part(t->shape, placement, sbp) * (int64_t)tsr_dtype_size(t->dtype);
 }
 
+/* The dtype that an op computes in: that of its first operand or result with a fraction. */
+static tsr_dtype computes_in(const tsri_op *op)
+{
+    for (int i = 0; i < op->nin; i++)
+        if (tsri_is_float(op->in[i]->dtype))
+            return op->in[i]->dtype;
+    return op->nout ? op->out[0]->dtype : TSR_DTYPE_NONE;
+}
+
 /* Seconds of an op in a signature, on the rank with the largest part. */
 static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, double flops,
                           const tsri_rule *rule, const tsri_nd_signature *sig)
@@ -233,7 +242,7 @@ static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, doubl
         bytes += (double)tsri_part_bytes(op->in[i], op->placement, sig->in[i]);
     for (int i = 0; i < op->nout; i++)
         bytes += (double)tsri_part_bytes(op->out[i], op->placement, sig->out[i]);
-    double compute = flops * share_of(op, rule, sig) / t->model->flops_per_s;
+    double compute = flops * share_of(op, rule, sig) / tsri_flops_of(t->model, computes_in(op));
     double memory = bytes / t->model->local_bytes_per_s;
     return (float)(t->model->kernel_s + (compute > memory ? compute : memory));
 }

@@ -316,8 +316,7 @@ static const struct {
     {TRAIN, NULL, "memory_limit: 9e99\n",
      "5:15: memory_limit: found 9e99; legal is at least one byte, below 2^62"},
     {TRAIN, NULL, "cluster: {nodes: 3}\n",
-     "5:11: cluster.nodes: unknown key; legal are ranks_per_node, latency_us, bandwidth_gb_s, "
-     "node_latency_us, node_bandwidth_gb_s, memory_gb_s, tflops, kernel_us"},
+     "5:11: cluster.nodes: needs 'gpus_per_node', whose default is 8 of a preset alone"},
     {TRAIN, NULL, "cluster: {latency_us: 0}\n",
      "5:23: cluster.latency_us: found '0'; legal is a number from 1e-06 to 1000000000"},
     {GRAPH, NULL, "  y: {op: relu}\n",
@@ -619,6 +618,68 @@ static const struct {
      "dimensions, and a signature one entry for each"},
     {MESH, NULL, "tensors: {input: {placement: all}}\n",
      "5:30: tensors.input.placement: there is no placement 'all'; legal are mesh"},
+    /* clusters */
+#define GPUS "legal is cpu, a100-40-pcie, a100-40-sxm, a100-80-pcie, a100-80-sxm, h100-pcie, " \
+    "h100-sxm, h200, b200 or l40s"
+    {MESH, NULL, "cluster: {gpu: h100-smx}\n",
+     "5:16: cluster.gpu: found 'h100-smx'; " GPUS "; did you mean 'h100-sxm'?"},
+    {MESH, NULL, "cluster: {gpu: 100}\n",
+     "5:16: cluster.gpu: found '100'; " GPUS "; did you mean 'h200'?"},
+    {MESH, NULL, "cluster: {gpus: h100-sxm}\n",
+     "5:11: cluster.gpus: unknown key; legal are gpu, nodes, gpus_per_node, nodes_per_rack, link, "
+     "network, network_ports, rack_oversubscription, efficiency, tf32, memory, ranks_per_node, "
+     "latency_us, bandwidth_gb_s, node_latency_us, node_bandwidth_gb_s, rack_latency_us, "
+     "rack_bandwidth_gb_s, memory_gb_s, tflops, tflops_f64, tflops_f32, tflops_f16, tflops_bf16, "
+     "kernel_us; did you mean 'gpu'?"},
+    {MESH, NULL, "cluster: l40\n",
+     "5:10: cluster.gpu: found 'l40'; " GPUS "; did you mean 'l40s'?"},
+    {MESH, NULL, "cluster: h200:2\n",
+     "5:10: cluster: found 'h200:2'; legal is a GPU, a GPU with NODESxGPUS, as in h100-sxm:16x8, "
+     "or a mapping"},
+    {MESH, NULL, "cluster: h200:2x\n",
+     "5:10: cluster: found 'h200:2x'; legal is a GPU, a GPU with NODESxGPUS, as in h100-sxm:16x8, "
+     "or a mapping"},
+    {MESH, NULL, "cluster: ':2x2'\n",
+     "5:10: cluster: found \":2x2\"; legal is a GPU, a GPU with NODESxGPUS, as in h100-sxm:16x8, "
+     "or a mapping"},
+    {MESH, NULL, "cluster: h200:0x8\n",
+     "5:10: cluster.nodes: found '0'; legal is a whole number from 1 to 65536"},
+    {MESH, NULL, "cluster: h200:1x4\n",
+     "5:10: cluster.nodes: 1 nodes of 4 have 4 ranks; 8 are needed"},
+    {MESH, NULL, "cluster: {gpu: h200, nodes: 1, gpus_per_node: 7}\n",
+     "5:29: cluster.nodes: 1 nodes of 7 have 7 ranks; 8 are needed"},
+    {MESH, NULL, "cluster: {gpu: l40s, gpus_per_node: 4}\n",
+     "5:1: cluster: 'network' is missing: 8 ranks are more than a node's 4, and l40s is a card for "
+     "any; legal are 10g, 25g, 100g, 200g and 400g"},
+    {MESH, NULL, "cluster: {gpu: l40s, network: 40g}\n",
+     "5:31: cluster.network: found '40g'; legal is usual, 10g, 25g, 100g, 200g or 400g; did you "
+     "mean '10g'?"},
+    {MESH, NULL, "cluster: {gpu: h200, link: nvlink6}\n",
+     "5:28: cluster.link: found 'nvlink6'; legal is usual, pcie4, pcie5, nvlink3, nvlink4 or "
+     "nvlink5; did you mean 'nvlink3'?"},
+    {MESH, NULL, "cluster: {gpu: h200, ranks_per_node: 8, gpus_per_node: 8}\n",
+     "5:22: cluster.ranks_per_node: not beside 'gpus_per_node', which says the same"},
+    {MESH, NULL, "cluster: {gpu: h200, rack_oversubscription: 2}\n",
+     "5:22: cluster.rack_oversubscription: needs 'nodes_per_rack': what a rack is"},
+    {MESH, NULL, "cluster: {gpu: h200, nodes_per_rack: 4, rack_oversubscription: 0.5}\n",
+     "5:64: cluster.rack_oversubscription: found '0.5'; legal is a number from 1 to 1000000"},
+    {MESH, NULL, "cluster: {gpu: l40s, network_ports: 2}\n",
+     "5:22: cluster.network_ports: needs 'network': whose ports they are"},
+    {MESH, NULL, "cluster: {efficiency: 0.5}\n",
+     "5:11: cluster.efficiency: needs 'gpu': whose peak it is"},
+    {MESH, NULL, "cluster: {gpu: h200, efficiency: 50}\n",
+     "5:34: cluster.efficiency: found '50'; legal is a number from 1e-06 to 1"},
+    {MESH, NULL, "cluster: {gpu: h200, memory: 80 Gb}\n",
+     "5:30: cluster.memory: found '80 Gb'; legal is a number of bytes, as in 1048576 or \"512 "
+     "MiB\""},
+    {MESH, NULL, "cluster: {gpu: h200, tf32: 1}\n",
+     "5:28: cluster.tf32: found '1'; legal is true or false"},
+    {MESH, NULL, "cluster: [h200]\n",
+     "5:10: cluster: found a list; legal is a mapping with the keys gpu, nodes, gpus_per_node, "
+     "nodes_per_rack, link, network, network_ports, rack_oversubscription, efficiency, tf32, "
+     "memory, ranks_per_node, latency_us, bandwidth_gb_s, node_latency_us, node_bandwidth_gb_s, "
+     "rack_latency_us, rack_bandwidth_gb_s, memory_gb_s, tflops, tflops_f64, tflops_f32, "
+     "tflops_f16, tflops_bf16, kernel_us"},
 };
 /* clang-format on */
 

@@ -50,7 +50,7 @@ static void try_errors(void)
             fail_msg("\n%s\nis told as   %s\ninstead of %s", text, tsr_last_error(), want);
         free(text);
     }
-    assert_true(NERRORS > 210);
+    assert_true(NERRORS > 230);
 }
 
 static void test_errors(void **state)

@@ -137,6 +137,56 @@ static void test_mesh_dumps(void **state)
     tsri_experiment_destroy(e);
 }
 
+/* What a file with a cluster asks for: GPUs, and a limit that is their memory. */
+static void test_clusters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool cuda;
+        int64_t limit;
+        bool is_gpu;
+    } rows[] = {
+        {"", false, 0, false},
+        {"cluster: {gpu: h100-sxm, nodes: 16, gpus_per_node: 8}\n", true, 80000000000, true},
+        {"cluster: h200:2x8\n", true, 141000000000, true},
+        {"cluster: b200\n", true, 180000000000, true},
+        {"cluster: l40s\ndevice: cpu\n", false, 48000000000, true},
+        {"cluster: l40s\nmemory_limit: 1 GB\n", true, 1000000000, false},
+        {"cluster: {gpu: l40s, memory: 40 GB}\n", true, 40000000000, true},
+        {"cluster: {memory: 2 GB}\n", false, 2000000000, true},
+        {"cluster: {gpu: cpu, ranks_per_node: 4, network: 10g}\n", false, 0, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[1000];
+        snprintf(text, sizeof text, "%s%s", MESH, rows[i].text);
+        tsri_experiment *e = parse_ok(text);
+        tsr_compile_opts opts = *TSR_COMPILE_OPTS();
+        tsri_experiment_fill(e, &opts);
+        assert_int_equal(tsri_experiment_device(e) == TSR_DEVICE_CUDA, rows[i].cuda);
+        assert_int_equal(opts.memory_limit, rows[i].limit);
+        assert_int_equal(tsri_experiment_limit_is_gpu(e), rows[i].is_gpu);
+        assert_int_equal(tsri_experiment_cluster(e) != NULL, rows[i].text[0] != 0);
+        tsri_experiment_destroy(e);
+        assert_round_trip(text);
+    }
+    tsri_cluster in_short, in_full;
+    assert_int_equal(tsri_cluster_parse("--cluster", "h100-sxm:16x4", 64, &in_short), TSR_OK);
+    assert_int_equal(tsri_cluster_parse("--cluster", "{gpu: h100-sxm, nodes: 16, gpus_per_node: 4}",
+                                        64, &in_full),
+                     TSR_OK);
+    assert_string_equal(tsri_gpu_names[in_short.gpu], "h100-sxm");
+    assert_int_equal(in_short.nodes, 16);
+    assert_int_equal(in_short.gpus_per_node, 4);
+    assert_memory_equal(&in_short, &in_full, sizeof in_full);
+    assert_int_equal(tsri_cluster_parse("--cluster", "h100-sxm:1x8", 16, &in_short),
+                     TSR_ERR_FORMAT);
+    assert_string_equal(tsr_last_error(),
+                        "--cluster:1:1: nodes: 1 nodes of 8 have 8 ranks; 16 are needed");
+    assert_int_equal(tsri_cluster_parse("--cluster", "h10-sxm", 16, &in_short), TSR_ERR_FORMAT);
+    assert_non_null(strstr(tsr_last_error(), "did you mean 'h100-sxm'?"));
+}
+
 /* A short text does not make a large memory. */
 static void test_many_ranks(void **state)
 {
@@ -223,7 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scaling),    cmocka_unit_test(test_named_signatures),
         cmocka_unit_test(test_mesh_dumps), cmocka_unit_test(test_many_ranks),
-        cmocka_unit_test(test_named_axes),
+        cmocka_unit_test(test_named_axes), cmocka_unit_test(test_clusters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

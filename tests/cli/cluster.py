@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters, from the command: what an op and a conversion cost by the figures of data sheets, counted anew; the same in
+`plan` and `box`; the memory of a GPU as the limit. usage: cluster.py TESSERA"""
+import os
+import tempfile
+
+from harness import check, done, equal, near, tessera, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+KERNEL = 2e-6
+
+
+def write(text):
+    path = os.path.join(FOLDER.name, "c.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("tessera: 1\n" + text)
+    return path
+
+
+# A product of 4096^3, by dtype: 0.6 of the peak of the dtype.
+for gpu, dtype, more, tflops in (("h100-sxm", "f32", "", 67), ("h100-sxm", "bf16", "", 989.5),
+                                 ("h100-sxm", "f32", ", tf32: true", 494.5), ("a100-80-sxm", "f64", "", 19.5),
+                                 ("a100-40-pcie", "f16", "", 312), ("b200", "bf16", "", 2250),
+                                 ("l40s", "bf16", "", 362.05)):
+    p = tessera_json("plan", write(f"""\
+mesh: {{x: 1}}
+cluster: {{gpu: {gpu}{more}}}
+graph:
+  a: {{op: normal, shape: [4096, 4096], dtype: {dtype}}}
+  y: {{op: matmul, in: [a, a]}}
+"""))
+    cost = next(x["cost_s"] for x in p["ops"] if x["op"] == "matmul")
+    near(cost, KERNEL + 2 * 4096 ** 3 / (tflops * 1e12 * 0.6), f"{gpu} {dtype}{more}", rel=1e-6)
+
+# Figures of one's own come before those of a preset.
+p = tessera_json("plan", write("""\
+mesh: {x: 1}
+cluster: {gpu: h100-sxm, tflops_bf16: 100, kernel_us: 5}
+graph:
+  a: {op: normal, shape: [4096, 4096], dtype: bf16}
+  y: {op: matmul, in: [a, a]}
+"""))
+near(next(x["cost_s"] for x in p["ops"] if x["op"] == "matmul"), 5e-6 + 2 * 4096 ** 3 / 100e12, "own figures", rel=1e-6)
+
+# Gathering 64 MiB over 8 GPUs of a node: what plan and box say, and what one counts.
+SIZE, BYTES = 1 << 24, 4 << 24
+for cluster, latency, gb_s, memory in (("h100-sxm:1x8", 10.8e-6, 18 * 20.6, 0.9 * 3350), ("a100-80-sxm", 10.8e-6, 240, 0.9 * 2039),
+                                       ("l40s:1x8", 13.6e-6, 24, 0.9 * 864), (None, 12e-6, 300, 4000)):
+    more = ("--cluster", cluster) if cluster else ()
+    box = tessera_json("box", "-s", SIZE, "-f", "cuda:[0..7] S(0)", "-t", "B", *more)
+    equal([(s["kind"], s["bytes_busiest_rank"]) for s in box["steps"]], [("all_gather", BYTES * 7 // 8)], f"{cluster}")
+    near(box["cost_s"], latency + BYTES * 7 / 8 / (gb_s * 1e9) + BYTES / (memory * 1e9), f"{cluster}")
+    p = tessera_json("plan", write(f"""\
+mesh: {{x: 8}}
+device: cuda
+{f"cluster: {cluster}" if cluster else ""}
+graph:
+  a: {{op: normal, shape: [{SIZE}], sbp: S(0)}}
+  y: {{op: to_global, in: a, sbp: B}}
+"""))
+    near(sum(b["cost_s"] for b in p["boxing"]), box["cost_s"], f"{cluster}: plan and box", rel=1e-6)
+
+# Between 2 nodes, a rank of each: a port of 400 Gb/s for each GPU, of 25 Gb/s for all 8.
+for cluster, gb_s, memory in (("{gpu: h100-sxm, gpus_per_node: 1}", 48, 0.9 * 3350),
+                              ("{gpu: l40s, gpus_per_node: 1, network: 25g}", 3, 0.9 * 864)):
+    box = tessera_json("box", "-s", SIZE, "-f", "cuda:[0,1] S(0)", "-t", "B", "--cluster", cluster)
+    near(box["cost_s"], 25.5e-6 + BYTES / 2 / (gb_s * 1e9) + BYTES / (memory * 1e9), cluster)
+_, err = tessera("box", "-s", 8, "-f", "cuda:[0..15] S(0)", "-t", "B", "--cluster", "h100:2x8", code=1)
+check(err.startswith("tessera box: --cluster:1:1: gpu: found 'h100'; legal is cpu, ") and "did you mean 'h200'?" in err, err)
+_, err = tessera("box", "-s", 8, "-f", "cuda:[0..15] S(0)", "-t", "B", "--cluster", "h100-sxm:1x8", code=1)
+equal(err, "tessera box: --cluster:1:1: nodes: 1 nodes of 8 have 8 ranks; 16 are needed\n", "too few")
+
+# The memory of a GPU is the limit, and what is refused says so.
+LARGE = """\
+mesh: {dp: 8}
+cluster: CLUSTER
+model: {name: mlp, args: {inputs: 16, hidden: 60000, outputs: 10, layers: 4}}
+data: {dataset: synthetic, shape: [1, 4, 4], classes: 10, batch_size: 64}
+optimizer: {name: adamw}
+"""
+_, err = tessera("plan", write(LARGE.replace("CLUSTER", "l40s")), code=1)
+check("memory limit of 48000000000 bytes" in err or "48000000000" in err, err)
+check("\n  the limit is the memory of l40s, 48.0 GB (cluster.gpu); memory_limit sets another\n" in err, err)
+_, err = tessera("plan", write(LARGE.replace("CLUSTER", "{gpu: l40s, memory: 40 GB}")), code=1)
+check("\n  the limit is the memory of l40s, 40.0 GB (cluster.memory); memory_limit sets another\n" in err, err)
+_, err = tessera("plan", write(LARGE.replace("CLUSTER", "l40s")), "-m", "40G", code=1)
+check("the limit is the memory" not in err, err)
+tessera("plan", write(LARGE.replace("CLUSTER", "b200")))
+tessera("plan", write(LARGE.replace("CLUSTER", "l40s")), "-m", "200G")
+done()
