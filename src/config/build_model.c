@@ -7,7 +7,7 @@
 #include <tessera/models.h>
 
 #include "src/config/own.h"
-#include "src/config/program.h"
+#include "src/config/pin.h"
 #include "src/graph/graph.h"
 #include "src/nn/place.h"
 #include "src/optim/own.h"
@@ -302,6 +302,37 @@ static tsr_status make_groups(tsri_program *p)
     return TSR_OK;
 }
 
+/* Checks a signature that a rule says for what belongs to a parameter, and sets it. */
+static tsr_status set_sbp(const tsri_config_pattern *rule, const char *key, tsr_sbp said,
+                          const tsr_variable *v, tsr_sbp *sbp)
+{
+    char name[TSRI_NAME_MAX];
+    if (!tsri_section_has(&tsri_pattern_section, rule, key))
+        return TSR_OK;
+    *sbp =
+        tsri_sbp_for_axes(tsri_sbp_extend(said, tsr_placement_ndim(v->placement)), v->shape.ndim);
+    tsri_variable_qualified_name(v, name, sizeof name);
+    tsr_status status = tsri_sbp_check(v->placement, v->shape, *sbp, false);
+    return status == TSR_OK ? status
+                            : tsri_program_fail(tsri_section_node(rule, key),
+                                                tsri_fail_prefix(status, "%s of %s", key, name));
+}
+
+static tsr_status place_states(void *arg, const tsr_variable *v, tsr_sbp *state, tsr_sbp *gradient)
+{
+    const tsri_experiment *e = ((const tsri_program *)arg)->experiment;
+    const tsri_config_pattern *rules = e->parameters.items;
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    for (int i = 0; i < e->parameters.n; i++) {
+        if (!tsri_glob(rules[i].match, name))
+            continue;
+        TSRI_TRY(set_sbp(&rules[i], "state", rules[i].state, v, state));
+        TSRI_TRY(set_sbp(&rules[i], "gradient", rules[i].gradient, v, gradient));
+    }
+    return TSR_OK;
+}
+
 static tsr_status make_optimizer(tsri_program *p)
 {
     const tsri_config_optimizer *o = &p->experiment->optimizer;
@@ -310,7 +341,10 @@ static tsr_status make_optimizer(tsri_program *p)
     tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
     p->optimizer = make_of_kind(p->module, o, make_schedule(p), state);
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
-    return p->optimizer ? make_groups(p) : tsri_program_fail(node, TSR_ERR_INVALID);
+    if (!p->optimizer)
+        return tsri_program_fail(node, TSR_ERR_INVALID);
+    TSRI_TRY(tsri_optim_place(p->optimizer, place_states, p));
+    return make_groups(p);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -454,8 +488,11 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     TSRI_TRY(declare_input(p, "x", e->dtype, TSR_DIMS(p->rows, s->channels, s->height, s->width),
                            &t->input, &x));
     TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
+    tsri_pins pins;
+    tsri_pins_begin(&pins, p);
     tsr_tensor *logits = declare_logits(p, s, x, &y);
     TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
+    TSRI_TRY(tsri_pins_end(&pins, &logits));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
     TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));
     if (tsr_tensor_placement(y) != tsr_tensor_placement(logits))

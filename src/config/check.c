@@ -112,6 +112,18 @@ static tsr_status check_tensors(tsri_experiment *e)
     return check_layout(e, &t->loss, &other);
 }
 
+static tsr_status check_no_partial(const tsri_config_pattern *p, const char *key,
+                                   const tsr_sbp *sbp)
+{
+    bool has = tsri_section_has(&tsri_pattern_section, p, key);
+    for (int d = 0; has && d < sbp->ndim; d++)
+        if (sbp->d[d].kind == TSR_SBP_PARTIAL)
+            return tsri_yaml_fail(tsri_section_node(p, key),
+                                  "P is for values that are computed; legal are B, S(i) and "
+                                  "auto");
+    return TSR_OK;
+}
+
 static tsr_status check_patterns(tsri_experiment *e)
 {
     tsri_config_pattern *p = e->parameters.items;
@@ -122,11 +134,10 @@ static tsr_status check_patterns(tsri_experiment *e)
             TSRI_TRY(tsri_check_placement(e, &p->placement, &where));
         if (where && has_sbp)
             TSRI_TRY(tsri_check_sbp(tsri_section_node(p, "sbp"), where, &p->sbp));
-        for (int d = 0; has_sbp && d < p->sbp.ndim; d++)
-            if (p->sbp.d[d].kind == TSR_SBP_PARTIAL)
-                return tsri_yaml_fail(tsri_section_node(p, "sbp"),
-                                      "P is for values that are computed; legal are B, S(i) and "
-                                      "auto");
+        TSRI_TRY(check_no_partial(p, "state", &p->state));
+        TSRI_TRY(check_no_partial(p, "gradient", &p->gradient));
+        TSRI_TRY(check_no_partial(p, "use", &p->use));
+        TSRI_TRY(check_no_partial(p, "sbp", &p->sbp));
     }
     return TSR_OK;
 }
@@ -211,6 +222,8 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
     TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
     TSRI_TRY(fill_args(e));
+    if (has(e, "strategy"))
+        TSRI_TRY(tsri_strategy_expand(e, r));
     TSRI_TRY(check_tensors(e));
     return check_patterns(e);
 }
@@ -220,7 +233,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 static tsr_status check_kind(const tsri_experiment *e)
 {
     static const char *const of_graph[] = {"graph", "loss", "fetch", NULL};
-    static const char *const of_model[] = {"model",      "data",      "tensors",
+    static const char *const of_model[] = {"strategy",   "model",     "data", "tensors",
                                            "parameters", "optimizer", NULL};
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "

@@ -29,13 +29,21 @@ typedef struct tsri_config_layout {
 typedef struct tsri_config_tensors {
     tsri_head head;
     tsri_config_layout input, label, logits, loss;
+    tsri_items match; /* tsri_config_pin */
 } tsri_config_tensors;
+
+/* A rule for tensors that the model computes. */
+typedef struct tsri_config_pin {
+    tsri_head head;
+    const char *match;
+    tsr_sbp sbp, gradient;
+} tsri_config_pin;
 
 typedef struct tsri_config_pattern {
     tsri_head head;
     const char *match;
     tsri_ref placement;
-    tsr_sbp sbp;
+    tsr_sbp sbp, use, state, gradient;
 } tsri_config_pattern;
 
 /* Arguments of all models; each uses its own. */
@@ -163,6 +171,17 @@ typedef struct tsri_config_op {
     const char **paths; /* of `locals`: .npy files; NULL: all stand in the file */
 } tsri_config_op;
 
+/* In the order of the table in src/config/sections.c. */
+enum {
+    TSRI_STRATEGY_DATA,
+    TSRI_STRATEGY_ZERO1,
+    TSRI_STRATEGY_ZERO2,
+    TSRI_STRATEGY_ZERO3,
+    TSRI_STRATEGY_MEGATRON,
+    TSRI_STRATEGY_SEQUENCE,
+    TSRI_STRATEGY_AUTO,
+};
+
 struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
@@ -170,6 +189,7 @@ struct tsri_experiment {
     const tsri_yaml *include, *vars; /* always NULL: their work is done before sections are read */
     int dtype_word;                  /* 0: f32, 1: f64 */
     tsri_items placements;           /* tsri_config_placement */
+    tsri_words strategy;             /* TSRI_STRATEGY_... */
     tsri_config_model model;
     tsri_config_data data;
     tsri_config_tensors tensors;
@@ -190,8 +210,8 @@ struct tsri_experiment {
 };
 
 extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,
-    tsri_tensors_section, tsri_layout_section, tsri_pattern_section, tsri_group_section,
-    tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
+    tsri_tensors_section, tsri_layout_section, tsri_pin_section, tsri_pattern_section,
+    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
 /* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
@@ -202,6 +222,8 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
 /* Checks what the tables can't express: names, signatures and their placements, what goes with
  * what. */
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
+/* Puts the rules that `strategy` stands for before those of the file: src/config/strategy.c. */
+tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,

@@ -106,8 +106,15 @@ static void put_field(writer *w, const tsri_field *f, const entry *of)
     }
     tsri_json_text(j, "description", f->doc);
     if (f->kind == TSRI_FIELD_SECTION) {
-        tsri_json_open(j, "allOf", '[');
+        tsri_json_open(j, f->list_as ? "anyOf" : "allOf", '[');
         put_ref(w, NULL, f->section);
+        const tsri_field *list = f->list_as ? tsri_section_field(f->section, f->list_as) : NULL;
+        if (list) {
+            tsri_json_open(j, NULL, '{');
+            tsri_json_text(j, "type", "array");
+            put_ref(w, "items", list->section);
+            tsri_json_close(j, '}');
+        }
         tsri_json_close(j, ']');
     } else if (f->kind == TSRI_FIELD_SECTIONS) {
         tsri_json_text(j, "type", "array");

@@ -138,9 +138,29 @@ static tsr_status read_items(const tsri_reader *r, const tsri_field *f, const ts
     return TSR_OK;
 }
 
+/* Makes the mapping that a list stands for. */
+static tsr_status wrap_list(const tsri_reader *r, const char *key, const tsri_yaml *list,
+                            const tsri_yaml **out_map)
+{
+    tsri_yaml *map = tsri_pool_dup(r->pool, list, sizeof *list);
+    tsri_yaml *child = tsri_pool_dup(r->pool, list, sizeof *list);
+    TSRI_NEED(map && child);
+    map->kind = TSRI_YAML_MAP;
+    map->first = map->last = child;
+    map->n = 1;
+    child->key = key;
+    child->next = NULL;
+    child->index = 0;
+    child->parent = map;
+    *out_map = map;
+    return TSR_OK;
+}
+
 static tsr_status read_field(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
                              void *at)
 {
+    if (f->list_as && node->kind == TSRI_YAML_LIST)
+        TSRI_TRY(wrap_list(r, f->list_as, node, &node));
     switch (f->kind) {
     case TSRI_FIELD_SECTION:
         return tsri_section_read(r, f->section, node, node, at);
@@ -209,6 +229,14 @@ tsr_status tsri_section_read(const tsri_reader *r, const tsri_section *s, const 
     return variant ? read_fields(r, variant, NULL, s->nfields, where, out) : TSR_OK;
 }
 
+const tsri_field *tsri_section_field(const tsri_section *s, const char *key)
+{
+    for (int i = 0; s && i < s->nfields; i++)
+        if (!strcmp(s->fields[i].name, key))
+            return &s->fields[i];
+    return NULL;
+}
+
 bool tsri_section_has(const tsri_section *s, const void *base, const char *field)
 {
     int number;
@@ -221,6 +249,13 @@ void tsri_section_give(const tsri_section *s, void *base, const char *field)
     int number;
     if (find_field(s, variant_of(s, base), field, &number))
         ((tsri_head *)base)->given |= UINT64_C(1) << number;
+}
+
+void tsri_section_drop(const tsri_section *s, void *base, const char *field)
+{
+    int number;
+    if (find_field(s, variant_of(s, base), field, &number))
+        ((tsri_head *)base)->given &= ~(UINT64_C(1) << number);
 }
 
 const tsri_yaml *tsri_section_node(const void *base, const char *field)

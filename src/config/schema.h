@@ -18,6 +18,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_FLOAT,    /* double, min..max */
     TSRI_FIELD_BYTES,    /* int64_t: a number, or "512 MiB" */
     TSRI_FIELD_WORD,     /* int: the index in words */
+    TSRI_FIELD_WORDS,    /* tsri_words: one of words, or a list of up to TSR_MAX_HIERARCHY */
     TSRI_FIELD_DTYPE,    /* tsr_dtype */
     TSRI_FIELD_SBP,      /* tsr_sbp */
     TSRI_FIELD_TEXT,     /* const char * */
@@ -51,7 +52,8 @@ typedef struct tsri_field {
     const tsri_section *section;
     const char *legal; /* FLOATS, ANY, NAME: what it is, for errors and the manual */
     const char *doc;
-    const char *json; /* ANY: its JSON Schema; NULL: anything */
+    const char *json;    /* ANY: its JSON Schema; NULL: anything */
+    const char *list_as; /* SECTION: a list stands for a mapping that has it under this key */
 } tsri_field;
 
 extern const char tsri_field_needed[];
@@ -91,6 +93,9 @@ typedef struct tsri_ints {
     int n;
     int64_t *v;
 } tsri_ints;
+typedef struct tsri_words {
+    int n, words[TSR_MAX_HIERARCHY]; /* indices */
+} tsri_words;
 typedef struct tsri_ranks {
     int ndim, n;
     int dim[TSR_MAX_HIERARCHY];
@@ -113,10 +118,14 @@ typedef struct tsri_reader {
 /* Reads a mapping (NULL: an absent one, all defaults) into the section's zeroed struct. */
 tsr_status tsri_section_read(const tsri_reader *r, const tsri_section *s, const tsri_yaml *node,
                              const tsri_yaml *where, void *out);
+/* The field of a key, not of a variant; s may be NULL, as is the result where there is none. */
+const tsri_field *tsri_section_field(const tsri_section *s, const char *key);
 /* Whether a field (of the section or its variant) has a value. */
 bool tsri_section_has(const tsri_section *s, const void *base, const char *field);
 /* Says that it has one now: a default that was worked out. */
 void tsri_section_give(const tsri_section *s, void *base, const char *field);
+/* Says that it has none any more: its work is done. */
+void tsri_section_drop(const tsri_section *s, void *base, const char *field);
 /* Where a field's value stands in the file: its node, or the section's. */
 const tsri_yaml *tsri_section_node(const void *base, const char *field);
 

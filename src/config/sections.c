@@ -201,11 +201,32 @@ const tsri_section tsri_layout_section = {
         .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_tensors, key), \
         .fallback = "{}", .section = &tsri_layout_section, .doc = doc_                          \
     }
+static const tsri_field pin_fields[] = {
+    FIELD(
+        TEXT, tsri_config_pin, "match", match, TSRI_NEEDED, 0, 0,
+        "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
+        "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind "
+        "the first one of a module :softmax.1, and so on."),
+    FIELD(SBP, tsri_config_pin, "sbp", sbp, TSRI_NEEDED, 0, 0,
+          "The signature of what the module, or the op, gives. B alone is B in each dimension."),
+    FIELD(SBP, tsri_config_pin, "gradient", gradient, TSRI_NONE, 0, 0,
+          "That into which its gradient is brought. Default: what is cheapest."),
+};
+const tsri_section tsri_pin_section = {
+    .name = "match", .size = sizeof(tsri_config_pin), FIELDS(pin_fields)};
 static const tsri_field tensor_fields[] = {
     LAYOUT(input, "The images. Default: the first placement, S(0) in each dimension."),
     LAYOUT(label, "The labels. Default: as the input."),
     LAYOUT(logits, "What the model gives. Default: where that is, what is cheapest."),
     LAYOUT(loss, "The loss. Default: where the logits are, B."),
+    {.name = "match",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_tensors, match),
+     .section = &tsri_pin_section,
+     .max = TSRI_CONFIG_MAX_PATTERNS,
+     .doc =
+         "Signatures of tensors that the model computes. Of the entries that fit a name the last "
+         "one counts. Entries alone, as a list in the place of the mapping, are these."},
 };
 const tsri_section tsri_tensors_section = {
     .name = "tensors", .size = sizeof(tsri_config_tensors), FIELDS(tensor_fields)};
@@ -218,6 +239,14 @@ static const tsri_field pattern_fields[] = {
     SBP(tsri_config_pattern,
         "Their signature; auto lets the compiler choose. Default: B. B alone is B in each "
         "dimension."),
+    FIELD(SBP, tsri_config_pattern, "use", use, TSRI_NONE, 0, 0,
+          "The signature in which the model takes parameters, into which they are brought where "
+          "they are used: B of parameters that are S(0) gathers them. Default: what is cheapest."),
+    FIELD(SBP, tsri_config_pattern, "state", state, TSRI_NONE, 0, 0,
+          "That of the optimizer's states of them. Default: as optimizer says."),
+    FIELD(SBP, tsri_config_pattern, "gradient", gradient, TSRI_NONE, 0, 0,
+          "That into which their gradients are brought before the update. Default: what is "
+          "cheapest."),
 };
 const tsri_section tsri_pattern_section = {
     .name = "parameters", .size = sizeof(tsri_config_pattern), FIELDS(pattern_fields)};
@@ -441,6 +470,10 @@ static const tsri_field cluster_fields[] = {
 static const tsri_section cluster_section = {
     .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};
 
+/* In the order of TSRI_STRATEGY_.... */
+static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
+                                             "megatron", "sequence", "auto",  NULL};
+
 /* --- the whole -------------------------------------------------------------------------------- */
 #define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
     {                                                                                       \
@@ -480,10 +513,28 @@ static const tsri_field experiment_fields[] = {
     WORD(tsri_experiment, "dtype", dtype_word, "f32", dtype_words, "What is computed in."),
     PART(NAMED, placements, TSRI_NEEDED, &placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
          "Names for devices and ranks."),
+    {.name = "strategy",
+     .kind = TSRI_FIELD_WORDS,
+     .offset = offsetof(tsri_experiment, strategy),
+     .words = strategy_words,
+     .doc =
+         "Rules for parameters and tensors, in a word for each dimension of the input's placement: "
+         "data, the batch is split, and parameters are everywhere; zero1, optimizer states are "
+         "split too; zero2, gradients too; zero3, parameters too, which are gathered where they "
+         "are "
+         "used; megatron, pairs of linear layers are split by their features; sequence, what is "
+         "between these pairs by positions too; auto, alone, all is inferred. One word is for all "
+         "dimensions; megatron and sequence are for the last one, and data for those before it. "
+         "The "
+         "rules stand before the file's own, which so count more; tessera schema FILE shows them."},
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
-    PART(SECTION, tensors, TSRI_NONE, &tsri_tensors_section, 0, 0,
-         "Where the tensors of a training step live."),
+    {.name = "tensors",
+     .kind = TSRI_FIELD_SECTION,
+     .offset = offsetof(tsri_experiment, tensors),
+     .section = &tsri_tensors_section,
+     .list_as = "match",
+     .doc = "Where the tensors of a training step live."},
     PART(SECTIONS, parameters, TSRI_NONE, &tsri_pattern_section, 0, TSRI_CONFIG_MAX_PATTERNS,
          "Where parameters and buffers live. Of the entries that fit a name and say a key the "
          "last one counts."),

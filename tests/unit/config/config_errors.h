@@ -6,8 +6,8 @@
 /* clang-format off */
 /* The keys of an experiment. */
 #define KEYS \
-    "tessera, include, vars, dtype, placements, model, data, tensors, parameters, optimizer, " \
-    "graph, loss, fetch, train, cluster, memory_limit, bucket_mb, infer_updates"
+    "tessera, include, vars, dtype, placements, strategy, model, data, tensors, parameters, " \
+    "optimizer, graph, loss, fetch, train, cluster, memory_limit, bucket_mb, infer_updates"
 #define TRAIN \
     "tessera: 1\n" \
     "placements: {d: {ranks: [0, 1]}, grid: {ranks: [[0, 1], [2, 3]]}}\n" \
@@ -185,7 +185,7 @@ static const struct {
     {TRAIN, NULL, "dtype: f16\n",
      "5:8: dtype: found 'f16'; legal is f32 or f64; did you mean 'f32'?"},
     {TRAIN, NULL, "tensors: {inputs: {sbp: B}}\n",
-     "5:11: tensors.inputs: unknown key; legal are input, label, logits, loss; did you mean "
+     "5:11: tensors.inputs: unknown key; legal are input, label, logits, loss, match; did you mean "
      "'input'?"},
     {TRAIN, NULL, "tensors: {input: {placement: e}}\n",
      "5:30: tensors.input.placement: there is no placement 'e'; legal are d, grid"},
@@ -220,13 +220,14 @@ static const struct {
     {TRAIN, NULL, "parameters: {match: '*'}\n",
      "5:13: parameters: found a mapping; legal is a list of mappings"},
     {TRAIN, NULL, "parameters: [{sbp: B}]\n",
-     "5:1: parameters[0]: 'match' is missing; legal is a text (numbers in quotes)"},
+     "5:14: parameters[0]: 'match' is missing; legal is a text (numbers in quotes)"},
     {TRAIN, NULL, "parameters: [{match: '*', sbp: P}]\n",
      "5:32: parameters[0].sbp: P is for values that are computed; legal are B, S(i) and auto"},
     {TRAIN, NULL, "parameters: [{match: '*', placement: x}]\n",
      "5:38: parameters[0].placement: there is no placement 'x'; legal are d, grid"},
     {TRAIN, NULL, "parameters: ['*']\n",
-     "5:14: parameters[0]: found \"*\"; legal is a mapping with the keys match, placement, sbp"},
+     "5:14: parameters[0]: found \"*\"; legal is a mapping with the keys match, placement, sbp, use, "
+     "state, gradient"},
     {TRAIN, NULL, "parameters: [{match: 5}]\n",
      "5:22: parameters[0].match: found '5'; legal is a text (numbers in quotes)"},
     {TRAIN, NULL, "parameters: [{match: a, placement: grid, sbp: S(0)}]\n",
