@@ -6,8 +6,9 @@
 
 #include <tessera/models.h>
 
+#include "src/config/layers/layers.h"
 #include "src/config/own.h"
-#include "src/config/pin.h"
+#include "src/config/rules/pin.h"
 #include "src/graph/graph.h"
 #include "src/nn/place.h"
 #include "src/optim/own.h"
@@ -181,9 +182,15 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
                     .seed = (uint64_t)e->train.seed};
     TSRI_TRY(tsri_program_placement(
         p, tsri_experiment_placement(e, e->tensors.input.placement.name), &c.placement));
-    p->module = models[e->model.head.variant](&c);
+    const tsr_nn_opts opts = {
+        .placement = c.placement, .sbp = TSR_B, .dtype = c.dtype, .seed = c.seed};
+    const int model = e->model.head.variant;
+    p->module = model == TSRI_MODEL_LAYERS   ? tsri_layers_make(p, &opts)
+                : model == TSRI_MODEL_PLUGIN ? tsri_plugin_model(p, &opts)
+                                             : models[model](&c);
     if (!p->module)
-        return tsri_program_fail(e->model.head.node, TSR_ERR_INVALID);
+        return p->inside->refused ? TSR_ERR_INVALID
+                                  : tsri_program_fail(e->model.head.node, TSR_ERR_INVALID);
     return place_parameters(p);
 }
 
@@ -491,7 +498,8 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     tsri_pins pins;
     tsri_pins_begin(&pins, p);
     tsr_tensor *logits = declare_logits(p, s, x, &y);
-    TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
+    TSRI_TRY(tsri_program_fail(p->inside->refused ? p->inside->refused : e->model.head.node,
+                               tsr_graph_status(p->graph)));
     TSRI_TRY(tsri_pins_end(&pins, &logits));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
     TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));

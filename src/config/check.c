@@ -3,7 +3,7 @@
  * their placements, what goes with what, and defaults that follow from other values. */
 #include <string.h>
 
-#include "src/config/ops.h"
+#include "src/config/layers/layers.h"
 
 static bool has(const tsri_experiment *e, const char *key)
 {
@@ -157,7 +157,9 @@ tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
 
 const tsri_section *tsri_args_section(const tsri_config_model *m)
 {
-    return tsri_model_section.variants[m->head.variant].fields[0].section;
+    const tsri_field *args =
+        tsri_section_field(&tsri_model_section.variants[m->head.variant], "args");
+    return args ? args->section : NULL;
 }
 
 /* Gives an argument the data's value, which must be one that the file could say. */
@@ -187,6 +189,8 @@ static tsr_status fill_args(tsri_experiment *e)
 {
     tsri_config_args *a = &e->model.args;
     tsri_data_sizes d = tsri_config_data_sizes(&e->data);
+    if (!tsri_args_section(&e->model))
+        return TSR_OK;
     const struct {
         const char *key;
         int64_t *at, value;
@@ -222,6 +226,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
     TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
     TSRI_TRY(fill_args(e));
+    TSRI_TRY(tsri_layers_check(e));
     if (has(e, "strategy"))
         TSRI_TRY(tsri_strategy_expand(e, r));
     TSRI_TRY(check_tensors(e));

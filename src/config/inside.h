@@ -66,11 +66,15 @@ enum {
     TSRI_MODEL_LENET,
     TSRI_MODEL_GPT,
     TSRI_MODEL_LSTM_LM,
+    TSRI_MODEL_LAYERS,
+    TSRI_MODEL_PLUGIN,
 };
 
 typedef struct tsri_config_model {
     tsri_head head; /* variant: which model */
     tsri_config_args args;
+    tsri_items layers, parts; /* tsri_config_layer, tsri_config_part */
+    const char *plugin, *function;
 } tsri_config_model;
 
 enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC };
@@ -212,7 +216,9 @@ struct tsri_experiment {
 extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,
     tsri_tensors_section, tsri_layout_section, tsri_pin_section, tsri_pattern_section,
     tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
-/* The section of the model's arguments. */
+extern const tsri_section tsri_part_section;
+extern tsri_section tsri_layer_section; /* complete before main */
+/* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
 /* tsri_experiment_parse with an allocator whose n-th allocation may fail. */
@@ -222,7 +228,8 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
 /* Checks what the tables can't express: names, signatures and their placements, what goes with
  * what. */
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
-/* Puts the rules that `strategy` stands for before those of the file: src/config/strategy.c. */
+/* Puts the rules that `strategy` stands for before those of the file: src/config/rules/strategy.c.
+ */
 tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);

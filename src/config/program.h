@@ -21,11 +21,14 @@ typedef struct tsri_program_inside {
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
+    const tsri_yaml *refused; /* the layer at which making the model, or applying it, failed */
 } tsri_program_inside;
 
 /* A placement of the file in the program's world. */
 tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
                                   const tsr_placement **out_placement);
+/* Makes the model of a plug-in library; NULL, with the error set. */
+tsr_module *tsri_plugin_model(tsri_program *p, const tsr_nn_opts *opts);
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
 tsr_status tsri_program_build_graph(tsri_program *p);

@@ -52,8 +52,7 @@ typedef struct tsri_field {
     const tsri_section *section;
     const char *legal; /* FLOATS, ANY, NAME: what it is, for errors and the manual */
     const char *doc;
-    const char *json;    /* ANY: its JSON Schema; NULL: anything */
-    const char *list_as; /* SECTION: a list stands for a mapping that has it under this key */
+    const char *json; /* ANY: its JSON Schema; NULL: anything */
 } tsri_field;
 
 extern const char tsri_field_needed[];
@@ -71,6 +70,10 @@ struct tsri_section {
     int nvariants;
     const tsri_section *variants;
     const char *operands; /* of an op: "x y?"; NULL: it has none */
+    const char *list_as;  /* a list stands for a mapping that has it under this key; or NULL */
+    bool word_alone;      /* a word stands for a mapping whose selector it is */
+    /* The key that selects this variant where the selector is missing; NULL: none does. */
+    const char *implied_by;
 };
 
 /* The beginning of each section's struct. */

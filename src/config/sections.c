@@ -2,7 +2,7 @@
 /* The tables of all sections but the ops'. */
 #include <math.h>
 
-#include "src/config/ops.h"
+#include "src/config/layers/layers.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 #define FIELDS(a) .nfields = COUNT(a), .fields = a
@@ -121,6 +121,43 @@ ARGS_SECTION(resnet18);
 ARGS_SECTION(lenet);
 ARGS_SECTION(gpt);
 ARGS_SECTION(lstm_lm);
+static const tsri_field part_fields[] = {
+    {.name = "layers",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_part, layers),
+     .fallback = TSRI_NEEDED,
+     .section = &tsri_layer_section,
+     .min = 1,
+     .max = TSRI_CONFIG_MAX_LAYERS,
+     .doc = "Its layers."},
+};
+const tsri_section tsri_part_section = {
+    .name = "part", .size = sizeof(tsri_config_part), .list_as = "layers", FIELDS(part_fields)};
+static const tsri_field layers_fields[] = {
+    {.name = "layers",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_model, layers),
+     .fallback = TSRI_NEEDED,
+     .section = &tsri_layer_section,
+     .min = 1,
+     .max = TSRI_CONFIG_MAX_LAYERS,
+     .doc = "The layers, one behind the other; see LAYERS."},
+    {.name = "parts",
+     .kind = TSRI_FIELD_NAMED,
+     .offset = offsetof(tsri_config_model, parts),
+     .fallback = TSRI_NONE,
+     .section = &tsri_part_section,
+     .max = 1024,
+     .doc =
+         "Lists of layers by name, which {layer: part, of: NAME} stands for; each may be made of "
+         "those above it."},
+};
+static const tsri_field plugin_fields[] = {
+    FIELD(PATH, tsri_config_model, "plugin", plugin, TSRI_NEEDED, 0, 0,
+          "The library, which reading the file runs."),
+    FIELD(TEXT, tsri_config_model, "function", function, TSRI_NEEDED, 0, 0,
+          "The function of it that makes the model: a tsr_plugin_model_fn."),
+};
 /* In the order of the builders in src/config/build_model.c. */
 static const tsri_section models[] = {
     {.name = "mobilenet_v2", .doc = "torchvision's MobileNetV2.", FIELDS(mobilenet_v2_fields)},
@@ -145,6 +182,14 @@ static const tsri_section models[] = {
     {.name = "lstm_lm",
      .doc = "The same as gpt, with embeddings, an LSTM over them and a linear layer.",
      FIELDS(lstm_lm_fields)},
+    {.name = "layers",
+     .doc = "Layers that stand in the file. The key layers selects it, too.",
+     .implied_by = "layers",
+     FIELDS(layers_fields)},
+    {.name = "plugin",
+     .doc = "One that a plug-in library makes. The key plugin selects it, too.",
+     .implied_by = "plugin",
+     FIELDS(plugin_fields)},
 };
 const tsri_section tsri_model_section = {.name = "model",
                                          .size = sizeof(tsri_config_model),
@@ -228,8 +273,10 @@ static const tsri_field tensor_fields[] = {
          "Signatures of tensors that the model computes. Of the entries that fit a name the last "
          "one counts. Entries alone, as a list in the place of the mapping, are these."},
 };
-const tsri_section tsri_tensors_section = {
-    .name = "tensors", .size = sizeof(tsri_config_tensors), FIELDS(tensor_fields)};
+const tsri_section tsri_tensors_section = {.name = "tensors",
+                                           .size = sizeof(tsri_config_tensors),
+                                           .list_as = "match",
+                                           FIELDS(tensor_fields)};
 
 static const tsri_field pattern_fields[] = {
     FIELD(TEXT, tsri_config_pattern, "match", match, TSRI_NEEDED, 0, 0,
@@ -533,7 +580,6 @@ static const tsri_field experiment_fields[] = {
      .kind = TSRI_FIELD_SECTION,
      .offset = offsetof(tsri_experiment, tensors),
      .section = &tsri_tensors_section,
-     .list_as = "match",
      .doc = "Where the tensors of a training step live."},
     PART(SECTIONS, parameters, TSRI_NONE, &tsri_pattern_section, 0, TSRI_CONFIG_MAX_PATTERNS,
          "Where parameters and buffers live. Of the entries that fit a name and say a key the "

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 #include "src/core/dims.h"
 #include "src/core/near.h"
 

@@ -45,6 +45,8 @@ ROOMS = {
     "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
+    "src/config/json/": [], "src/config/layers/": ["layers.h"], "src/config/rules/": ["pin.h"],
+    "src/config/source/": ["source.h"],
     "src/cli/plan/": ["plan.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [],
 }

@@ -291,7 +291,7 @@ static const struct {
      "transformer, gpt"},
     {PLACES "model: {name: lenet}\ndata: {dataset: mnist}\nstrategy: megatron\n",
      "f.yaml:5:11: strategy: megatron: there are no rules for model lenet; there are for "
-     "transformer, gpt and mlp"},
+     "transformer, gpt, mlp and layers"},
     {PLACES "model: {name: mlp, args: {layers: 1}}\n" DATA "strategy: megatron\n",
      "f.yaml:5:11: strategy: a pair of linear layers is needed; the model has 1"},
     {PLACES "graph: {x: {op: constant, fill: 1, shape: [2]}}\nstrategy: data\n",

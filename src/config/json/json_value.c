@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON Schemas of single values, by the kinds of fields. */
-#include "src/config/json_schema.h"
+#include "src/config/json/json_schema.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "src/config/inside.h"
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 #include "src/config/tree_index.h"
 
 enum { MOST_DEEP = 8, MOST_FILES = 64, MOST_SEEN = 256 };

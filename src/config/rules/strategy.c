@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/config/inside.h"
+#include "src/config/layers/layers.h"
 
 enum { NONE = -1 /* B */, MOST_PAIRS = 512 };
 
@@ -57,6 +57,7 @@ typedef struct expansion {
     const tsri_yaml *node; /* `strategy` */
     const tsri_config_placement *where;
     int ndim, words[TSR_MAX_HIERARCHY];
+    int npairs; /* that were found in a model */
     tsri_config_pattern *params;
     tsri_config_pin *pins;
     int nparams, cparams, npins, cpins;
@@ -186,9 +187,11 @@ static tsr_status add_rule(expansion *x, const pair_rule *rule)
 
 /* A pair of linear layers of a sequence: the first by its outputs, the second by its inputs. Their
  * results are (rows, features). */
-static tsr_status add_pair(expansion *x, const char *first, const char *second)
+static tsr_status add_pair(void *arg, const char *first, const char *second)
 {
+    expansion *x = arg;
     tsri_pool *pool = x->reader->pool;
+    x->npairs++;
     const pair_rule rules[] = {
         {tsri_pool_printf(pool, "%s.weight", first), 2, 0, 0},
         {tsri_pool_printf(pool, "%s.bias", first), 1, 0, 0},
@@ -220,6 +223,15 @@ static tsr_status add_mlp(expansion *x)
     return TSR_OK;
 }
 
+/* Own layers: those that are linear with element-wise ops alone between them. */
+static tsr_status add_layers(expansion *x)
+{
+    TSRI_TRY(tsri_layers_pairs(x->e, add_pair, x));
+    return x->npairs ? TSR_OK
+                     : tsri_yaml_fail(x->node, "megatron: the layers have no pair of linear ones "
+                                               "with element-wise ops alone between them");
+}
+
 static tsr_status add_pairs(expansion *x)
 {
     int model = x->e->model.head.variant;
@@ -230,10 +242,13 @@ static tsr_status add_pairs(expansion *x)
                                                              : NULL;
     if (model == TSRI_MODEL_MLP && !strcmp(word, "megatron"))
         return add_mlp(x);
+    if (model == TSRI_MODEL_LAYERS && !strcmp(word, "megatron"))
+        return add_layers(x);
     if (!rules)
         return tsri_yaml_fail(
             x->node, "%s: there are no rules for model %s; there are for transformer, gpt%s", word,
-            tsri_model_section.variants[model].name, strcmp(word, "megatron") ? "" : " and mlp");
+            tsri_model_section.variants[model].name,
+            strcmp(word, "megatron") ? "" : ", mlp and layers");
     for (; rules->match; rules++)
         TSRI_TRY(add_rule(x, rules));
     return TSR_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "src/config/pin.h"
+#include "src/config/rules/pin.h"
 
 #include <stdio.h>
 #include <string.h>
