@@ -259,6 +259,13 @@ TSR_API tsr_status tsr_convert_sync_batchnorm(tsr_module *m, const tsr_group *gr
 /* Makes an empty container; children are applied in the order in which they were added. */
 TSR_API tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o);
 
+/*
+ * The type of a function of a plug-in library (tsr_plugin_load) that makes a model, which an
+ * experiment names: `model: {plugin: LIBRARY, function: NAME}`. It returns a root module with the
+ * placement, dtype and seed of the options; NULL on error. tsr_plugin_begin is called before it.
+ */
+typedef tsr_module *tsr_plugin_model_fn(tsr_world *world, const tsr_nn_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

@@ -78,6 +78,8 @@ static bool visit(walk *w, tsri_op *op)
     const tsri_op_def *def = tsri_op_def_of(op->kind);
     bool ok = true;
     if (any_dout && op->kind == TSRI_OP_TO_GLOBAL) {
+        if (op->back.ndim)
+            dout[0] = tsr_to_global_at(dout[0], NULL, op->back, op->loc.file, op->loc.line);
         /* Back to where the value came from; the signature is inferred like any other. */
         din[0] = op->in[0]->placement == op->placement
                      ? dout[0]

@@ -6,8 +6,9 @@
 
 #include <tessera/models.h>
 
+#include "src/config/layers/layers.h"
 #include "src/config/own.h"
-#include "src/config/program.h"
+#include "src/config/rules/pin.h"
 #include "src/graph/graph.h"
 #include "src/nn/place.h"
 #include "src/optim/own.h"
@@ -181,9 +182,15 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
                     .seed = (uint64_t)e->train.seed};
     TSRI_TRY(tsri_program_placement(
         p, tsri_experiment_placement(e, e->tensors.input.placement.name), &c.placement));
-    p->module = models[e->model.head.variant](&c);
+    const tsr_nn_opts opts = {
+        .placement = c.placement, .sbp = TSR_B, .dtype = c.dtype, .seed = c.seed};
+    const int model = e->model.head.variant;
+    p->module = model == TSRI_MODEL_LAYERS   ? tsri_layers_make(p, &opts)
+                : model == TSRI_MODEL_PLUGIN ? tsri_plugin_model(p, &opts)
+                                             : models[model](&c);
     if (!p->module)
-        return tsri_program_fail(e->model.head.node, TSR_ERR_INVALID);
+        return p->inside->refused ? TSR_ERR_INVALID
+                                  : tsri_program_fail(e->model.head.node, TSR_ERR_INVALID);
     return place_parameters(p);
 }
 
@@ -302,6 +309,37 @@ static tsr_status make_groups(tsri_program *p)
     return TSR_OK;
 }
 
+/* Checks a signature that a rule says for what belongs to a parameter, and sets it. */
+static tsr_status set_sbp(const tsri_config_pattern *rule, const char *key, tsr_sbp said,
+                          const tsr_variable *v, tsr_sbp *sbp)
+{
+    char name[TSRI_NAME_MAX];
+    if (!tsri_section_has(&tsri_pattern_section, rule, key))
+        return TSR_OK;
+    TSRI_TRY(tsri_program_sbp(tsri_section_node(rule, key), v->placement, &said));
+    *sbp = tsri_sbp_for_axes(said, v->shape.ndim);
+    tsri_variable_qualified_name(v, name, sizeof name);
+    tsr_status status = tsri_sbp_check(v->placement, v->shape, *sbp, false);
+    return status == TSR_OK ? status
+                            : tsri_program_fail(tsri_section_node(rule, key),
+                                                tsri_fail_prefix(status, "%s of %s", key, name));
+}
+
+static tsr_status place_states(void *arg, const tsr_variable *v, tsr_sbp *state, tsr_sbp *gradient)
+{
+    const tsri_experiment *e = ((const tsri_program *)arg)->experiment;
+    const tsri_config_pattern *rules = e->parameters.items;
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    for (int i = 0; i < e->parameters.n; i++) {
+        if (!tsri_glob(rules[i].match, name))
+            continue;
+        TSRI_TRY(set_sbp(&rules[i], "state", rules[i].state, v, state));
+        TSRI_TRY(set_sbp(&rules[i], "gradient", rules[i].gradient, v, gradient));
+    }
+    return TSR_OK;
+}
+
 static tsr_status make_optimizer(tsri_program *p)
 {
     const tsri_config_optimizer *o = &p->experiment->optimizer;
@@ -310,7 +348,10 @@ static tsr_status make_optimizer(tsri_program *p)
     tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
     p->optimizer = make_of_kind(p->module, o, make_schedule(p), state);
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
-    return p->optimizer ? make_groups(p) : tsri_program_fail(node, TSR_ERR_INVALID);
+    if (!p->optimizer)
+        return tsri_program_fail(node, TSR_ERR_INVALID);
+    TSRI_TRY(tsri_optim_place(p->optimizer, place_states, p));
+    return make_groups(p);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */
@@ -405,8 +446,16 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     TSRI_TRY(declare_input(&c, "x", e->dtype, TSR_DIMS(rows, s.channels, s.height, s.width),
                            &t->input, &x));
     TSRI_TRY(declare_input(&c, "y", TSR_I64, TSR_DIMS(rows), &t->label, &y));
+    /* Rules are about the step that trains; evaluation takes what is cheapest. */
+    const bool pins_rules = g == p->graph;
+    tsri_pins pins;
+    if (pins_rules)
+        tsri_pins_begin(&pins, p);
     tsr_tensor *logits = declare_logits(&c, &s, x, &y);
-    TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(g)));
+    TSRI_TRY(tsri_program_fail(p->inside->refused ? p->inside->refused : e->model.head.node,
+                               tsr_graph_status(g)));
+    if (pins_rules)
+        TSRI_TRY(tsri_pins_end(&pins, &logits));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
     TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(g)));
     if (tsr_tensor_placement(y) != tsr_tensor_placement(logits))

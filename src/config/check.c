@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/config/ops.h"
+#include "src/config/layers/layers.h"
 
 static bool has(const tsri_experiment *e, const char *key)
 {
@@ -134,8 +134,34 @@ static tsr_status check_tensors(tsri_experiment *e)
     tsri_config_state *state = &e->optimizer.state;
     if (state->sbp.ndim == TSRI_SBP_NAMED)
         TSRI_TRY(tsri_check_sbp(tsri_section_node(state, "sbp"), input, &state->sbp));
+    const tsri_config_pin *pin = t->match.items;
+    for (int i = 0; i < t->match.n; i++) {
+        tsr_sbp sbp = pin[i].sbp, gradient = pin[i].gradient;
+        TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "sbp"), &sbp));
+        TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "gradient"), &gradient));
+    }
     TSRI_TRY(check_layout(e, &t->logits, &other));
     return check_layout(e, &t->loss, &other);
+}
+
+/* Checks a signature of parameters, or of what belongs to them. `where`: NULL if it is known only
+ * when the program is built. */
+static tsr_status check_pattern_sbp(const tsri_experiment *e, const tsri_config_pattern *p,
+                                    const char *key, const tsri_config_placement *where,
+                                    tsr_sbp *sbp)
+{
+    if (!tsri_section_has(&tsri_pattern_section, p, key))
+        return TSR_OK;
+    const tsri_yaml *node = tsri_section_node(p, key);
+    if (where)
+        TSRI_TRY(tsri_check_sbp(node, where, sbp));
+    tsr_sbp somewhere = *sbp;
+    TSRI_TRY(check_sbp_somewhere(e, node, &somewhere));
+    for (int d = 0; d < somewhere.ndim; d++)
+        if (somewhere.d[d].kind == TSR_SBP_PARTIAL)
+            return tsri_yaml_fail(node,
+                                  "P is for values that are computed; legal are B, S(i) and auto");
+    return TSR_OK;
 }
 
 static tsr_status check_patterns(tsri_experiment *e)
@@ -143,19 +169,12 @@ static tsr_status check_patterns(tsri_experiment *e)
     tsri_config_pattern *p = e->parameters.items;
     for (int i = 0; i < e->parameters.n; i++, p++) {
         const tsri_config_placement *where = NULL;
-        bool has_sbp = tsri_section_has(&tsri_pattern_section, p, "sbp");
         if (tsri_section_has(&tsri_pattern_section, p, "placement"))
             TSRI_TRY(tsri_check_placement(e, &p->placement, &where));
-        if (where && has_sbp)
-            TSRI_TRY(tsri_check_sbp(tsri_section_node(p, "sbp"), where, &p->sbp));
-        tsr_sbp sbp = p->sbp;
-        if (has_sbp)
-            TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(p, "sbp"), &sbp));
-        for (int d = 0; has_sbp && d < sbp.ndim; d++)
-            if (sbp.d[d].kind == TSR_SBP_PARTIAL)
-                return tsri_yaml_fail(tsri_section_node(p, "sbp"),
-                                      "P is for values that are computed; legal are B, S(i) and "
-                                      "auto");
+        TSRI_TRY(check_pattern_sbp(e, p, "sbp", where, &p->sbp));
+        TSRI_TRY(check_pattern_sbp(e, p, "use", where, &p->use));
+        TSRI_TRY(check_pattern_sbp(e, p, "state", where, &p->state));
+        TSRI_TRY(check_pattern_sbp(e, p, "gradient", where, &p->gradient));
     }
     return TSR_OK;
 }
@@ -175,7 +194,9 @@ tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
 
 const tsri_section *tsri_args_section(const tsri_config_model *m)
 {
-    return tsri_model_section.variants[m->head.variant].fields[0].section;
+    const tsri_field *args =
+        tsri_section_field(&tsri_model_section.variants[m->head.variant], "args");
+    return args ? args->section : NULL;
 }
 
 /* Gives an argument the data's value, which must be one that the file could say. */
@@ -205,6 +226,8 @@ static tsr_status fill_args(tsri_experiment *e)
 {
     tsri_config_args *a = &e->model.args;
     tsri_data_sizes d = tsri_config_data_sizes(&e->data);
+    if (!tsri_args_section(&e->model))
+        return TSR_OK;
     const struct {
         const char *key;
         int64_t *at, value;
@@ -273,6 +296,9 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     }
     TSRI_TRY(check_upkeep(e));
     TSRI_TRY(fill_args(e));
+    TSRI_TRY(tsri_layers_check(e));
+    if (has(e, "strategy"))
+        TSRI_TRY(tsri_strategy_expand(e, r));
     TSRI_TRY(check_tensors(e));
     return check_patterns(e);
 }
@@ -282,7 +308,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 static tsr_status check_kind(const tsri_experiment *e)
 {
     static const char *const of_graph[] = {"graph", "loss", "fetch", NULL};
-    static const char *const of_model[] = {"model",      "data",      "tensors",
+    static const char *const of_model[] = {"strategy",   "model",     "data", "tensors",
                                            "parameters", "optimizer", NULL};
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "src/config/program.h"
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 
 /* --- parsing ---------------------------------------------------------------------------------- */
 /* Whether an override is of a key of the file, or of something in it. */

@@ -30,13 +30,21 @@ typedef struct tsri_config_layout {
 typedef struct tsri_config_tensors {
     tsri_head head;
     tsri_config_layout input, label, logits, loss;
+    tsri_items match; /* tsri_config_pin */
 } tsri_config_tensors;
+
+/* A rule for tensors that the model computes. */
+typedef struct tsri_config_pin {
+    tsri_head head;
+    const char *match;
+    tsr_sbp sbp, gradient;
+} tsri_config_pin;
 
 typedef struct tsri_config_pattern {
     tsri_head head;
     const char *match;
     tsri_ref placement;
-    tsr_sbp sbp;
+    tsr_sbp sbp, use, state, gradient;
 } tsri_config_pattern;
 
 /* Arguments of all models; each uses its own. */
@@ -60,11 +68,15 @@ enum {
     TSRI_MODEL_LENET,
     TSRI_MODEL_GPT,
     TSRI_MODEL_LSTM_LM,
+    TSRI_MODEL_LAYERS,
+    TSRI_MODEL_PLUGIN,
 };
 
 typedef struct tsri_config_model {
     tsri_head head; /* variant: which model */
     tsri_config_args args;
+    tsri_items layers, parts; /* tsri_config_layer, tsri_config_part */
+    const char *plugin, *function;
 } tsri_config_model;
 
 enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC };
@@ -186,6 +198,17 @@ typedef struct tsri_config_op {
     const char **paths; /* of `locals`: .npy files; NULL: all stand in the file */
 } tsri_config_op;
 
+/* In the order of the table in src/config/sections.c. */
+enum {
+    TSRI_STRATEGY_DATA,
+    TSRI_STRATEGY_ZERO1,
+    TSRI_STRATEGY_ZERO2,
+    TSRI_STRATEGY_ZERO3,
+    TSRI_STRATEGY_MEGATRON,
+    TSRI_STRATEGY_SEQUENCE,
+    TSRI_STRATEGY_AUTO,
+};
+
 struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
@@ -195,6 +218,7 @@ struct tsri_experiment {
     tsri_items placements;           /* tsri_config_placement */
     tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
     int device;          /* of that one: tsr_device - 1 */
+    tsri_words strategy; /* TSRI_STRATEGY_... */
     tsri_config_model model;
     tsri_config_data data;
     tsri_config_tensors tensors;
@@ -216,10 +240,12 @@ struct tsri_experiment {
 };
 
 extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_model_section,
-    tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pattern_section,
-    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section,
-    tsri_eval_section, tsri_checkpoint_section, tsri_cluster_section;
-/* The section of the model's arguments. */
+    tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pin_section,
+    tsri_pattern_section, tsri_group_section, tsri_optimizer_section, tsri_schedule_section,
+    tsri_train_section, tsri_eval_section, tsri_checkpoint_section, tsri_cluster_section,
+    tsri_part_section;
+extern tsri_section tsri_layer_section; /* complete before main */
+/* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
 /* tsri_experiment_parse with an allocator whose n-th allocation may fail. */
@@ -229,6 +255,9 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
 /* Checks what the tables can't express: names, signatures and their placements, what goes with
  * what. */
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
+/* Puts the rules that `strategy` stands for before those of the file: src/config/rules/strategy.c.
+ */
+tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
 tsr_status tsri_check_placements(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);

@@ -83,9 +83,10 @@ static tsr_status add_node(builder *b, tsri_yaml_kind kind, yaml_mark_t mark, ts
     if (!parent) {
         b->root = node;
     } else {
-        node->key = b->key;
-        node->key_line = b->key_line;
-        node->key_column = b->key_column;
+        bool has_key = parent->kind == TSRI_YAML_MAP;
+        node->key = has_key ? b->key : NULL;
+        node->key_line = has_key ? b->key_line : 0;
+        node->key_column = has_key ? b->key_column : 0;
         b->key = NULL;
         tsri_yaml_append(parent, node);
     }

@@ -30,6 +30,7 @@ typedef struct tsri_program_inside {
     tsr_program *evaluator;
     int64_t row_labels; /* of a row of data */
     double eval_sum[3]; /* of the rows so far: losses, labels that are likeliest, one of five */
+    const tsri_yaml *refused; /* the layer at which making the model, or applying it, failed */
 } tsri_program_inside;
 
 /* A model's forward pass. labels: one for each row of logits. */
@@ -43,6 +44,8 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
 /* Makes a signature of the file one of a placement: by its axes' names, or B alone extended.
  * `node`: where it stands. */
 tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp);
+/* Makes the model of a plug-in library; NULL, with the error set. */
+tsr_module *tsri_plugin_model(tsri_program *p, const tsr_nn_opts *opts);
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
 tsr_status tsri_program_build_graph(tsri_program *p);

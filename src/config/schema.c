@@ -101,6 +101,11 @@ static tsr_status select_variant(const tsri_section *s, const tsri_yaml *node,
             return TSR_OK;
         }
     }
+    for (int i = 0; i < s->nvariants && !word; i++)
+        if (s->variants[i].implied_by && tsri_yaml_find(node, s->variants[i].implied_by)) {
+            head->variant = i;
+            return TSR_OK;
+        }
     if (!word)
         return tsri_yaml_fail_key(where, "'%s' is missing; legal are %s", s->selector,
                                   list_text(n, words, list));
@@ -186,11 +191,33 @@ static tsr_status read_fields(const tsri_reader *r, const tsri_section *s,
     return TSR_OK;
 }
 
+/* Makes the mapping that a list, or a word, stands for. */
+static tsr_status wrap_node(const tsri_reader *r, const char *key, const tsri_yaml *node,
+                            const tsri_yaml **out_map)
+{
+    tsri_yaml *map = tsri_pool_dup(r->pool, node, sizeof *node);
+    tsri_yaml *child = tsri_pool_dup(r->pool, node, sizeof *node);
+    TSRI_NEED(map && child);
+    map->kind = TSRI_YAML_MAP;
+    map->first = map->last = child;
+    map->n = 1;
+    child->key = key;
+    child->next = NULL;
+    child->index = 0;
+    child->parent = map;
+    *out_map = map;
+    return TSR_OK;
+}
+
 tsr_status tsri_section_read(const tsri_reader *r, const tsri_section *s, const tsri_yaml *node,
                              const tsri_yaml *where, void *out)
 {
     tsri_head *head = out;
     const tsri_section *variant = NULL;
+    if (node && s->list_as && node->kind == TSRI_YAML_LIST)
+        TSRI_TRY(wrap_node(r, s->list_as, node, &node));
+    else if (node && s->word_alone && tsri_value_is_text(node))
+        TSRI_TRY(wrap_node(r, s->selector, node, &node));
     head->node = node;
     if (node && node->kind != TSRI_YAML_MAP)
         return not_a_mapping(s, node);
@@ -209,6 +236,14 @@ tsr_status tsri_section_read(const tsri_reader *r, const tsri_section *s, const 
     return variant ? read_fields(r, variant, NULL, s->nfields, where, out) : TSR_OK;
 }
 
+const tsri_field *tsri_section_field(const tsri_section *s, const char *key)
+{
+    for (int i = 0; s && i < s->nfields; i++)
+        if (!strcmp(s->fields[i].name, key))
+            return &s->fields[i];
+    return NULL;
+}
+
 bool tsri_section_has(const tsri_section *s, const void *base, const char *field)
 {
     int number;
@@ -221,6 +256,13 @@ void tsri_section_give(const tsri_section *s, void *base, const char *field)
     int number;
     if (find_field(s, variant_of(s, base), field, &number))
         ((tsri_head *)base)->given |= UINT64_C(1) << number;
+}
+
+void tsri_section_drop(const tsri_section *s, void *base, const char *field)
+{
+    int number;
+    if (find_field(s, variant_of(s, base), field, &number))
+        ((tsri_head *)base)->given &= ~(UINT64_C(1) << number);
 }
 
 const tsri_yaml *tsri_section_node(const void *base, const char *field)
@@ -243,6 +285,20 @@ static void dump_items(const tsri_field *f, const tsri_items *items, int indent,
         tsri_section_dump(f->section, item, 0, true, out);
         fputc('\n', out);
     }
+}
+
+static void dump_flow_items(const tsri_field *f, const tsri_items *items, FILE *out)
+{
+    const bool named = f->kind == TSRI_FIELD_NAMED;
+    const char *item = items->items;
+    fputc(named ? '{' : '[', out);
+    for (int i = 0; i < items->n; i++, item += f->section->size) {
+        fputs(i ? ", " : "", out);
+        if (named)
+            fprintf(out, "%s: ", ((const tsri_head *)(const void *)item)->name);
+        tsri_section_dump(f->section, item, 0, true, out);
+    }
+    fputc(named ? '}' : ']', out);
 }
 
 /* A signature by axes' names stays one. */
@@ -291,6 +347,8 @@ static void dump_fields(const tsri_section *s, const void *base, int first, int 
             fprintf(out, "%s%s: ", *any ? ", " : "", f->name);
             if (f->kind == TSRI_FIELD_SECTION)
                 tsri_section_dump(f->section, at, 0, true, out);
+            else if (f->kind == TSRI_FIELD_SECTIONS || f->kind == TSRI_FIELD_NAMED)
+                dump_flow_items(f, at, out);
             else
                 dump_value(f, base, out);
         }

@@ -18,6 +18,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_FLOAT,    /* double, min..max */
     TSRI_FIELD_BYTES,    /* int64_t: a number, or "512 MiB" */
     TSRI_FIELD_WORD,     /* int: the index in words */
+    TSRI_FIELD_WORDS,    /* tsri_words: one of words, or a list of up to TSR_MAX_HIERARCHY */
     TSRI_FIELD_DTYPE,    /* tsr_dtype */
     TSRI_FIELD_SBP,      /* tsr_sbp; ndim TSRI_SBP_NAMED: by axes' names, which the node holds */
     TSRI_FIELD_TEXT,     /* const char * */
@@ -70,6 +71,10 @@ struct tsri_section {
     int nvariants;
     const tsri_section *variants;
     const char *operands; /* of an op: "x y?"; NULL: it has none */
+    const char *list_as;  /* a list stands for a mapping that has it under this key; or NULL */
+    bool word_alone;      /* a word stands for a mapping whose selector it is */
+    /* The key that selects this variant where the selector is missing; NULL: none does. */
+    const char *implied_by;
 };
 
 /* The beginning of each section's struct. */
@@ -92,6 +97,9 @@ typedef struct tsri_ints {
     int n;
     int64_t *v;
 } tsri_ints;
+typedef struct tsri_words {
+    int n, words[TSR_MAX_HIERARCHY]; /* indices */
+} tsri_words;
 typedef struct tsri_ranks {
     int ndim, n;
     int dim[TSR_MAX_HIERARCHY];
@@ -125,10 +133,14 @@ typedef struct tsri_reader {
 /* Reads a mapping (NULL: an absent one, all defaults) into the section's zeroed struct. */
 tsr_status tsri_section_read(const tsri_reader *r, const tsri_section *s, const tsri_yaml *node,
                              const tsri_yaml *where, void *out);
+/* The field of a key, not of a variant; s may be NULL, as is the result where there is none. */
+const tsri_field *tsri_section_field(const tsri_section *s, const char *key);
 /* Whether a field (of the section or its variant) has a value. */
 bool tsri_section_has(const tsri_section *s, const void *base, const char *field);
 /* Says that it has one now: a default that was worked out. */
 void tsri_section_give(const tsri_section *s, void *base, const char *field);
+/* Says that it has none any more: its work is done. */
+void tsri_section_drop(const tsri_section *s, void *base, const char *field);
 /* Where a field's value stands in the file: its node, or the section's. */
 const tsri_yaml *tsri_section_node(const void *base, const char *field);
 
@@ -180,7 +192,8 @@ tsr_status tsri_sbp_by_axes(const tsri_yaml *node, const char *place, int ndim,
                             const char *const *axis, tsr_sbp *out_sbp);
 void tsri_sbp_dump_named(const tsri_yaml *node, FILE *out);
 
-/* --- dumping values: src/config/print/dump.c -------------------------------------------------------- */
+/* --- dumping values: src/config/print/dump.c
+ * -------------------------------------------------------- */
 void tsri_text_dump(const char *text, FILE *out);
 /* Writes a value of TSRI_FIELD_ANY: numbers or texts, in lists. */
 void tsri_yaml_dump(const tsri_yaml *node, FILE *out);

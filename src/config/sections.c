@@ -2,7 +2,7 @@
 /* The tables of all sections but the ops'. */
 #include <math.h>
 
-#include "src/config/ops.h"
+#include "src/config/layers/layers.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 #define FIELDS(a) .nfields = COUNT(a), .fields = a
@@ -129,6 +129,43 @@ ARGS_SECTION(resnet18);
 ARGS_SECTION(lenet);
 ARGS_SECTION(gpt);
 ARGS_SECTION(lstm_lm);
+static const tsri_field part_fields[] = {
+    {.name = "layers",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_part, layers),
+     .fallback = TSRI_NEEDED,
+     .section = &tsri_layer_section,
+     .min = 1,
+     .max = TSRI_CONFIG_MAX_LAYERS,
+     .doc = "Its layers."},
+};
+const tsri_section tsri_part_section = {
+    .name = "part", .size = sizeof(tsri_config_part), .list_as = "layers", FIELDS(part_fields)};
+static const tsri_field layers_fields[] = {
+    {.name = "layers",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_model, layers),
+     .fallback = TSRI_NEEDED,
+     .section = &tsri_layer_section,
+     .min = 1,
+     .max = TSRI_CONFIG_MAX_LAYERS,
+     .doc = "The layers, one behind the other; see LAYERS."},
+    {.name = "parts",
+     .kind = TSRI_FIELD_NAMED,
+     .offset = offsetof(tsri_config_model, parts),
+     .fallback = TSRI_NONE,
+     .section = &tsri_part_section,
+     .max = 1024,
+     .doc =
+         "Lists of layers by name, which {layer: part, of: NAME} stands for; each may be made of "
+         "those above it."},
+};
+static const tsri_field plugin_fields[] = {
+    FIELD(PATH, tsri_config_model, "plugin", plugin, TSRI_NEEDED, 0, 0,
+          "The library, which reading the file runs."),
+    FIELD(TEXT, tsri_config_model, "function", function, TSRI_NEEDED, 0, 0,
+          "The function of it that makes the model: a tsr_plugin_model_fn."),
+};
 /* In the order of the builders in src/config/build_model.c. */
 static const tsri_section models[] = {
     {.name = "mobilenet_v2", .doc = "torchvision's MobileNetV2.", FIELDS(mobilenet_v2_fields)},
@@ -153,6 +190,14 @@ static const tsri_section models[] = {
     {.name = "lstm_lm",
      .doc = "The same as gpt, with embeddings, an LSTM over them and a linear layer.",
      FIELDS(lstm_lm_fields)},
+    {.name = "layers",
+     .doc = "Layers that stand in the file. The key layers selects it, too.",
+     .implied_by = "layers",
+     FIELDS(layers_fields)},
+    {.name = "plugin",
+     .doc = "One that a plug-in library makes. The key plugin selects it, too.",
+     .implied_by = "plugin",
+     FIELDS(plugin_fields)},
 };
 const tsri_section tsri_model_section = {.name = "model",
                                          .size = sizeof(tsri_config_model),
@@ -211,14 +256,37 @@ const tsri_section tsri_layout_section = {
         .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_tensors, key), \
         .fallback = "{}", .section = &tsri_layout_section, .doc = doc_                          \
     }
+static const tsri_field pin_fields[] = {
+    FIELD(
+        TEXT, tsri_config_pin, "match", match, TSRI_NEEDED, 0, 0,
+        "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
+        "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind "
+        "the first one of a module :softmax.1, and so on."),
+    FIELD(SBP, tsri_config_pin, "sbp", sbp, TSRI_NEEDED, 0, 0,
+          "The signature of what the module, or the op, gives. B alone is B in each dimension."),
+    FIELD(SBP, tsri_config_pin, "gradient", gradient, TSRI_NONE, 0, 0,
+          "That into which its gradient is brought. Default: what is cheapest."),
+};
+const tsri_section tsri_pin_section = {
+    .name = "match", .size = sizeof(tsri_config_pin), FIELDS(pin_fields)};
 static const tsri_field tensor_fields[] = {
     LAYOUT(input, "The images. Default: the first placement, S(0) in each dimension."),
     LAYOUT(label, "The labels. Default: as the input."),
     LAYOUT(logits, "What the model gives. Default: where that is, what is cheapest."),
     LAYOUT(loss, "The loss. Default: where the logits are, B."),
+    {.name = "match",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_tensors, match),
+     .section = &tsri_pin_section,
+     .max = TSRI_CONFIG_MAX_PATTERNS,
+     .doc =
+         "Signatures of tensors that the model computes. Of the entries that fit a name the last "
+         "one counts. Entries alone, as a list in the place of the mapping, are these."},
 };
-const tsri_section tsri_tensors_section = {
-    .name = "tensors", .size = sizeof(tsri_config_tensors), FIELDS(tensor_fields)};
+const tsri_section tsri_tensors_section = {.name = "tensors",
+                                           .size = sizeof(tsri_config_tensors),
+                                           .list_as = "match",
+                                           FIELDS(tensor_fields)};
 
 static const tsri_field pattern_fields[] = {
     FIELD(TEXT, tsri_config_pattern, "match", match, TSRI_NEEDED, 0, 0,
@@ -228,6 +296,14 @@ static const tsri_field pattern_fields[] = {
     SBP(tsri_config_pattern,
         "Their signature; auto lets the compiler choose. Default: B. B alone is B in each "
         "dimension."),
+    FIELD(SBP, tsri_config_pattern, "use", use, TSRI_NONE, 0, 0,
+          "The signature in which the model takes parameters, into which they are brought where "
+          "they are used: B of parameters that are S(0) gathers them. Default: what is cheapest."),
+    FIELD(SBP, tsri_config_pattern, "state", state, TSRI_NONE, 0, 0,
+          "That of the optimizer's states of them. Default: as optimizer says."),
+    FIELD(SBP, tsri_config_pattern, "gradient", gradient, TSRI_NONE, 0, 0,
+          "That into which their gradients are brought before the update. Default: what is "
+          "cheapest."),
 };
 const tsri_section tsri_pattern_section = {
     .name = "parameters", .size = sizeof(tsri_config_pattern), FIELDS(pattern_fields)};
@@ -480,6 +556,10 @@ static const tsri_field train_fields[] = {
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
 
+/* In the order of TSRI_STRATEGY_.... */
+static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
+                                             "megatron", "sequence", "auto",  NULL};
+
 /* --- the whole -------------------------------------------------------------------------------- */
 #define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
     {                                                                                       \
@@ -526,10 +606,27 @@ static const tsri_field experiment_fields[] = {
           "Instead of placements: the axes of the only one, which is called mesh."),
     WORD(tsri_experiment, "device", device, TSRI_NONE, device_words,
          "Beside mesh: what a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
+    {.name = "strategy",
+     .kind = TSRI_FIELD_WORDS,
+     .offset = offsetof(tsri_experiment, strategy),
+     .words = strategy_words,
+     .doc =
+         "Rules for parameters and tensors, in a word for each dimension of the input's placement: "
+         "data, the batch is split, and parameters are everywhere; zero1, optimizer states are "
+         "split too; zero2, gradients too; zero3, parameters too, which are gathered where they "
+         "are used; megatron, pairs of linear layers are split by their features; sequence, what "
+         "is "
+         "between these pairs by positions too; auto, alone, all is inferred. One word is for all "
+         "dimensions; megatron and sequence are for the last one, and data for those before it. "
+         "The "
+         "rules stand before the file's own, which so count more; tessera schema FILE shows them."},
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
-    PART(SECTION, tensors, TSRI_NONE, &tsri_tensors_section, 0, 0,
-         "Where the tensors of a training step live."),
+    {.name = "tensors",
+     .kind = TSRI_FIELD_SECTION,
+     .offset = offsetof(tsri_experiment, tensors),
+     .section = &tsri_tensors_section,
+     .doc = "Where the tensors of a training step live."},
     PART(SECTIONS, parameters, TSRI_NONE, &tsri_pattern_section, 0, TSRI_CONFIG_MAX_PATTERNS,
          "Where parameters and buffers live. Of the entries that fit a name and say a key the "
          "last one counts."),

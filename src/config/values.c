@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 #include "src/core/dims.h"
 #include "src/core/near.h"
 
@@ -148,6 +148,10 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
     case TSRI_FIELD_WORD:
         put_words(buf, f->words);
         break;
+    case TSRI_FIELD_WORDS:
+        put_words(buf, f->words);
+        put(buf, strlen(buf), ", or a list, one for each dimension");
+        break;
     case TSRI_FIELD_DTYPE:
         put_words(buf, dtype_words);
         break;
@@ -278,6 +282,20 @@ static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
             return TSR_OK;
         }
     return tsri_value_illegal(f, node);
+}
+
+static tsr_status read_words(const tsri_field *f, const tsri_yaml *node, tsri_words *at)
+{
+    if (node->kind == TSRI_YAML_MAP || (node->kind == TSRI_YAML_LIST && !node->n))
+        return illegal(f, node);
+    at->n = 0;
+    bool is_list = node->kind == TSRI_YAML_LIST;
+    for (const tsri_yaml *c = is_list ? node->first : node; c; c = is_list ? c->next : NULL) {
+        if (at->n == TSR_MAX_HIERARCHY)
+            return tsri_yaml_fail(c, "more than %d words", TSR_MAX_HIERARCHY);
+        TSRI_TRY(read_word(f, c, &at->words[at->n++]));
+    }
+    return TSR_OK;
 }
 
 static tsr_status read_dtype(const tsri_field *f, const tsri_yaml *node, tsr_dtype *at)
@@ -485,6 +503,8 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
         return read_bytes(f, node, at);
     case TSRI_FIELD_WORD:
         return read_word(f, node, at);
+    case TSRI_FIELD_WORDS:
+        return read_words(f, node, at);
     case TSRI_FIELD_DTYPE:
         return read_dtype(f, node, at);
     case TSRI_FIELD_SBP:

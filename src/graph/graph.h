@@ -44,7 +44,8 @@ struct tsri_op {
     tsr_tensor **in;
     tsr_tensor **out;
     const tsr_placement *placement;
-    tsr_sbp sbp; /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
+    tsr_sbp sbp;  /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
+    tsr_sbp back; /* TO_GLOBAL: that which its result's gradient is brought into; AUTO: any */
     tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
     tsr_tensor *latest;     /* VARIABLE: the result of the last update declared so far, or NULL */
     bool from_local;        /* INPUT: fed per rank */
@@ -142,6 +143,10 @@ struct tsr_graph {
     tsri_graph_gradient *gradients;
     int ngradients, cgradients;
     const char *scope; /* qualified name of the module being applied, "" outside */
+    /* Called with the outputs of each module that was applied, under its qualified name; NULL:
+     * nobody asks. */
+    void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
+    void *applied_arg;
     bool in_backward;
     bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */

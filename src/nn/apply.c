@@ -147,6 +147,8 @@ static bool pass(call *c)
     call_forward(c);
     c->m->loc = outer_loc;
     c->g->scope = outer;
+    if (c->g->applied)
+        c->g->applied(c->g->applied_arg, scope, c->nout, c->out);
     return true;
 }
 

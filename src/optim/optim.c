@@ -72,9 +72,23 @@ static const char *const *state_names(tsri_optim_kind kind)
     }
 }
 
-tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p)
+tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsri_optim_slot *slot)
 {
-    return o->state_sbp.ndim ? tsri_sbp_for_axes(o->state_sbp, p->shape.ndim) : p->sbp;
+    const tsr_variable *p = slot->param;
+    const tsr_sbp said = slot->state_sbp.ndim ? slot->state_sbp : o->state_sbp;
+    return said.ndim ? tsri_sbp_for_axes(said, p->shape.ndim) : p->sbp;
+}
+
+tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *arg)
+{
+    for (int i = 0; i < o->nslots; i++) {
+        tsri_optim_slot *slot = &o->slots[i];
+        TSRI_TRY(place(arg, slot->param, &slot->state_sbp, &slot->gradient_sbp));
+        for (int j = 0; j < TSRI_UPDATE_STATES; j++)
+            if (slot->state[j])
+                slot->state[j]->sbp = tsri_optim_state_sbp(o, slot);
+    }
+    return TSR_OK;
 }
 
 static tsr_status count_param(tsr_variable *v, const char *name, void *arg)
@@ -106,7 +120,7 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
                  o->own ? o->own->def.states[j] : state_names(o->kind)[j]);
         const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->groups[0].number[TSRI_START]};
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
-                                      tsri_optim_state_sbp(o, v), init, &slot->state[j]));
+                                      tsri_optim_state_sbp(o, slot), init, &slot->state[j]));
     }
     return TSR_OK;
 }

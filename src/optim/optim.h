@@ -59,7 +59,9 @@ typedef struct tsri_optim_slot {
     bool named;                              /* in the call under way */
     tsr_variable *state[TSRI_UPDATE_STATES]; /* by update_list.h; NULL: none */
     tsr_variable *gradient;                  /* the mean so far; NULL: it does not accumulate */
-    bool is_lent; /* the gradient is a tsr_ddp's, and is the sum so far */
+    bool is_lent;         /* the gradient is a tsr_ddp's, and is the sum so far */
+    tsr_sbp state_sbp;    /* of this parameter's states; AUTO: the optimizer's word counts */
+    tsr_sbp gradient_sbp; /* that the gradient is brought into before the update; AUTO: none */
 } tsri_optim_slot;
 
 /* The memory of TSR_SCHEDULE_PLATEAU. */
@@ -127,8 +129,14 @@ struct tsr_optimizer {
 
 /* The word that public calls have for a kind: "adamw". */
 const char *tsri_optim_name(tsri_optim_kind kind);
-/* The signature that the states of parameter p are to have, as far as it is said yet. */
-tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
+/* The signature that a parameter's states are to have, as far as it is said yet. */
+tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsri_optim_slot *slot);
+/* Says the signatures of the states and of the gradient of each parameter, which `place` sets,
+ * before a graph uses the optimizer; both are AUTO at first. Returns the first status that is not
+ * OK. */
+typedef tsr_status tsri_optim_place_fn(void *arg, const tsr_variable *param, tsr_sbp *state,
+                                       tsr_sbp *gradient);
+tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *arg);
 
 /* "lr", "weight_decay", ... */
 const char *tsri_number_name(tsri_number which);

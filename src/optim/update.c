@@ -199,7 +199,7 @@ static tsr_tensor *read_state(applying *a, const tsri_optim_slot *slot, int i)
     tsr_variable *s = slot->state[i];
     /* The parameter's signature may have been fixed since the state was declared. */
     if (s && !s->ready)
-        s->sbp = tsri_optim_state_sbp(a->o, slot->param);
+        s->sbp = tsri_optim_state_sbp(a->o, slot);
     return s ? tsri_graph_current(a->c.g, s, a->c.loc) : NULL;
 }
 
@@ -310,7 +310,7 @@ static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *gra
 {
     tsr_graph *g = a->c.g;
     tsr_tensor *value = tsri_graph_current(g, slot->param, a->c.loc);
-    if (value->failed)
+    if (value->failed || grad->failed)
         return false;
     const char *scope = g->scope, *name = value->op->name;
     g->scope = name;
@@ -403,6 +403,15 @@ static tsri_optim_slot *want_slot(const applying *a, const tsr_variable *p, int 
     return NULL;
 }
 
+/* Returns a gradient in the signature that is said for it. */
+static tsr_tensor *lay_out(const applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
+{
+    if (!slot->gradient_sbp.ndim)
+        return grad;
+    const tsr_sbp sbp = tsri_sbp_for_axes(slot->gradient_sbp, grad->shape.ndim);
+    return tsr_to_global_at(grad, NULL, sbp, a->c.loc.file, a->c.loc.line);
+}
+
 static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_tensor *const *grads)
 {
     for (int i = 0; i < a->o->nslots; i++)
@@ -416,7 +425,7 @@ static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_ten
             continue;
         tsri_optim_slot *slot = want_slot(a, params[i], &last);
         if (!slot || grads[i]->failed || !check_gradient(&a->c, params[i], grads[i]) ||
-            !add_update(a, slot, grads[i]))
+            !add_update(a, slot, lay_out(a, slot, grads[i])))
             return false;
         slot->named = true;
     }
@@ -433,10 +442,11 @@ static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
         tsri_variable_qualified_name(p, name, sizeof name);
         snprintf(mean, sizeof mean, "%s.gradient", name);
         TSRI_TRY(tsri_variable_create(o->world, mean, p->placement, p->dtype, p->shape,
-                                      tsri_optim_state_sbp(o, p), (tsr_init){0}, &slot->gradient));
+                                      tsri_optim_state_sbp(o, slot), (tsr_init){0},
+                                      &slot->gradient));
     }
     if (!slot->gradient->ready)
-        slot->gradient->sbp = tsri_optim_state_sbp(o, p);
+        slot->gradient->sbp = tsri_optim_state_sbp(o, slot);
     return TSR_OK;
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An op of a plug-in in a YAML file: its values and gradients in every signature that its rule allows,
 on threads and on processes, what plans say of it, and what wrong files are told.
-usage: plugins.py TESSERA MAN OP_PLUGIN OPTIMIZER_PLUGIN"""
+usage: plugins.py TESSERA MAN OP_PLUGIN OPTIMIZER_PLUGIN MODEL_PLUGIN"""
 import itertools
 import json
 import os
@@ -14,7 +14,7 @@ import numpy as np
 from harness import check, done, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
-PLUGIN, LION = (os.path.abspath(a) for a in sys.argv[3:5])
+PLUGIN, LION, NET = (os.path.abspath(a) for a in sys.argv[3:6])
 RNG = np.random.default_rng(5)
 X, G = (RNG.standard_normal((8, 6)) for _ in range(2))
 BETA = 1.5
@@ -112,4 +112,26 @@ for optimizer, text in [
         (f"name: own, plugin: {PLUGIN}, function: own_lion", "no optimizer 'own_lion' is defined")]:
     err = losses(optimizer, code=1)
     check(text in err and "train.yaml:6" in err, f"{optimizer}: {err}")
+
+
+def net_losses(model, code=0):
+    name = os.path.join(FOLDER.name, "net.yaml")
+    with open(name, "w") as f:
+        f.write(TRAIN.replace("model: {name: mlp, args: {inputs: 64, hidden: 16, outputs: 10, layers: 2}}", f"model: {model}")
+                .replace("lr: 0.001, OPTIMIZER", "name: sgd, lr: 0.1"))
+    return tessera("run", name, code=code)[1] if code else tessera_json("run", name)["losses"]
+
+
+# A model of a library is the same as its layers in the file.
+got = net_losses(f"{{plugin: {NET}, function: swish_net}}")
+want = net_losses("{layers: [{layer: flatten, name: rows}, {layer: linear, name: first, in: 64, out: 16}, silu, "
+                  "{layer: linear, name: last, in: 16, out: 10}]}")
+check(len(want) == 12 and np.allclose(got, want, rtol=1e-12, atol=0), f"{got}, {want}")
+check(want[-1] < want[0], "it learns")
+for model, text in [
+        (f"{{plugin: {NET}, function: swish_nest}}", f"model.function: '{NET}' has no function 'swish_nest'"),
+        (f"{{plugin: {FOLDER.name}/no.so, function: f}}", "no.so: cannot open"),
+        (f"{{plugin: {PLUGIN}, function: f}}", f"'{PLUGIN}' has no function 'f'")]:
+    err = net_losses(model, code=1)
+    check(text in err and "net.yaml:4" in err, f"{model}: {err}")
 done()

@@ -75,6 +75,16 @@ GOOD = [
     GRAPH + "  p: {op: permute, in: x, order: [1, 0]}\n  u: {op: constant, normal: true, shape: [2]}\nloss: p\nfetch: [grad(x), u]\n",
     GRAPH + "  l: {op: from_local, locals: [[1], a.npy], sbp: S(0)}\n  c: {op: cast, in: l, dtype: bf16}\n",
 ]
+LAYERS = HEAD + "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\nmodel:\n"
+GOOD += [
+    LAYERS + "  layers: [flatten, {layer: linear, in: 16, out: 3}]\n",
+    LAYERS + "  name: layers\n  parts: {a: [relu], b: [{layer: part, of: a}]}\n  layers:\n"
+    "  - {layer: residual, repeat: 2, name: body, layers: [{layer: part, of: b}]}\n  - {layer: softmax, axis: 1}\n",
+    LAYERS + "  plugin: a.so\n  function: f\n",
+    TRAIN + "strategy: zero3\ntensors: [{match: '0', sbp: S(1)}]\n",
+    TRAIN + "strategy: [data, megatron]\ntensors: {input: {placement: g}, match: [{match: '0', sbp: \"(S(0),S(1))\", gradient: B}]}\n",
+    TRAIN + "parameters: [{match: '*', use: B, state: S(0), gradient: S(0)}]\n",
+]
 for text in GOOD:
     faults += [f"of a good file:\n{text}{e}" for e in told(validator, text)]
     if not takes(text):
@@ -82,6 +92,22 @@ for text in GOOD:
 
 # Files that are wrong.
 BAD = [
+    LAYERS + "  layers: []\n",
+    LAYERS + "  layers: [reluu]\n",
+    LAYERS + "  layers: [{layer: linear, in: 16}]\n",
+    LAYERS + "  layers: [{layer: linear, in: 16, out: 3, groups: 2}]\n",
+    LAYERS + "  layers: [{in: 16, out: 3}]\n",
+    LAYERS + "  layers: [{layer: residual, layers: [{layer: linear, in: 0, out: 1}]}]\n",
+    LAYERS + "  layers: [relu]\n  parts: {a: {layer: relu}}\n",
+    LAYERS + "  plugin: a.so\n",
+    LAYERS + "  layer: [relu]\n",
+    TRAIN + "strategy: zero4\n",
+    TRAIN + "strategy: [zero1, megtron]\n",
+    TRAIN + "strategy: []\n",
+    TRAIN + "tensors: [{match: '0'}]\n",
+    TRAIN + "tensors: [{match: '0', sbp: B, placement: d}]\n",
+    TRAIN + "tensors: {match: {match: '0', sbp: B}}\n",
+    TRAIN + "parameters: [{match: '*', uses: B}]\n",
     "tessera: 2\n" + TRAIN[11:],
     TRAIN.replace("placements", "placement"),
     TRAIN.replace("[0, 1]", "0"),

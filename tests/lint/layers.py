@@ -45,7 +45,8 @@ ROOMS = {
     "src/plan/report/": ["report.h", "timeline.h"], "src/plan/choose/": ["choose.h", "need.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
-    "src/config/print/": ["man.h"],
+    "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],
+    "src/config/rules/": ["pin.h"], "src/config/source/": ["source.h"],
     "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [],
 }

@@ -30,6 +30,12 @@ static bool is_section(const tsri_field *f)
            f->kind == TSRI_FIELD_NAMED;
 }
 
+/* Whether a list, or a word, may stand for the mapping. */
+static bool is_short(const tsri_section *s)
+{
+    return s->list_as || s->word_alone;
+}
+
 /* --- finding sections ------------------------------------------------------------------------- */
 static const entry *find(const writer *w, const tsri_section *s)
 {
@@ -78,13 +84,22 @@ static void put_ref(writer *w, const char *key, const tsri_section *s)
     tsri_json_close(&w->json, '}');
 }
 
+/* A list of sections. */
+static void put_list(writer *w, const tsri_field *f)
+{
+    tsri_json_text(&w->json, "type", "array");
+    put_ref(w, "items", f->section);
+    if (!w->is_part && f->min > 0)
+        tsri_json_number(&w->json, "minItems", f->min);
+}
+
 /* Writes a key as that of another entry: of the section that a variant is of, or, in a file that
  * includes others, of the whole. */
 static void put_same(writer *w, const tsri_field *f, const entry *as, bool is_part)
 {
     char ref[2 * NAME_MOST + 40];
-    snprintf(ref, sizeof ref, "#/$defs/%s%s/properties/%s", is_part ? "part." : "", as->name,
-             f->name);
+    snprintf(ref, sizeof ref, "#/$defs/%s%s%s/properties/%s", is_part ? "part." : "", as->name,
+             is_short(as->section) ? "/anyOf/1" : "", f->name);
     tsri_json_open(&w->json, f->name, '{');
     tsri_json_text(&w->json, "$ref", ref);
     tsri_json_close(&w->json, '}');
@@ -110,8 +125,7 @@ static void put_field(writer *w, const tsri_field *f, const entry *of)
         put_ref(w, NULL, f->section);
         tsri_json_close(j, ']');
     } else if (f->kind == TSRI_FIELD_SECTIONS) {
-        tsri_json_text(j, "type", "array");
-        put_ref(w, "items", f->section);
+        put_list(w, f);
     } else {
         tsri_json_text(j, "type", "object");
         tsri_json_raw(j, "propertyNames", "{\"pattern\": \"^[A-Za-z_][A-Za-z0-9_-]{0,99}$\"}");
@@ -161,6 +175,55 @@ static void put_closed(writer *w, const entry *e)
     tsri_json_raw(j, "additionalProperties", "false");
 }
 
+/* The words of a selector. */
+static void put_words(tsri_json *j, const tsri_section *s)
+{
+    tsri_json_open(j, "enum", '[');
+    for (int i = 0; i < s->nvariants; i++)
+        tsri_json_text(j, NULL, s->variants[i].name);
+    tsri_json_close(j, ']');
+}
+
+static void put_required(tsri_json *j, const char *key)
+{
+    tsri_json_open(j, "required", '[');
+    tsri_json_text(j, NULL, key);
+    tsri_json_close(j, ']');
+}
+
+/* The keys one of which a section needs: its selector, or one that stands for it. */
+static void put_selecting(writer *w, const tsri_section *s)
+{
+    tsri_json *j = &w->json;
+    tsri_json_open(j, "anyOf", '[');
+    tsri_json_open(j, NULL, '{');
+    put_required(j, s->selector);
+    tsri_json_close(j, '}');
+    for (int i = 0; i < s->nvariants; i++) {
+        if (!s->variants[i].implied_by)
+            continue;
+        tsri_json_open(j, NULL, '{');
+        put_required(j, s->variants[i].implied_by);
+        tsri_json_close(j, '}');
+    }
+    tsri_json_close(j, ']');
+}
+
+/* A variant that a key selects where the selector is missing. */
+static void put_implied(writer *w, const tsri_section *s, const tsri_section *variant)
+{
+    tsri_json *j = &w->json;
+    tsri_json_open(j, NULL, '{');
+    tsri_json_open(j, "if", '{');
+    put_required(j, variant->implied_by);
+    tsri_json_open(j, "not", '{');
+    put_required(j, s->selector);
+    tsri_json_close(j, '}');
+    tsri_json_close(j, '}');
+    put_ref(w, "then", variant);
+    tsri_json_close(j, '}');
+}
+
 /* The selector of a section, and for each of its words the keys that go with it. */
 static void put_variants(writer *w, const entry *e)
 {
@@ -170,10 +233,7 @@ static void put_variants(writer *w, const entry *e)
     tsri_json_open(j, s->selector, '{');
     tsri_json_open(j, "anyOf", '[');
     tsri_json_open(j, NULL, '{');
-    tsri_json_open(j, "enum", '[');
-    for (int i = 0; i < s->nvariants; i++)
-        tsri_json_text(j, NULL, s->variants[i].name);
-    tsri_json_close(j, ']');
+    put_words(j, s);
     tsri_json_close(j, '}');
     tsri_json_raw(j, NULL, "{\"$ref\": \"#/$defs/variable\"}");
     tsri_json_close(j, ']');
@@ -181,13 +241,12 @@ static void put_variants(writer *w, const entry *e)
     for (int i = 0; i < s->nfields; i++)
         put_field(w, &s->fields[i], e);
     tsri_json_close(j, '}');
-    if (!w->is_part) {
-        tsri_json_open(j, "required", '[');
-        tsri_json_text(j, NULL, s->selector);
-        tsri_json_close(j, ']');
-    }
+    if (!w->is_part)
+        put_selecting(w, s);
     tsri_json_open(j, "allOf", '[');
     for (int i = 0; i < s->nvariants; i++) {
+        if (s->variants[i].implied_by)
+            put_implied(w, s, &s->variants[i]);
         tsri_json_open(j, NULL, '{');
         tsri_json_open(j, "if", '{');
         tsri_json_open(j, "properties", '{');
@@ -205,6 +264,22 @@ static void put_variants(writer *w, const entry *e)
     tsri_json_close(j, ']');
 }
 
+/* Opens the choice between a mapping and the list, or the word, that stands for it. */
+static void put_short(writer *w, const tsri_section *s)
+{
+    tsri_json *j = &w->json;
+    const tsri_field *list = s->list_as ? tsri_section_field(s, s->list_as) : NULL;
+    tsri_json_open(j, "anyOf", '[');
+    tsri_json_open(j, NULL, '{');
+    if (list) {
+        put_list(w, list);
+    } else {
+        put_words(j, s);
+    }
+    tsri_json_close(j, '}');
+    tsri_json_open(j, NULL, '{');
+}
+
 static void put_sections(writer *w, bool is_part)
 {
     tsri_json *j = &w->json;
@@ -214,6 +289,8 @@ static void put_sections(writer *w, bool is_part)
         const entry *e = &w->entries[i];
         snprintf(name, sizeof name, "%s%s", is_part ? "part." : "", e->name);
         tsri_json_open(j, name, '{');
+        if (is_short(e->section))
+            put_short(w, e->section);
         tsri_json_text(j, "type", "object");
         if (e->section->doc)
             tsri_json_text(j, "description", e->section->doc);
@@ -222,6 +299,10 @@ static void put_sections(writer *w, bool is_part)
         else
             put_closed(w, e);
         tsri_json_close(j, '}');
+        if (is_short(e->section)) {
+            tsri_json_close(j, ']');
+            tsri_json_close(j, '}');
+        }
     }
 }
 

@@ -178,6 +178,24 @@ static void put_words(tsri_json *j, const char *const *words)
     tsri_json_close(j, ']');
 }
 
+/* One word, or a list of some. */
+static void put_some_words(tsri_json *j, const char *const *words)
+{
+    tsri_json_open(j, "anyOf", '[');
+    tsri_json_open(j, NULL, '{');
+    put_words(j, words);
+    tsri_json_close(j, '}');
+    tsri_json_open(j, NULL, '{');
+    tsri_json_text(j, "type", "array");
+    open_value(j, "items");
+    put_words(j, words);
+    close_value(j);
+    tsri_json_number(j, "minItems", 1);
+    tsri_json_number(j, "maxItems", TSR_MAX_HIERARCHY);
+    tsri_json_close(j, '}');
+    tsri_json_close(j, ']');
+}
+
 static void put_dtypes(tsri_json *j)
 {
     tsri_json_open(j, "enum", '[');
@@ -276,6 +294,9 @@ static void put_kind(tsri_json *j, const tsri_field *f)
         break;
     case TSRI_FIELD_WORD:
         put_words(j, f->words);
+        break;
+    case TSRI_FIELD_WORDS:
+        put_some_words(j, f->words);
         break;
     case TSRI_FIELD_DTYPE:
         put_dtypes(j);

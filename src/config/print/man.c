@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "src/config/ops.h"
+#include "src/config/layers/layers.h"
 
 const char *const tsri_config_examples[] = {
     "tessera: 1\n"
@@ -120,7 +120,7 @@ static void print_fields(FILE *f, const tsri_section *s)
     fputs(".Bl -tag -width 4n -compact\n", f);
     for (int i = 0; i < s->nfields; i++) {
         print_field(f, &s->fields[i]);
-        if (is_section(&s->fields[i]))
+        if (is_section(&s->fields[i]) && s->fields[i].section != &tsri_layer_section)
             print_section(f, s->fields[i].section);
     }
     fputs(".El\n", f);
@@ -165,6 +165,30 @@ static void print_ops(FILE *f)
         print_fields(f, s);
     }
     fputs(".El\n", f);
+}
+
+/* --- layers ----------------------------------------------------------------------------------- */
+static void print_layers(FILE *f)
+{
+    const tsri_section *all = &tsri_layer_section;
+    fputs(".Sh LAYERS\n"
+          "A layer is a mapping with the key\n.Ic layer ,\n"
+          "the keys of that layer, and these; its word alone stands for one without keys:\n",
+          f);
+    print_fields(f, all);
+    fputs(".Pp\nThe names of parameters are those of PyTorch, as in\n.Li 0.weight .\n"
+          "The layers with parameters, and those that hold others:\n"
+          ".Bl -tag -width 4n\n",
+          f);
+    int i = 0;
+    for (; i < all->nvariants && all->variants[i].size == all->size; i++) {
+        fprintf(f, ".It Ic %s\n", all->variants[i].name);
+        print_paragraph(f, all->variants[i].doc);
+        print_fields(f, &all->variants[i]);
+    }
+    fputs(".El\n.Pp\nOps of one operand are layers, too, with their own keys of OPS:\n", f);
+    for (; i < all->nvariants; i++)
+        fprintf(f, ".Ic %s%s\n", all->variants[i].name, i + 1 < all->nvariants ? " ," : " .");
 }
 
 /* --- the page --------------------------------------------------------------------------------- */
@@ -227,6 +251,7 @@ tsr_status tsri_config_man(FILE *out)
             print_section(out, all->fields[i].section);
     }
     fputs(".El\n", out);
+    print_layers(out);
     print_ops(out);
     fputs(".Sh EXAMPLES\nTraining over two ranks, data parallel but for the classifier, of which "
           "the compiler decides:\n",

@@ -99,15 +99,15 @@ static const struct {
      "letter or _ first"},
     {TRAIN, "lp", "pl",
      "3:15: model.name: found 'mpl'; legal are mobilenet_v2, convnet, mlp, transformer, resnet18, "
-     "lenet, gpt, lstm_lm; did you mean 'mlp'?"},
+     "lenet, gpt, lstm_lm, layers, plugin; did you mean 'mlp'?"},
     {TRAIN, "{name: mlp}", "mlp",
      "3:8: model: found 'mlp'; legal is a mapping with the keys name"},
     {TRAIN, "name: mlp", "",
      "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer, "
-     "resnet18, lenet, gpt, lstm_lm"},
+     "resnet18, lenet, gpt, lstm_lm, layers, plugin"},
     {TRAIN, "name: mlp", "args: {}",
      "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer, "
-     "resnet18, lenet, gpt, lstm_lm"},
+     "resnet18, lenet, gpt, lstm_lm, layers, plugin"},
     {TRAIN, "lp", "lp, args: {num_classes: 10}",
      "3:27: model.args.num_classes: unknown key; legal are inputs, hidden, outputs, layers"},
     {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: convnet}\n"
@@ -175,7 +175,7 @@ static const struct {
     {TRAIN, NULL, "dtype: f16\n",
      "5:8: dtype: found 'f16'; legal is f32 or f64"},
     {TRAIN, NULL, "tensors: {inputs: {sbp: B}}\n",
-     "5:11: tensors.inputs: unknown key; legal are input, label, logits, loss; did you mean "
+     "5:11: tensors.inputs: unknown key; legal are input, label, logits, loss, match; did you mean "
      "'input'?"},
     {TRAIN, NULL, "tensors: {input: {placement: e}}\n",
      "5:30: tensors.input.placement: there is no placement 'e'; legal are d, grid"},
@@ -209,13 +209,14 @@ static const struct {
     {TRAIN, NULL, "parameters: {match: '*'}\n",
      "5:13: parameters: found a mapping; legal is a list of mappings"},
     {TRAIN, NULL, "parameters: [{sbp: B}]\n",
-     "5:1: parameters[0]: 'match' is missing; legal is a text (numbers in quotes)"},
+     "5:14: parameters[0]: 'match' is missing; legal is a text (numbers in quotes)"},
     {TRAIN, NULL, "parameters: [{match: '*', sbp: P}]\n",
      "5:32: parameters[0].sbp: P is for values that are computed; legal are B, S(i) and auto"},
     {TRAIN, NULL, "parameters: [{match: '*', placement: x}]\n",
      "5:38: parameters[0].placement: there is no placement 'x'; legal are d, grid"},
     {TRAIN, NULL, "parameters: ['*']\n",
-     "5:14: parameters[0]: found \"*\"; legal is a mapping with the keys match, placement, sbp"},
+     "5:14: parameters[0]: found \"*\"; legal is a mapping with the keys match, placement, sbp, "
+     "use, state, gradient"},
     {TRAIN, NULL, "parameters: [{match: 5}]\n",
      "5:22: parameters[0].match: found '5'; legal is a text (numbers in quotes)"},
     {TRAIN, NULL, "parameters: [{match: a, placement: grid, sbp: S(0)}]\n",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files: where they are, and reading one whole. */
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 #include "src/config/tree_index.h"
 
 enum { MOST_BYTES = 4096 };

@@ -20,10 +20,9 @@ tsr_status tsri_source_add(tsri_reader *r, const char *name, const char *path,
 /* Reads all of a file; the caller frees the data with tsri_mem_free. "-" is standard input. */
 tsr_status tsri_source_read(const char *path, char **out_data, size_t *out_size);
 
-/* Reads the files that `include` names, and merges them under the keys of the tree: src/config/
- * include.c. */
+/* Reads the files that `include` names, and merges them under the keys of the tree. */
 tsr_status tsri_include(tsri_reader *r, tsri_yaml *root);
-/* Puts the values of `vars` in the place of ${name}: src/config/vars.c. */
+/* Puts the values of `vars` in the place of ${name}. */
 tsr_status tsri_vars(const tsri_reader *r, tsri_yaml *root);
 
 #endif

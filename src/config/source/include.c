@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "src/config/inside.h"
-#include "src/config/source.h"
+#include "src/config/source/source.h"
 #include "src/config/tree_index.h"
 
 enum { MOST_DEEP = 8, MOST_FILES = 64, MOST_SEEN = 256 };
@@ -42,22 +42,14 @@ static const tsri_section *selected(const tsri_section *s, const tsri_yaml *over
     return NULL;
 }
 
-static const tsri_field *field_of(const tsri_section *s, const char *key)
-{
-    for (int i = 0; s && i < s->nfields; i++)
-        if (!strcmp(s->fields[i].name, key))
-            return &s->fields[i];
-    return NULL;
-}
-
 static contents contents_below(contents c, const tsri_yaml *over, const tsri_yaml *base,
                                const char *key)
 {
     if (c.named || !c.section)
         return (contents){c.named ? c.section : NULL, false};
-    const tsri_field *f = field_of(c.section, key);
+    const tsri_field *f = tsri_section_field(c.section, key);
     if (!f && c.section->selector)
-        f = field_of(selected(c.section, over, base), key);
+        f = tsri_section_field(selected(c.section, over, base), key);
     if (!f || (f->kind != TSRI_FIELD_SECTION && f->kind != TSRI_FIELD_NAMED))
         return (contents){NULL, false};
     return (contents){f->section, f->kind == TSRI_FIELD_NAMED};

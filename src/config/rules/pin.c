@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/config/rules/pin.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/graph/graph.h"
+#include "src/nn/place.h"
+
+/* --- what modules give ------------------------------------------------------------------------ */
+static void note(void *arg, const char *module, int nout, tsr_tensor *const *out)
+{
+    tsri_pins *pins = arg;
+    tsri_pool *pool = &pins->program->inside->pool;
+    for (int i = 0; i < nout && pins->status == TSR_OK; i++) {
+        if (!tsr_tensor_ok(out[i]))
+            continue;
+        if (!TSRI_PUSH(pool, pins->given, pins->n, pins->capacity))
+            pins->status = TSR_ERR_NO_MEMORY;
+        else
+            pins->given[pins->n++] = (tsri_given){module, out[i]};
+    }
+}
+
+void tsri_pins_begin(tsri_pins *pins, const tsri_program *p)
+{
+    *pins = (tsri_pins){.program = p};
+    p->graph->applied = note;
+    p->graph->applied_arg = pins;
+}
+
+/* --- moving ----------------------------------------------------------------------------------- */
+/* Puts y in the place of x wherever x is used behind y. */
+static void replace(tsri_pins *pins, const tsr_tensor *x, tsr_tensor *y, tsr_tensor **result)
+{
+    const tsr_graph *g = pins->program->graph;
+    for (int i = y->op->id + 1; i < g->nops; i++)
+        for (int j = 0; j < g->ops[i]->nin; j++)
+            if (g->ops[i]->in[j] == x)
+                g->ops[i]->in[j] = y;
+    for (int i = 0; i < pins->n; i++)
+        if (pins->given[i].tensor == x)
+            pins->given[i].tensor = y;
+    if (*result == x)
+        *result = y;
+}
+
+/* A rule's word for one tensor. */
+typedef struct wish {
+    tsr_sbp sbp, gradient;                    /* gradient AUTO: any */
+    const tsri_yaml *node, *at_sbp, *at_back; /* the rule; where it says the signatures */
+} wish;
+
+static wish wish_of(const tsri_config_pin *by)
+{
+    return (wish){by->sbp, by->gradient, by->head.node, tsri_section_node(by, "sbp"),
+                  tsri_section_node(by, "gradient")};
+}
+
+/* Brings x into a signature right where it is made. */
+static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, tsr_tensor **result)
+{
+    tsr_graph *g = pins->program->graph;
+    const char *scope = g->scope;
+    TSRI_TRY(tsri_program_sbp(w.at_sbp, x->placement, &w.sbp));
+    TSRI_TRY(tsri_program_sbp(w.at_back, x->placement, &w.gradient));
+    const tsr_sbp back = w.gradient;
+    tsr_status status = back.ndim ? tsri_sbp_check(x->placement, x->shape, back, true) : TSR_OK;
+    if (status != TSR_OK)
+        return tsri_program_fail(w.at_back, tsri_fail_prefix(status, "the gradient of %s", name));
+    g->scope = name;
+    tsr_tensor *y = tsr_to_global_at(x, NULL, w.sbp, w.node->file, w.node->line);
+    g->scope = scope;
+    TSRI_TRY(tsri_program_fail(w.node, tsr_graph_status(g)));
+    y->op->back = back;
+    tsri_graph_move(g, y->op, x->op->id + 1);
+    replace(pins, x, y, result);
+    return TSR_OK;
+}
+
+/* --- rules ------------------------------------------------------------------------------------ */
+typedef struct rules {
+    const tsri_config_pin *items;
+    int n;
+    bool *used;
+} rules;
+
+/* The last rule that fits a name; NULL: none does. Only patterns with a colon fit ops. */
+static const tsri_config_pin *find_rule(const rules *r, const char *name, bool is_op)
+{
+    const tsri_config_pin *found = NULL;
+    for (int i = 0; i < r->n; i++) {
+        if ((strchr(r->items[i].match, ':') != NULL) != is_op ||
+            !tsri_glob(r->items[i].match, name))
+            continue;
+        r->used[i] = true;
+        found = &r->items[i];
+    }
+    return found && found->sbp.ndim ? found : NULL;
+}
+
+static tsr_status pin_modules(tsri_pins *pins, const rules *r, tsr_tensor **result)
+{
+    for (int i = 0; i < pins->n; i++) {
+        const tsri_config_pin *by = find_rule(r, pins->given[i].name, false);
+        if (by)
+            TSRI_TRY(pin(pins, pins->given[i].name, pins->given[i].tensor, wish_of(by), result));
+    }
+    return TSR_OK;
+}
+
+/* "blocks.0.attn:softmax", and ":softmax.1" of the second one; false: the op has no such name. */
+static bool name_op(tsri_op *const *ops, int i, char name[TSRI_NAME_MAX])
+{
+    const tsri_op *op = ops[i];
+    int before = 0;
+    if (!op->name[0] || !op->nin || op->kind == TSRI_OP_TO_GLOBAL)
+        return false;
+    for (int j = i - 1; j >= 0; j--)
+        before += ops[j]->kind == op->kind && !strcmp(ops[j]->name, op->name);
+    /* Plans join the parts of softmax under its name. */
+    const char *word = op->kind == TSRI_OP_SOFTMAX_FINISH ? "softmax" : tsri_op_name(op->kind);
+    int n = snprintf(name, TSRI_NAME_MAX, "%s:%s", op->name, word);
+    if (before && n < TSRI_NAME_MAX)
+        snprintf(name + n, (size_t)(TSRI_NAME_MAX - n), ".%d", before);
+    return n < TSRI_NAME_MAX;
+}
+
+static tsr_status pin_ops(tsri_pins *pins, const rules *r, int nops, tsri_op *const *ops,
+                          tsr_tensor **result)
+{
+    char name[TSRI_NAME_MAX];
+    for (int i = 0; i < nops; i++) {
+        const tsri_config_pin *by = name_op(ops, i, name) ? find_rule(r, name, true) : NULL;
+        for (int j = 0; by && j < ops[i]->nout; j++)
+            TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[j], wish_of(by), result));
+    }
+    return TSR_OK;
+}
+
+/* Brings parameters into the signatures in which the model takes them. */
+static tsr_status pin_uses(tsri_pins *pins, int nops, tsri_op *const *ops, tsr_tensor **result)
+{
+    const tsri_experiment *e = pins->program->experiment;
+    const tsri_config_pattern *p = e->parameters.items;
+    for (int i = 0; i < nops; i++) {
+        const tsri_config_pattern *by = NULL;
+        if (ops[i]->kind != TSRI_OP_VARIABLE || !ops[i]->variable->trainable)
+            continue;
+        for (int j = 0; j < e->parameters.n; j++)
+            if (tsri_section_has(&tsri_pattern_section, &p[j], "use") &&
+                tsri_glob(p[j].match, ops[i]->name))
+                by = &p[j];
+        if (!by || !by->use.ndim)
+            continue;
+        tsr_sbp use = by->use;
+        TSRI_TRY(tsri_program_sbp(tsri_section_node(by, "use"), ops[i]->out[0]->placement, &use));
+        const wish w = {.sbp = tsri_sbp_for_axes(use, ops[i]->out[0]->shape.ndim),
+                        .node = by->head.node};
+        TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[0], w, result));
+    }
+    return TSR_OK;
+}
+
+/* --- rules that fit nothing ------------------------------------------------------------------- */
+static tsr_status no_match(const tsri_pins *pins, const tsri_config_pin *rule, int nops,
+                           tsri_op *const *ops)
+{
+    tsri_pool *pool = &pins->program->inside->pool;
+    bool of_ops = strchr(rule->match, ':') != NULL;
+    const int most = of_ops ? nops : pins->n;
+    const char **names = tsri_pool_alloc(pool, (size_t)most * sizeof *names);
+    char name[TSRI_NAME_MAX], mean[TSRI_YAML_TEXT_MAX], list[TSRI_LEGAL_MAX] = "";
+    int n = 0;
+    TSRI_NEED(names);
+    for (int i = 0; i < most; i++) {
+        if (of_ops && !name_op(ops, i, name))
+            continue;
+        names[n] = of_ops ? tsri_pool_strdup(pool, name) : pins->given[i].name;
+        TSRI_NEED(names[n]);
+        n += names[n][0] != 0;
+    }
+    size_t used = 0;
+    for (int i = 0; i < n && i < 6; i++)
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%.100s", i ? ", " : "", names[i]);
+    return tsri_yaml_fail(tsri_section_node(rule, "match"),
+                          "no %s fits '%.100s'; there are, for example, %s%s",
+                          of_ops ? "op of the model" : "module", rule->match, n ? list : "none",
+                          tsri_did_you_mean(rule->match, n, names, sizeof *names, mean));
+}
+
+static bool any_use(const tsri_experiment *e)
+{
+    const tsri_config_pattern *p = e->parameters.items;
+    for (int i = 0; i < e->parameters.n; i++)
+        if (tsri_section_has(&tsri_pattern_section, &p[i], "use"))
+            return true;
+    return false;
+}
+
+tsr_status tsri_pins_end(tsri_pins *pins, tsr_tensor **result)
+{
+    tsr_graph *g = pins->program->graph;
+    const tsri_experiment *e = pins->program->experiment;
+    tsri_pool *pool = &pins->program->inside->pool;
+    rules r = {.items = e->tensors.match.items, .n = e->tensors.match.n};
+    g->applied = NULL;
+    TSRI_TRY(pins->status);
+    if (!r.n && !any_use(e))
+        return TSR_OK;
+    r.used = tsri_pool_alloc(pool, (size_t)r.n * sizeof *r.used);
+    tsri_op **ops = tsri_pool_dup(pool, g->ops, (size_t)g->nops * sizeof(tsri_op *));
+    const int nops = g->nops;
+    TSRI_NEED(r.used && ops);
+    /* Rules of ops come first: those of modules are about what is made of them. */
+    TSRI_TRY(pin_ops(pins, &r, nops, ops, result));
+    TSRI_TRY(pin_modules(pins, &r, result));
+    TSRI_TRY(pin_uses(pins, nops, ops, result));
+    for (int i = 0; i < r.n; i++)
+        if (!r.used[i])
+            return no_match(pins, &r.items[i], nops, ops);
+    return TSR_OK;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Strategies: words that stand for rules of parameters and tensors, one for each dimension of a
+ * placement. ZeRO is after Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+ * Parameter Models" (2020); the pairs of linear layers after Shoeybi et al., "Megatron-LM" (2019);
+ * the norms between them after Korthikanti et al., "Reducing Activation Recomputation in Large
+ * Transformer Models" (2022).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/config/layers/layers.h"
+
+enum { NONE = -1 /* B */, MOST_PAIRS = 512 };
+
+/* A rule of megatron and of sequence: the axis that is split, or NONE. */
+typedef struct pair_rule {
+    const char *match;
+    int naxes; /* of the parameters; 0: a rule of tensors */
+    int megatron, sequence;
+} pair_rule;
+
+/* Axes of tensors are (rows, positions, features). */
+static const pair_rule transformer_rules[] = {
+    {"blocks.*.attn.[qkv].weight", 2, 0, 0},
+    {"blocks.*.attn.[qkv].bias", 1, 0, 0},
+    {"blocks.*.attn.proj.weight", 2, 1, 1},
+    {"blocks.*.mlp.fc1.weight", 2, 0, 0},
+    {"blocks.*.mlp.fc1.bias", 1, 0, 0},
+    {"blocks.*.mlp.fc2.weight", 2, 1, 1},
+    {"blocks.*.norm[12]", 0, NONE, 1},
+    {"blocks.*.attn.[qkv]", 0, 2, 2},
+    {"blocks.*.attn", 0, NONE, 1},
+    {"blocks.*.mlp.fc1", 0, 2, 2},
+    {"blocks.*.mlp", 0, NONE, 1},
+    {0},
+};
+/* Weights are (in, out); the table of tokens is split by the vocabulary. */
+static const pair_rule gpt_rules[] = {
+    {"wte.weight", 2, 0, 0},
+    {"h.*.attn.c_attn.weight", 2, 1, 1},
+    {"h.*.attn.c_attn.bias", 1, 0, 0},
+    {"h.*.attn.c_proj.weight", 2, 0, 0},
+    {"h.*.mlp.c_fc.weight", 2, 1, 1},
+    {"h.*.mlp.c_fc.bias", 1, 0, 0},
+    {"h.*.mlp.c_proj.weight", 2, 0, 0},
+    {"h.*.ln_[12]", 0, NONE, 1},
+    {"h.*.attn", 0, NONE, 1},
+    {"h.*.mlp.c_fc", 0, 2, 2},
+    {"h.*.mlp", 0, NONE, 1},
+    {0},
+};
+
+typedef struct expansion {
+    tsri_experiment *e;
+    const tsri_reader *reader;
+    const tsri_yaml *node; /* `strategy` */
+    const tsri_config_placement *where;
+    int ndim, words[TSR_MAX_HIERARCHY];
+    int npairs; /* that were found in a model */
+    tsri_config_pattern *params;
+    tsri_config_pin *pins;
+    int nparams, cparams, npins, cpins;
+} expansion;
+
+/* --- words ------------------------------------------------------------------------------------ */
+static bool is_pairs(int word)
+{
+    return word == TSRI_STRATEGY_MEGATRON || word == TSRI_STRATEGY_SEQUENCE;
+}
+
+static bool has_word(const expansion *x, int first, int last)
+{
+    bool any = false;
+    for (int d = 0; d < x->ndim; d++)
+        any |= x->words[d] >= first && x->words[d] <= last;
+    return any;
+}
+
+static tsr_status find_place(expansion *x)
+{
+    const tsri_config_layout *input = &x->e->tensors.input;
+    x->where = x->e->placements.items;
+    if (tsri_section_has(&tsri_layout_section, input, "placement"))
+        TSRI_TRY(tsri_check_placement(x->e, &input->placement, &x->where));
+    x->ndim = x->where->ranks.ndim;
+    return TSR_OK;
+}
+
+/* Gives each dimension its word. */
+static tsr_status spread_words(expansion *x)
+{
+    const tsri_words *said = &x->e->strategy;
+    int npairs = 0;
+    if (said->n > 1 && said->n != x->ndim)
+        return tsri_yaml_fail(x->node,
+                              "%d words; placement %s has %d dimension%s, with a word each",
+                              said->n, x->where->head.name, x->ndim, x->ndim == 1 ? "" : "s");
+    for (int d = 0; d < x->ndim; d++) {
+        bool is_last = d == x->ndim - 1;
+        x->words[d] = said->n > 1                            ? said->words[d]
+                      : is_pairs(said->words[0]) && !is_last ? TSRI_STRATEGY_DATA
+                                                             : said->words[0];
+        npairs += is_pairs(x->words[d]);
+        if (said->n > 1 && x->words[d] == TSRI_STRATEGY_AUTO)
+            return tsri_yaml_fail(x->node, "auto stands alone: it is for all dimensions");
+    }
+    return npairs > 1 ? tsri_yaml_fail(x->node, "megatron and sequence are for one dimension")
+                      : TSR_OK;
+}
+
+/* --- rules ------------------------------------------------------------------------------------ */
+static tsr_sbp1 split(int axis)
+{
+    return axis < 0 ? (tsr_sbp1){TSR_SBP_BROADCAST, 0} : (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)axis};
+}
+
+/* The axis along a dimension of pairs. */
+static int axis_of(const expansion *x, int d, const pair_rule *rule)
+{
+    return x->words[d] == TSRI_STRATEGY_MEGATRON ? rule->megatron : rule->sequence;
+}
+
+/* The axis along a dimension of ZeRO: another than the pairs', whose pieces are then cut again. */
+static int zero_axis(const expansion *x, const pair_rule *rule)
+{
+    bool taken = false;
+    for (int d = 0; d < x->ndim; d++)
+        taken |= is_pairs(x->words[d]) && axis_of(x, d, rule) == 0;
+    return !taken ? 0 : rule->naxes > 1 ? 1 : NONE;
+}
+
+/* Says a signature of a rule, if there is something to say. */
+static void say(tsri_config_pattern *p, const char *key, tsr_sbp *at, tsr_sbp sbp)
+{
+    *at = sbp;
+    tsri_section_give(&tsri_pattern_section, p, key);
+}
+
+/* A rule of parameters: what pairs split is rule's axis. */
+static tsr_status add_param(expansion *x, const pair_rule *rule)
+{
+    TSRI_NEED(TSRI_PUSH(x->reader->pool, x->params, x->nparams, x->cparams));
+    tsri_config_pattern *p = &x->params[x->nparams++];
+    tsr_sbp sbp = {.ndim = (int8_t)x->ndim}, use = sbp, state = sbp, gradient = sbp;
+    *p = (tsri_config_pattern){.head = {.node = x->node}, .match = rule->match};
+    const tsr_sbp1 zero = split(zero_axis(x, rule));
+    for (int d = 0; d < x->ndim; d++) {
+        int word = x->words[d];
+        const tsr_sbp1 pairs = split(is_pairs(word) ? axis_of(x, d, rule) : NONE);
+        sbp.d[d] = word == TSRI_STRATEGY_ZERO3 ? zero : pairs;
+        use.d[d] = pairs;
+        state.d[d] = word >= TSRI_STRATEGY_ZERO1 && word <= TSRI_STRATEGY_ZERO3 ? zero : pairs;
+        gradient.d[d] = word == TSRI_STRATEGY_ZERO1 ? split(NONE) : state.d[d];
+    }
+    tsri_section_give(&tsri_pattern_section, p, "match");
+    say(p, "sbp", &p->sbp, has_word(x, TSRI_STRATEGY_AUTO, TSRI_STRATEGY_AUTO) ? TSR_AUTO : sbp);
+    if (has_word(x, TSRI_STRATEGY_ZERO3, TSRI_STRATEGY_ZERO3))
+        say(p, "use", &p->use, use);
+    if (!has_word(x, TSRI_STRATEGY_ZERO1, TSRI_STRATEGY_ZERO3))
+        return TSR_OK;
+    if (!tsri_section_has(&tsri_optimizer_section, &x->e->optimizer, "state"))
+        say(p, "state", &p->state, state);
+    say(p, "gradient", &p->gradient, gradient);
+    return TSR_OK;
+}
+
+static tsr_status add_pin(expansion *x, const pair_rule *rule)
+{
+    TSRI_NEED(TSRI_PUSH(x->reader->pool, x->pins, x->npins, x->cpins));
+    tsri_config_pin *p = &x->pins[x->npins++];
+    *p = (tsri_config_pin){.head = {.node = x->node}, .match = rule->match};
+    p->sbp.ndim = (int8_t)x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        p->sbp.d[d] = split(is_pairs(x->words[d]) ? axis_of(x, d, rule) : 0);
+    tsri_section_give(&tsri_pin_section, p, "match");
+    tsri_section_give(&tsri_pin_section, p, "sbp");
+    p->gradient = p->sbp;
+    tsri_section_give(&tsri_pin_section, p, "gradient");
+    return TSR_OK;
+}
+
+static tsr_status add_rule(expansion *x, const pair_rule *rule)
+{
+    return rule->naxes ? add_param(x, rule) : add_pin(x, rule);
+}
+
+/* A pair of linear layers of a sequence: the first by its outputs, the second by its inputs. Their
+ * results are (rows, features). */
+static tsr_status add_pair(void *arg, const char *first, const char *second)
+{
+    expansion *x = arg;
+    tsri_pool *pool = x->reader->pool;
+    x->npairs++;
+    const pair_rule rules[] = {
+        {tsri_pool_printf(pool, "%s.weight", first), 2, 0, 0},
+        {tsri_pool_printf(pool, "%s.bias", first), 1, 0, 0},
+        {tsri_pool_printf(pool, "%s.weight", second), 2, 1, 1},
+        {tsri_pool_strdup(pool, first), 0, 1, 1},
+        {tsri_pool_strdup(pool, second), 0, NONE, NONE},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        TSRI_NEED(rules[i].match);
+        TSRI_TRY(add_rule(x, &rules[i]));
+    }
+    return TSR_OK;
+}
+
+/* --- models ----------------------------------------------------------------------------------- */
+/* The linear layers of mlp are its children 0, 2, 4, .... */
+static tsr_status add_mlp(expansion *x)
+{
+    int64_t n = x->e->model.args.layers;
+    if (n < 2)
+        return tsri_yaml_fail(x->node, "a pair of linear layers is needed; the model has %lld",
+                              (long long)n);
+    for (int64_t i = 0; i + 1 < n; i += 2) {
+        char first[24], second[24];
+        snprintf(first, sizeof first, "%lld", (long long)(2 * i));
+        snprintf(second, sizeof second, "%lld", (long long)(2 * i + 2));
+        TSRI_TRY(add_pair(x, first, second));
+    }
+    return TSR_OK;
+}
+
+/* Own layers: those that are linear with element-wise ops alone between them. */
+static tsr_status add_layers(expansion *x)
+{
+    TSRI_TRY(tsri_layers_pairs(x->e, add_pair, x));
+    return x->npairs ? TSR_OK
+                     : tsri_yaml_fail(x->node, "megatron: the layers have no pair of linear ones "
+                                               "with element-wise ops alone between them");
+}
+
+static tsr_status add_pairs(expansion *x)
+{
+    int model = x->e->model.head.variant;
+    const char *word =
+        has_word(x, TSRI_STRATEGY_MEGATRON, TSRI_STRATEGY_MEGATRON) ? "megatron" : "sequence";
+    const pair_rule *rules = model == TSRI_MODEL_TRANSFORMER ? transformer_rules
+                             : model == TSRI_MODEL_GPT       ? gpt_rules
+                                                             : NULL;
+    if (model == TSRI_MODEL_MLP && !strcmp(word, "megatron"))
+        return add_mlp(x);
+    if (model == TSRI_MODEL_LAYERS && !strcmp(word, "megatron"))
+        return add_layers(x);
+    if (!rules)
+        return tsri_yaml_fail(
+            x->node, "%s: there are no rules for model %s; there are for transformer, gpt%s", word,
+            tsri_model_section.variants[model].name,
+            strcmp(word, "megatron") ? "" : ", mlp and layers");
+    for (; rules->match; rules++)
+        TSRI_TRY(add_rule(x, rules));
+    return TSR_OK;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+static tsr_status prepend(tsri_pool *pool, tsri_items *items, size_t size, int n, const void *first)
+{
+    char *all = tsri_pool_alloc(pool, (size_t)(n + items->n) * size);
+    TSRI_NEED(all);
+    if (n)
+        memcpy(all, first, (size_t)n * size);
+    if (items->n)
+        memcpy(all + (size_t)n * size, items->items, (size_t)items->n * size);
+    *items = (tsri_items){n + items->n, all};
+    return TSR_OK;
+}
+
+static void split_input(expansion *x)
+{
+    tsri_config_layout *input = &x->e->tensors.input;
+    if (tsri_section_has(&tsri_layout_section, input, "sbp"))
+        return;
+    input->sbp = (tsr_sbp){.ndim = (int8_t)x->ndim};
+    for (int d = 0; d < x->ndim; d++)
+        input->sbp.d[d] = split(is_pairs(x->words[d]) ? NONE : 0);
+    tsri_section_give(&tsri_layout_section, input, "sbp");
+}
+
+tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
+{
+    static const pair_rule all = {"*", 2, NONE, NONE};
+    expansion x = {.e = e, .reader = r, .node = tsri_section_node(e, "strategy")};
+    TSRI_TRY(find_place(&x));
+    TSRI_TRY(spread_words(&x));
+    split_input(&x);
+    TSRI_TRY(add_param(&x, &all));
+    if (has_word(&x, TSRI_STRATEGY_MEGATRON, TSRI_STRATEGY_SEQUENCE))
+        TSRI_TRY(add_pairs(&x));
+    TSRI_TRY(prepend(r->pool, &e->parameters, sizeof *x.params, x.nparams, x.params));
+    TSRI_TRY(prepend(r->pool, &e->tensors.match, sizeof *x.pins, x.npins, x.pins));
+    tsri_section_give(&tsri_experiment_section, e, "parameters");
+    if (x.npins)
+        tsri_section_give(&tsri_tensors_section, &e->tensors, "match");
+    /* The rules take its place: what is printed reads as the same experiment. */
+    tsri_section_drop(&tsri_experiment_section, e, "strategy");
+    return TSR_OK;
+}
