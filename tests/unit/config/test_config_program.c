@@ -552,7 +552,8 @@ static void test_errors(void **state)
          NULL},
         {"graph:\n  x: {op: parameter, fill: 1, shape: [3]}\n  y: {op: full, value: 1, shape: []}\n"
          "loss: y\nfetch: grad(x)\n",
-         "%s/f.yaml:6:7: loss: gradients: "},
+         "%s/f.yaml:7:8: fetch: the loss 'y' does not depend on 'x': it is full, computed from "
+         "nothing"},
         {"model: {name: mlp}\ndata: {dataset: cifar10, dir: gone}\n",
          "%s/f.yaml:4:7: data: %s/gone"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2, samples: 10}\n",
