@@ -270,6 +270,59 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
     return TSR_OK;
 }
 
+/* --- gradients -------------------------------------------------------------------------------- */
+/* Marks the entries that the loss is computed from, itself included: they stand above it. */
+static void mark_sources(const tsri_experiment *e, bool *marked)
+{
+    int result;
+    const tsri_config_op *ops = e->graph.items;
+    int i = (int)(tsri_experiment_result(e, e->loss.name, &result) - ops);
+    marked[i] = true;
+    for (; i >= 0; i--)
+        for (int k = 0; k < ops[i].in.n && marked[i]; k++)
+            marked[tsri_experiment_result(e, ops[i].in.refs[k].name, &result) - ops] = true;
+}
+
+/* "x, w": the entries of no operands that are marked. */
+static const char *list_sources(const tsri_experiment *e, const bool *marked, char *buf,
+                                size_t size)
+{
+    enum { MOST = 8 };
+    const tsri_config_op *ops = e->graph.items;
+    size_t used = 0;
+    int n = 0;
+    for (int i = 0; i < e->graph.n && used < size; i++)
+        if (marked[i] && ops[i].in.n == 0 && n++ <= MOST)
+            used += (size_t)snprintf(buf + used, size - used, "%s%s", n > 1 ? ", " : "",
+                                     n > MOST ? "..." : ops[i].head.name);
+    return buf;
+}
+
+/* The loss has no gradient for what `ref` asks for: in the file's words. */
+static tsr_status no_gradient(builder *b, const tsri_ref *ref, const char *name)
+{
+    const tsri_experiment *e = b->p->experiment;
+    const tsri_config_op *ops = e->graph.items;
+    int result;
+    char list[400] = "";
+    bool *marked = tsri_pool_alloc(b->pool, (size_t)e->graph.n * sizeof *marked);
+    TSRI_NEED(marked);
+    mark_sources(e, marked);
+    if (marked[tsri_experiment_result(e, name, &result) - ops])
+        return tsri_yaml_fail(ref->node,
+                              "between '%.60s' and the loss '%.60s' stands an op without gradient",
+                              name, e->loss.name);
+    const tsri_config_op *loss = tsri_experiment_result(e, e->loss.name, &result);
+    if (loss->in.n == 0)
+        return tsri_yaml_fail(
+            ref->node,
+            "the loss '%.60s' does not depend on '%.60s': it is %s, computed from "
+            "nothing",
+            e->loss.name, name, tsri_op_sections[loss->head.variant].name);
+    return tsri_yaml_fail(ref->node, "the loss '%.60s' does not depend on '%.60s', but on %s alone",
+                          e->loss.name, name, list_sources(e, marked, list, sizeof list));
+}
+
 /* --- fetches ---------------------------------------------------------------------------------- */
 /* The tensors whose gradients are fetched: one backward pass for all. */
 static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
@@ -293,8 +346,14 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
     const tsri_yaml *node = e->loss.node;
     tsr_tensor **dx = x + e->fetch.n;
     tsr_gradients_at(find(b, e->loss.name), n, x, dx, node->file, node->line);
-    for (int i = 0; i < n; i++)
+    const bool some = tsr_graph_status(b->p->graph) == TSR_ERR_STATE;
+    for (int i = 0; i < n; i++) {
+        char name[TSRI_YAML_TEXT_MAX];
+        const tsri_ref *ref = &e->fetch.refs[of[i]];
+        if (some && !tsr_tensor_ok(dx[i]) && strstr(tsr_last_error(), "does not depend on x["))
+            return no_gradient(b, ref, tsri_grad_of(ref->name, name));
         fetched[of[i]] = dx[i];
+    }
     return tsri_program_fail(node, tsr_graph_status(b->p->graph));
 }
 

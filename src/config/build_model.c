@@ -24,7 +24,8 @@ typedef struct model_call {
     const tsr_placement *placement;
     const tsri_config_args *args;
     tsr_dtype dtype;
-    int64_t columns, bytes; /* of an image */
+    int64_t columns; /* of an image */
+    int64_t length;  /* of a row of text */
     uint64_t seed;
 } model_call;
 
@@ -91,7 +92,7 @@ static tsr_module *make_gpt(const model_call *c)
 {
     const tsri_config_args *a = c->args;
     return tsr_gpt(c->world, c->placement, TSR_B,
-                   TSR_GPT_OPTS(.vocab = a->vocab, .positions = c->bytes, .width = a->features,
+                   TSR_GPT_OPTS(.vocab = a->vocab, .positions = c->length, .width = a->features,
                                 .heads = a->heads, .layers = (int)a->layers, .dropout = a->dropout,
                                 .dtype = c->dtype, .seed = c->seed));
 }
@@ -100,9 +101,9 @@ static tsr_module *make_lstm_lm(const model_call *c)
 {
     const tsri_config_args *a = c->args;
     return tsr_lstm_lm(c->world, c->placement, TSR_B,
-                       TSR_LSTM_LM_OPTS(.width = a->features, .hidden = a->hidden,
-                                        .layers = (int)a->layers, .dropout = a->dropout,
-                                        .dtype = c->dtype, .seed = c->seed));
+                       TSR_LSTM_LM_OPTS(.vocab = c->args->vocab, .width = a->features,
+                                        .hidden = a->hidden, .layers = (int)a->layers,
+                                        .dropout = a->dropout, .dtype = c->dtype, .seed = c->seed));
 }
 
 /* By TSRI_MODEL_.... */
@@ -110,8 +111,7 @@ static tsr_module *(*const models[])(const model_call *c) = {
     make_mobilenet_v2, make_convnet, make_mlp, make_transformer,
     make_resnet18,     make_lenet,   make_gpt, make_lstm_lm};
 
-/* Whether the model predicts an image's bytes instead of its label. */
-bool tsri_predicts_bytes(const tsri_experiment *e)
+bool tsri_reads_text(const tsri_experiment *e)
 {
     return e->model.head.variant == TSRI_MODEL_GPT || e->model.head.variant == TSRI_MODEL_LSTM_LM;
 }
@@ -176,7 +176,7 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
     const tsri_experiment *e = p->experiment;
     model_call c = {.world = p->world,
                     .columns = s->width,
-                    .bytes = s->channels * s->height * s->width,
+                    .length = tsr_dims_count(s->row),
                     .args = &e->model.args,
                     .dtype = e->dtype,
                     .seed = (uint64_t)e->train.seed};
@@ -402,6 +402,13 @@ static tsr_status declare_input(const pass *c, const char *name, tsr_dtype dtype
     return tsri_program_fail(l->head.node, tsr_graph_status(c->graph));
 }
 
+/* Logits of (rows, positions) as rows. */
+static tsr_tensor *by_rows(tsr_tensor *x, place at)
+{
+    const tsr_dims d = tsr_tensor_dims(x);
+    return d.ndim == 3 ? tsr_reshape_at(x, TSR_DIMS(d.d[0] * d.d[1], d.d[2]), at.file, at.line) : x;
+}
+
 /* The logits of an image's bytes but the first, each from those before it; they take the place of
  * labels. */
 static tsr_tensor *declare_bytes(const pass *c, tsr_tensor *x, tsr_tensor **labels)
@@ -414,17 +421,26 @@ static tsr_tensor *declare_bytes(const pass *c, tsr_tensor *x, tsr_tensor **labe
     tsr_tensor *next = tsr_narrow_at(x, 1, 1, n, at.file, at.line);
     *labels = tsr_flatten_at(next, 0, at.file, at.line);
     x = tsr_apply_at(c->p->module, tsr_narrow_at(x, 1, 0, n, at.file, at.line), at.file, at.line);
-    const bool has_vocab = c->p->experiment->model.head.variant == TSRI_MODEL_GPT;
-    const int64_t vocab = has_vocab ? c->p->experiment->model.args.vocab : 256;
-    return tsr_reshape_at(x, TSR_DIMS(c->rows * n, vocab), at.file, at.line);
+    return by_rows(x, at);
 }
 
-/* The model's result for images x, and for which labels. */
+/* The logits of a text's elements, each from those before it and itself; labels are in a row. */
+static tsr_tensor *declare_text(const pass *c, tsr_tensor *x, tsr_tensor **labels)
+{
+    place at = place_of(c->p->experiment, "model");
+    *labels = tsr_flatten_at(*labels, 0, at.file, at.line);
+    x = tsr_apply_at(c->p->module, x, at.file, at.line);
+    return by_rows(x, at);
+}
+
+/* The model's result for rows x, and for which labels. */
 static tsr_tensor *declare_logits(const pass *c, const tsri_data_sizes *s, tsr_tensor *x,
                                   tsr_tensor **labels)
 {
     place at = place_of(c->p->experiment, "model");
-    if (tsri_predicts_bytes(c->p->experiment))
+    if (c->p->experiment->data.head.variant == TSRI_DATA_TEXT)
+        return declare_text(c, x, labels);
+    if (tsri_reads_text(c->p->experiment))
         return declare_bytes(c, x, labels);
     if (c->p->experiment->model.head.variant != TSRI_MODEL_TRANSFORMER)
         return tsr_apply_at(c->p->module, x, at.file, at.line);
@@ -432,6 +448,13 @@ static tsr_tensor *declare_logits(const pass *c, const tsri_data_sizes *s, tsr_t
     x = tsr_reshape_at(x, rows, at.file, at.line);
     x = tsr_apply_at(c->p->module, x, at.file, at.line);
     return tsr_mean_at(x, TSR_AXES(1), false, at.file, at.line);
+}
+
+static tsr_dims rows_of(int64_t rows, tsr_dims row)
+{
+    tsr_dims all = {.ndim = row.ndim + 1, .d = {rows}};
+    memcpy(all.d + 1, row.d, (size_t)row.ndim * sizeof *row.d);
+    return all;
 }
 
 tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
@@ -443,9 +466,10 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     const tsri_data_sizes s = tsri_config_data_sizes(&e->data);
     place model = place_of(e, "model"), tensors = place_of(e, "tensors");
     tsr_tensor *x, *y;
-    TSRI_TRY(declare_input(&c, "x", e->dtype, TSR_DIMS(rows, s.channels, s.height, s.width),
-                           &t->input, &x));
-    TSRI_TRY(declare_input(&c, "y", TSR_I64, TSR_DIMS(rows), &t->label, &y));
+    const bool is_text = e->data.head.variant == TSRI_DATA_TEXT;
+    const tsr_dims dims = rows_of(rows, s.row);
+    TSRI_TRY(declare_input(&c, "x", is_text ? TSR_I64 : e->dtype, dims, &t->input, &x));
+    TSRI_TRY(declare_input(&c, "y", TSR_I64, is_text ? dims : TSR_DIMS(rows), &t->label, &y));
     /* Rules are about the step that trains; evaluation takes what is cheapest. */
     const bool pins_rules = g == p->graph;
     tsri_pins pins;

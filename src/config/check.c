@@ -180,18 +180,6 @@ static tsr_status check_patterns(tsri_experiment *e)
 }
 
 /* --- models and data -------------------------------------------------------------------------- */
-tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
-{
-    if (d->head.variant == TSRI_DATA_CIFAR10)
-        return (tsri_data_sizes){3, 32, 32, 10, 50000};
-    if (d->head.variant == TSRI_DATA_MNIST)
-        return (tsri_data_sizes){1, 28, 28, 10, 60000};
-    int64_t chw[3] = {1, 1, 1};
-    for (int i = 0; i < d->shape.ndim; i++)
-        chw[3 - d->shape.ndim + i] = d->shape.d[i];
-    return (tsri_data_sizes){chw[0], chw[1], chw[2], d->classes, d->samples};
-}
-
 const tsri_section *tsri_args_section(const tsri_config_model *m)
 {
     const tsri_field *args =
@@ -226,6 +214,7 @@ static tsr_status fill_args(tsri_experiment *e)
 {
     tsri_config_args *a = &e->model.args;
     tsri_data_sizes d = tsri_config_data_sizes(&e->data);
+    const int64_t tokens = e->data.head.variant == TSRI_DATA_TEXT ? d.classes : 256;
     if (!tsri_args_section(&e->model))
         return TSR_OK;
     const struct {
@@ -236,9 +225,14 @@ static tsr_status fill_args(tsri_experiment *e)
         {"channels", &a->channels, d.channels},
         {"height", &a->height, d.height},
         {"width", &a->columns, d.width},
-        {"inputs", &a->inputs, d.channels * d.height * d.width},
+        {"inputs", &a->inputs, tsr_dims_count(d.row)},
         {"outputs", &a->outputs, d.classes},
+        {"vocab", &a->vocab, tokens},
     };
+    if (tsri_section_has(tsri_args_section(&e->model), a, "vocab") && a->vocab < tokens)
+        return tsri_yaml_fail(tsri_section_node(a, "vocab"),
+                              "found %lld; the data has %lld kinds of elements",
+                              (long long)a->vocab, (long long)tokens);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         TSRI_TRY(fill_arg(e, rows[i].key, rows[i].at, rows[i].value));
     return TSR_OK;
@@ -276,6 +270,8 @@ static tsr_status check_upkeep(tsri_experiment *e)
     tsri_config_eval *eval = &e->train.eval;
     tsri_config_checkpoint *save = &e->train.checkpoint;
     eval->each = (tsri_every){.n = 1, .epochs = true};
+    if (tsri_section_has(&tsri_train_section, &e->train, "eval") && eval->test_part)
+        TSRI_TRY(tsri_check_test_part(e));
     if (eval->every)
         TSRI_TRY(check_every(eval->every, tsri_eval_section.fields[0].legal, &eval->each));
     return save->every ? check_every(save->every, tsri_eval_section.fields[0].legal, &save->each)
@@ -294,6 +290,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
         e->train.epochs = 1;
         tsri_section_give(&tsri_train_section, &e->train, "epochs");
     }
+    TSRI_TRY(tsri_check_data(e));
     TSRI_TRY(check_upkeep(e));
     TSRI_TRY(fill_args(e));
     TSRI_TRY(tsri_layers_check(e));

@@ -51,7 +51,7 @@ tsr_status tsri_program_open_eval(tsri_program *p, const tsr_compile_opts *opts)
         p->world, declare, p,
         TSR_PROGRAM_OPTS(.seed = (uint64_t)p->experiment->train.seed, .plans = 2, .compile = opts),
         &in->evaluator));
-    rows = tsr_loader_peek_rows(in->test_loader);
+    rows = tsr_loader_peek_rows(in->test.loader);
     return rows > 0 ? tsr_program_plan(in->evaluator, rows, false, &plan) : TSR_OK;
 }
 
@@ -59,7 +59,7 @@ tsr_status tsri_program_eval_begin(tsri_program *p, tsri_evaluation *out)
 {
     *out = (tsri_evaluation){0};
     memset(p->inside->eval_sum, 0, sizeof p->inside->eval_sum);
-    return tsr_loader_set_epoch(p->inside->test_loader, 0);
+    return tsr_loader_set_epoch(p->inside->test.loader, 0);
 }
 
 tsr_status tsri_program_eval_next(tsri_program *p, tsri_evaluation *io)
@@ -68,7 +68,7 @@ tsr_status tsri_program_eval_next(tsri_program *p, tsri_evaluation *io)
     double loss = NAN, right = NAN, right5 = NAN, *sum = in->eval_sum;
     tsr_plan *plan;
     int64_t rows;
-    TSRI_TRY(tsr_program_feed(in->evaluator, in->test_loader, false, &plan, &rows));
+    TSRI_TRY(tsr_program_feed(in->evaluator, in->test.loader, false, &plan, &rows));
     TSRI_TRY(tsr_run(plan));
     TSRI_TRY(tsr_wait(plan));
     if (tsr_placement_find(p->fetches[0].placement, tsr_world_rank(p->world)) >= 0) {

@@ -79,13 +79,16 @@ typedef struct tsri_config_model {
     const char *plugin, *function;
 } tsri_config_model;
 
-enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC };
+enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC, TSRI_DATA_TEXT, TSRI_DATA_NPY };
 typedef struct tsri_config_data {
     tsri_head head; /* variant: TSRI_DATA_... */
     const char *dir;
     int64_t batch_size, seed, workers, prefetch, classes, samples, test_samples;
     bool shuffle, augment, normalize;
     tsr_dims shape;
+    const char *file, *tokens, *x, *y, *test_x, *test_y;
+    int64_t context, vocab;
+    double test_part, mean, std;
 } tsri_config_data;
 
 typedef struct tsri_config_schedule {
@@ -264,6 +267,10 @@ tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);
 /* Makes a mapping of a cluster in short, "h100-sxm:16x8"; other nodes stay. */
 tsr_status tsri_cluster_expand(tsri_pool *pool, tsri_yaml *node);
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
+/* check_data.c: the data, and whether the model can learn it. */
+tsr_status tsri_check_data(tsri_experiment *e);
+/* Whether the data has a part for tests. */
+tsr_status tsri_check_test_part(const tsri_experiment *e);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
                                 const tsri_config_placement **out_placement);
 /* Makes a signature one of the placement: by its axes' names, or checking that there is an entry
@@ -285,10 +292,18 @@ int tsri_op_results(const tsri_config_op *op);
 /* The tensor inside "grad(NAME)"; NULL if `text` is no such thing. The name is in `buf`. */
 const char *tsri_grad_of(const char *text, char buf[TSRI_YAML_TEXT_MAX]);
 
-/* Images of a data set: (channels, height, width), classes, and how many there usually are. */
+/*
+ * The rows of a data set: as images (channels, height, width), of which those that lack an axis
+ * have 1; `row` is their shape in a program. A text's are (context) ids. How many classes,
+ * and how many rows there usually are; 0: that can't be known without the data.
+ */
 typedef struct tsri_data_sizes {
     int64_t channels, height, width, classes, count;
+    tsr_dims row;
 } tsri_data_sizes;
+/* Whether rows are bytes of images, which are decoded, cropped and flipped; else they are those of
+ * a set of rows (src/data/row_set.h). */
+bool tsri_data_is_images(const tsri_config_data *d);
 tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d);
 
 #endif

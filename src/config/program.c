@@ -109,10 +109,8 @@ void tsri_program_destroy(tsri_program *p)
     if (!p)
         return;
     tsr_program_destroy(p->inside->evaluator);
-    tsr_loader_destroy(p->inside->test_loader);
-    tsr_dataset_destroy(p->inside->test_set);
-    tsr_loader_destroy(p->loader);
-    tsr_dataset_destroy(p->dataset);
+    tsri_program_part_close(&p->inside->test);
+    tsri_program_part_close(&p->inside->train);
     tsr_graph_destroy(p->graph);
     tsr_optimizer_destroy(p->optimizer);
     tsr_module_destroy(p->module);

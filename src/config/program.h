@@ -6,6 +6,7 @@
 #include <tessera/train.h>
 
 #include "src/config/ops.h"
+#include "src/data/row_set.h"
 
 /* An input that the program feeds before the first run, or a parameter that it sets. */
 typedef struct tsri_config_feed {
@@ -17,6 +18,14 @@ typedef struct tsri_config_feed {
     tsr_variable *variable;
 } tsri_config_feed;
 
+/* A part of the data, and what loads it: images, or a set of rows. */
+typedef struct tsri_program_part {
+    tsr_dataset *images;
+    tsri_row_set *set;
+    tsri_row_part rows; /* of images only their number */
+    tsr_loader *loader;
+} tsri_program_part;
+
 typedef struct tsri_program_inside {
     tsri_pool pool;
     bool started, no_data, shards;
@@ -24,12 +33,10 @@ typedef struct tsri_program_inside {
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
     tsr_tensor ***made; /* by entry of `graph`, its results; NULL: there are none */
-    /* Evaluation; NULL: there is none. */
-    tsr_dataset *test_set;
-    tsr_loader *test_loader;
-    tsr_program *evaluator;
-    int64_t row_labels; /* of a row of data */
-    double eval_sum[3]; /* of the rows so far: losses, labels that are likeliest, one of five */
+    tsri_program_part train, test;
+    tsr_program *evaluator; /* NULL: there is none */
+    int64_t row_labels;     /* of a row of data */
+    double eval_sum[3];     /* of the rows so far: losses, labels that are likeliest, one of five */
     const tsri_yaml *refused; /* the layer at which making the model, or applying it, failed */
 } tsri_program_inside;
 
@@ -52,12 +59,14 @@ tsr_status tsri_program_build_graph(tsri_program *p);
 /* Declares a forward pass of `rows` rows, with inputs x and y, in a graph of training or not. */
 tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
                                 tsri_forward *out_forward);
-/* Whether the model predicts an image's bytes instead of its label. */
-bool tsri_predicts_bytes(const tsri_experiment *e);
+/* Whether the model predicts text, or an image's bytes, instead of a label. */
+bool tsri_reads_text(const tsri_experiment *e);
 /* build_data.c: opens the training data, unless there shall be none, and counts steps. */
 tsr_status tsri_program_open_data(tsri_program *p, int64_t steps);
 /* Opens the data of the evaluation. */
 tsr_status tsri_program_open_test(tsri_program *p);
+/* Closes a part; one that was not opened is fine. */
+void tsri_program_part_close(tsri_program_part *part);
 /* "FILE:LINE:COLUMN: path: " before the last error, in place of less that it may say; returns
  * `status`, which may be TSR_OK: then nothing is done. */
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);

@@ -71,7 +71,7 @@ static const tsri_field convnet_args[] = {
     WORD(tsri_config_args, "bn", bn, "global", bn_words, "As mobilenet_v2's."),
 };
 static const tsri_field mlp_args[] = {
-    ARG(INT, "inputs", inputs, TSRI_NONE, 1, MOST, "Default: the elements of an image."),
+    ARG(INT, "inputs", inputs, TSRI_NONE, 1, MOST, "Default: the elements of a row."),
     ARG(INT, "hidden", hidden, "128", 1, MOST, "Width of the layers between."),
     ARG(INT, "outputs", outputs, TSRI_NONE, 1, MOST, "Default: the classes of the data."),
     ARG(INT, "layers", layers, "2", 1, 1024, "Linear layers."),
@@ -97,8 +97,11 @@ static const tsri_field lenet_args[] = {
     ARG(INT, "height", height, TSRI_NONE, 1, MOST, "28 or 32. Default: that of the data."),
     ARG(INT, "width", columns, TSRI_NONE, 1, MOST, "The height. Default: that of the data."),
 };
+#define VOCAB                                       \
+    ARG(INT, "vocab", vocab, TSRI_NONE, 1, 1 << 30, \
+        "Rows of the table of tokens. Default: the kinds of elements of the data; bytes are 256.")
 static const tsri_field gpt_args[] = {
-    ARG(INT, "vocab", vocab, "256", 256, 1 << 30, "Rows of the table of tokens; bytes use 256."),
+    VOCAB,
     ARG(INT, "width", features, "768", 1, 1 << 30, "Features of a position."),
     ARG(INT, "layers", layers, "12", 0, 1024, "Blocks."),
     ARG(INT, "heads", heads, "12", 1, MOST, "Of attention; a divisor of width."),
@@ -106,6 +109,7 @@ static const tsri_field gpt_args[] = {
         "Of attention's weights, each branch and the embeddings."),
 };
 static const tsri_field lstm_lm_args[] = {
+    VOCAB,
     ARG(INT, "width", features, "256", 1, 1 << 30, "Features of an embedding."),
     ARG(INT, "hidden", hidden, "256", 1, 1 << 30, "Features of the state."),
     ARG(INT, "layers", layers, "2", 1, 1000, "LSTMs, one above the other."),
@@ -183,9 +187,9 @@ static const tsri_section models[] = {
      .doc = "LeNet-5 as PyTorch's tutorials have it, with ReLU and max pooling.",
      FIELDS(lenet_fields)},
     {.name = "gpt",
-     .doc =
-         "GPT-2 over an image's bytes, channel by channel and row by row: each is predicted from "
-         "those before it. Labels are not used, and pixels are not normalized.",
+     .doc = "GPT-2 over text: each byte or token is predicted from those before it. Of images the "
+            "bytes, channel by channel and row by row; labels are not used, and pixels are not "
+            "normalized.",
      FIELDS(gpt_fields)},
     {.name = "lstm_lm",
      .doc = "The same as gpt, with embeddings, an LSTM over them and a linear layer.",
@@ -212,20 +216,53 @@ const tsri_section tsri_model_section = {.name = "model",
 static const tsri_field data_fields[] = {
     DATA(INT, batch_size, "64", 1, 0x1p31, "Rows of the global batch."),
     DATA(BOOL, shuffle, "true", 0, 0, "A new order in each epoch."),
-    DATA(BOOL, augment, "false", 0, 0, "Random crops and flips."),
-    DATA(BOOL, normalize, "true", 0, 0, "By the set's usual mean and deviation."),
     DATA(INT, seed, "0", 0, MOST, "Of the order, the crops and the flips."),
     DATA(INT, workers, "1", 0, 1024, "Threads that decode; 0: the rank itself does."),
     DATA(INT, prefetch, "2", 0, 1024, "Batches decoded ahead."),
 };
+#define IMAGE_FIELDS                                               \
+    DATA(BOOL, augment, "false", 0, 0, "Random crops and flips."), \
+        DATA(BOOL, normalize, "true", 0, 0, "By the set's usual mean and deviation.")
+#define TEST_PART                                     \
+    DATA(FLOAT, test_part, TSRI_NONE, 1e-9, 0.999999, \
+         "The last rows, so great a part of all, are for evaluation and not trained on.")
 static const tsri_field folder_fields[] = {
     DATA(PATH, dir, TSRI_NONE, 0, 0, "The set's folder. Default: the variable TESSERA_DATA."),
+    IMAGE_FIELDS,
 };
 static const tsri_field synthetic_fields[] = {
-    DATA(SHAPE, shape, TSRI_NEEDED, 1, 3, "Of an image: (channels, height, width)."),
-    DATA(INT, classes, TSRI_NEEDED, 1, 256, "Labels are 0 to classes - 1."),
-    DATA(INT, samples, "1024", 1, 0x7fffffff, "Images of the set."),
+    DATA(SHAPE, shape, TSRI_NEEDED, 1, TSR_MAX_NDIM - 1,
+         "Of a row; of up to three sizes: an image of (channels, height, width)."),
+    DATA(INT, classes, TSRI_NEEDED, 1, 0x1p31, "Labels are 0 to classes - 1."),
+    DATA(INT, samples, "1024", 1, 0x7fffffff, "Rows of the set."),
     DATA(INT, test_samples, "256", 1, 0x7fffffff, "Others of the same patterns, for evaluation."),
+    IMAGE_FIELDS,
+};
+static const tsri_field text_fields[] = {
+    DATA(PATH, file, TSRI_NONE, 0, 0, "The text: any file. It is learnt byte by byte."),
+    DATA(PATH, tokens, TSRI_NONE, 0, 0,
+         "In place of file: tokens, a .npy file of whole numbers along one axis."),
+    DATA(INT, vocab, TSRI_NONE, 1, 0x1p31,
+         "How many tokens there are. Default: 256 of bytes; of tokens the largest one, and 1."),
+    DATA(INT, context, "128", 1, 0x1p31,
+         "Elements of a row: windows of the text, one behind the other. The label of each is the "
+         "one "
+         "behind it."),
+    TEST_PART,
+};
+static const tsri_field npy_fields[] = {
+    DATA(PATH, x, TSRI_NEEDED, 0, 0, "A .npy file of rows of numbers, in C order."),
+    DATA(PATH, y, TSRI_NEEDED, 0, 0, "A .npy file of their labels: whole numbers, one a row."),
+    DATA(INT, classes, TSRI_NONE, 1, 0x1p31,
+         "Labels are 0 to classes - 1. Default: the largest label, and 1."),
+    DATA(SHAPE, shape, TSRI_NONE, 1, TSR_MAX_NDIM - 1,
+         "Of a row; of up to three sizes: an image of (channels, height, width). Default: that of "
+         "the file. To plan without the files, say it and classes."),
+    DATA(FLOAT, mean, "0", 0, 0, "Is subtracted from all numbers."),
+    DATA(FLOAT, std, "1", 1e-300, INFINITY, "Divides them."),
+    TEST_PART,
+    DATA(PATH, test_x, TSRI_NONE, 0, 0, "In place of test_part: a file of rows for evaluation."),
+    DATA(PATH, test_y, TSRI_NONE, 0, 0, "Their labels."),
 };
 static const tsri_section datasets[] = {
     {.name = "cifar10", .doc = "CIFAR-10's binary files.", FIELDS(folder_fields)},
@@ -233,6 +270,10 @@ static const tsri_section datasets[] = {
     {.name = "synthetic",
      .doc = "Drawn by the seed: a pattern for each class, under noise. Needs no files.",
      FIELDS(synthetic_fields)},
+    {.name = "text",
+     .doc = "Bytes of any file, or tokens, for gpt and lstm_lm.",
+     FIELDS(text_fields)},
+    {.name = "npy", .doc = "Rows and labels of the user's own.", FIELDS(npy_fields)},
 };
 const tsri_section tsri_data_section = {.name = "data",
                                         .size = sizeof(tsri_config_data),

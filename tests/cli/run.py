@@ -241,6 +241,19 @@ check("stepz" in err and "steps" in err, err)
 _, err = tessera("run", train, "--memory-limit", "1K", code=1)
 check("bytes" in err, err)
 
+# A gradient that is not there, in the file's words.
+for more, loss, error in (
+        ({}, "l", "fetch[0]: the loss 'l' does not depend on 'w', but on x, v alone"),
+        ({}, "x", "fetch[0]: the loss 'x' does not depend on 'w': it is constant, computed from nothing"),
+        ({"m": {"op": "detach", "in": ["w"]}, "n": {"op": "sum", "in": ["m"]}}, "n",
+         "fetch[0]: between 'w' and the loss 'n' stands an op without gradient")):
+    _, err = tessera("run", write("nograd.yaml", {
+        "tessera": 1, "placements": {"a": {"ranks": [0]}}, "loss": loss, "fetch": ["grad(w)"],
+        "graph": {"x": {"op": "constant", "value": 2.0}, "v": {"op": "parameter", "fill": 1, "shape": [2]},
+                  "w": {"op": "parameter", "fill": 1, "shape": [2]}, "y": {"op": "mul", "in": ["v", "x"]},
+                  "l": {"op": "sum", "in": ["y"]}, **more}}), code=1)
+    check(err.endswith(error + "\n"), err)
+
 # A limit holds with kernels' scratch, which a plan without devices does not know of.
 # A loss that is not finite: step 1 is fine, and its update sends the parameters to 1e36.
 def train_badly(ranks, code, *options):

@@ -245,6 +245,151 @@ def check_metrics_live():
     equal(steps, list(range(1, len(steps) + 1)), "lines to the end")
 
 
+# --- data of the user's own -----------------------------------------------------------------------
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/experiments")
+
+
+def softmax_loss(logits, labels):
+    logits = logits - logits.max(1, keepdims=True)
+    return (np.log(np.exp(logits).sum(1)) - logits[range(len(labels)), labels]).mean()
+
+
+def check_npy():
+    """From two files and under 20 lines of YAML to a data parallel run that learns them."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, 300)
+    x = (rng.normal(size=(3, 4))[y] * 2 + 0.3 * rng.normal(size=(300, 4))).astype(np.float32)
+    np.save(path("x.npy"), x)
+    np.save(path("y.npy"), y)
+    with open(os.path.join(EXAMPLES, "own_data.yaml"), encoding="utf-8") as f:
+        text = f.read()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    check(len(lines) < 20, f"{len(lines)} lines")
+    # Without shape and classes: they are in the files.
+    own = write("own_data.yaml", "\n".join(lines).replace(", shape: [4], classes: 3", ""))
+    r = tessera_json("run", own, "--out", path("own"))
+    equal((r["ranks"], r["steps"], r["evaluations"][-1]["rows"]), (2, 100, 60), "a fifth is for tests")
+    loss, accuracy, _ = evaluate(read_weights("own/weights.safetensors"), x[240:].astype(float), y[240:])
+    near(r["evaluations"][-1]["loss"], loss, "loss", rel=1e-4)
+    equal(r["evaluations"][-1]["accuracy"], accuracy, "accuracy")
+    check(accuracy > 0.9, f"it learns: {accuracy}")
+    one = tessera_json("run", own, "--set", "placements.all.ranks=[0]")
+    for a, b in zip(r["losses"], one["losses"]):
+        near(a, b, "losses on one rank", rel=1e-3)
+    # The first batch in order, by the weights that the run began with.
+    tessera("run", own, "--steps", "1", "--set", "optimizer.lr=0", "--out", path("begin"))
+    for options, rows in ((["data.shuffle=false"], x[:24]),
+                          (["data.shuffle=false", "data.mean=1.5", "data.std=0.5"], (x[:24] - 1.5) / 0.5),
+                          (["data.shuffle=false", "data.workers=0"], x[:24])):
+        sets = [v for o in options for v in ("--set", o)]
+        first = tessera_json("run", own, "--steps", "1", *sets)["losses"][0]
+        near(first, evaluate(read_weights("begin/weights.safetensors"), rows.astype(float), y[:24])[0],
+             f"the first batch, {options}", rel=1e-5)
+    np.save(path("tx.npy"), x[:31])
+    np.save(path("ty.npy"), y[:31].astype(np.uint8))
+    said = own, "--set", f"data.test_x={path('tx.npy')}", "--set", f"data.test_y={path('ty.npy')}"
+    _, err = tessera("run", *said, code=1)
+    check("data.test_part: not beside 'test_x'" in err, err)
+    write("apart.yaml", "\n".join(lines).replace("test_part: 0.2", "test_x: tx.npy, test_y: ty.npy"))
+    r = tessera_json("run", path("apart.yaml"))
+    equal((r["steps"], r["evaluations"][-1]["rows"]), (120, 31), "files for tests")
+    # Bad files are refused by name.
+    bad = y.copy()
+    bad[7] = -1
+    for name, value, option, error in (
+            ("one.npy", x[:, 0], "x", "one.npy: has 1 axis; rows of numbers have two or more"),
+            ("few.npy", x[:9], "x", f"few.npy: 9 rows, but {path('y.npy')}: 300 labels"),
+            ("f.npy", x[:, 0], "y", "f.npy: is f32; labels are u8, i32 or i64"),
+            ("neg.npy", bad, "y", "neg.npy: number 7 is -1; legal are those of at least 0"),
+            ("fortran.npy", np.asfortranarray(x), "x", "fortran.npy: is in Fortran order, where rows are "
+             "not together; save numpy.ascontiguousarray(x)"),
+            ("big.npy", x.astype(">f4"), "x", "big.npy: its numbers are in the other byte order; save "
+             "x.astype(x.dtype.newbyteorder('='))"),
+            ("wide.npy", x[:, :3].copy(), "x", "wide.npy")):
+        np.save(path(name), value)
+        if name == "wide.npy":
+            tessera("run", own, "--set", f"data.x={path(name)}", "--steps", "1")
+            continue
+        _, err = tessera("run", own, "--set", f"data.{option}={path(name)}", code=1)
+        check(f"data" in err and f"{FOLDER.name}/{error}\n" in err, f"{error} in {err}")
+    _, err = tessera("run", own, "--set", "data.shape=[5]", code=1)
+    check("own_data.yaml" in err and "its rows are of shape (4); the shape is (5)" in err, err)
+    _, err = tessera("run", own, "--set", "data.classes=2", code=1)
+    check("y.npy: label " in err and " is 2; legal are 0 to 1" in err, err)
+    _, err = tessera("run", os.path.join(EXAMPLES, "own_data.yaml"), code=1)
+    check("experiments/x.npy" in err and "No such file" in err, err)
+    tessera("plan", os.path.join(EXAMPLES, "own_data.yaml"))
+    # Rows of any shape, and classes in any number.
+    r = tessera_json("run", write("any.yaml", MNIST.replace(
+        "dataset: mnist, dir: mnist", "dataset: synthetic, shape: [2,3,2,2,3], classes: 3000, samples: 48")
+        + "train: {steps: 4, eval: {every: 4}}\n"))
+    near(r["losses"][0], np.log(3000), "of 3000 classes", rel=0.05)
+    equal(r["evaluations"][0]["rows"], 256, "rows for tests")
+
+
+def gpt_without_blocks(weights, ids):
+    """Logits of GPT-2 with no layers: a norm of the embeddings, by the embedding again."""
+    x = weights["wte.weight"][ids].astype(float) + weights["wpe.weight"][:ids.shape[1]]
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return (x * weights["ln_f.weight"] + weights["ln_f.bias"]) @ weights["wte.weight"].astype(float).T
+
+
+def check_text():
+    """Bytes and tokens: evaluation against NumPy's, on windows that NumPy cuts."""
+    rng = np.random.default_rng(4)
+    words = ["tessera", "mosaic", "tile", "split", "broadcast", "partial"]
+    text = " ".join(rng.choice(words, 900)).encode()
+    with open(path("text.txt"), "wb") as f:
+        f.write(text)
+    np.save(path("tokens.npy"), rng.integers(0, 400, 4000).astype(np.int32))
+    yaml = """\
+tessera: 1
+placements: {all: {ranks: [0, 1]}}
+model: {name: gpt, args: {width: 16, heads: 2, layers: 0, dropout: 0}}
+data: {dataset: text, %s, context: 32, batch_size: 8, test_part: 0.1}
+optimizer: {name: adam, lr: 0.01}
+train: {steps: 60, eval: {every: 60}}
+"""
+    for name, key, ids in (("bytes", "file: text.txt", np.frombuffer(text, np.uint8).astype(int)),
+                           ("tokens", "tokens: tokens.npy", np.load(path("tokens.npy")))):
+        file = write(name + ".yaml", yaml % key)
+        r = tessera_json("run", file, "--out", path(name))
+        count = (len(ids) - 1) // 32
+        tests = int(count * 0.1)
+        first = (count - tests) * 32
+        x = ids[first:count * 32].reshape(tests, 32)
+        y = ids[first + 1:count * 32 + 1]
+        logits = gpt_without_blocks(read_weights(name + "/weights.safetensors"), x)
+        logits = logits.reshape(tests * 32, -1)
+        equal(logits.shape[1], 256 if name == "bytes" else int(ids.max()) + 1, "vocabulary")
+        e = r["evaluations"][0]
+        equal(e["rows"], tests, "windows")
+        near(e["loss"], softmax_loss(logits, y), f"loss of {name}", rel=1e-4)
+        near(e["accuracy"], (logits.argmax(1) == y).mean(), f"accuracy of {name}", rel=1e-9)
+        check(r["losses"][-1] < r["losses"][0] - (1 if name == "bytes" else 0), f"it learns {name}: {r['losses']}")
+        for a, b in zip(r["losses"], tessera_json("run", file, "--set", "placements.all.ranks=[0,1,2]")["losses"]):
+            near(a, b, "losses on three ranks", rel=1e-3)
+    # Positions can be split, and a checkpoint goes on in the order of the text's windows.
+    near(tessera_json("run", file, "--set", "tensors.input.sbp=S(1)", "--steps", "3")["losses"][-1],
+         r["losses"][2], "S(1)", rel=1e-5)
+    say = ["--set", f"train.checkpoint.dir={path('textck')}"]
+    tessera("run", file, *say, "--steps", "25")
+    rest = tessera_json("run", file, *say, "--set", "placements.all.ranks=[0]")
+    equal((rest["after_step"], len(rest["losses"])), (25, 35), "the rest")
+    for a, b in zip(rest["losses"], r["losses"][25:]):
+        near(a, b, "goes on in the epoch", rel=1e-3)
+    r = tessera_json("run", file, "--set", "model={name: lstm_lm, args: {width: 8, hidden: 8, dropout: 0}}",
+                     "--steps", "2")
+    near(r["losses"][0], np.log(400), "an LSTM on tokens", rel=0.02)
+    _, err = tessera("run", file, "--set", "data.vocab=300", code=1)
+    check("tokens.npy: token " in err and "legal are 0 to 299 (vocab is 300)" in err, err)
+    _, err = tessera("run", file, "--set", "data.context=5000", code=1)
+    check("tokens.npy: 4000 tokens; a window of context 5000 and the one behind it take 5001" in err, err)
+    r = tessera_json("run", os.path.join(EXAMPLES, "text_gpt.yaml"))
+    equal((r["ranks"], r["steps"]), (2, 40), "the example")
+    check(r["evaluations"][-1]["loss"] < r["losses"][0] - 1.5, f"it learns: {r['losses']}")
+
+
 # --- checkpoints ----------------------------------------------------------------------------------
 def check_resume():
     say = "train: {steps: 40, seed: 2, eval: {every: 7}, checkpoint: {dir: %s, every: 9, keep: 0}, " \
@@ -312,6 +457,8 @@ def check_signal(launch):
 
 check_evaluation(*make_mnist())
 check_metrics_live()
+check_npy()
+check_text()
 check_resume()
 for n in (0, 2):
     check_signal(n)

@@ -78,6 +78,16 @@ for args, text in [
     (["flight", "--last", "-1", "a"], "--last needs a number of calls, 0 to 1048576, not -1"),
     (["launch"], "no program to run"),
     (["launch", "-n", "many", "true"], "-n needs a number of ranks, 1 to 256, not many"),
+    (["launch", "-m", "--no-python", "x"], "-m and --no-python exclude each other: is x a module or a program?"),
+    (["launch", "--start_method", "thread", "x"], "--start-method needs spawn, fork or forkserver, not thread"),
+    (["launch", "--run-path", "x"], "--run-path is for Python's multiprocessing: here each rank is a process of its own"),
+    (["launch", "--local-addr", "10.0.0.1", "x"], "--local-addr: a node is known by the address from which it reaches "
+     "node 0, which its routes say; leave it out"),
+    (["launch", "--rdzv-conf", "is_host=1", "x"], "--rdzv-conf: there is no use for 'is_host=1' here; legal are "
+     "join_timeout, timeout (the same) or rank"),
+    (["launch", "--rdzv_conf", "timeout=a", "x"], "--rdzv-conf: 'timeout=a' is no number"),
+    (["launch", "--rdzv_conf", "rank=1", "x"], "--node-rank 1, but --nnodes is 1"),
+    (["launch", "--role", "", "x"], "--role needs a name of up to 64 characters"),
     (["launch", "--max_restart", "1", "true"], "no option --max_restart; did you mean --max-restarts?"),
     (["launch", "--nodexxnk"], "there is no option --nodexxnk\n"),
     (["launch", "--nodx-xxnk"], "there is no option --nodx-xxnk; did you mean --node-rank?"),
@@ -111,6 +121,17 @@ for c in COMMANDS:
           f"tessera-{c}.1: letters")
     check(f".Xr tessera-{c} 1" in open(os.path.join(sys.argv[2], "tessera.1")).read(), c)
 
+# torchrun's options: a module, a role, and what is taken for other options.
+out, _ = tessera("launch", "-n2", "-m", "platform", "--terse", env={"PYTHON_EXEC": sys.executable})
+equal(out, 2 * subprocess.run([sys.executable, "-m", "platform", "--terse"], capture_output=True, text=True,
+                              check=True).stdout, "launch -m")
+_, err = tessera("launch", "-m", "x", code=127, env={"PYTHON_EXEC": "no-python-here"})
+check("can't run 'no-python-here': there is no such program in PATH" in err, err)
+out, _ = tessera("launch", "--no_python", "--role", "worker", "--start-method=spawn", "--rdzv_conf",
+                 "join_timeout=3,timeout=4,rank=0", "--nnodes=1", "--nproc_per_node=2", "--", "sh", "-c",
+                 "echo $ROLE_NAME $RANK $ROLE_WORLD_SIZE")
+equal(sorted(out.splitlines()), ["worker 0 2", "worker 1 2"], "launch as torchrun")
+equal(tessera("launch", "sh", "-c", "echo $ROLE_NAME")[0], "default\n", "the usual role")
 # What comes behind the program is the program's.
 out, _ = tessera("launch", "-n2", "echo", "-n", "--prefix", "x")
 equal(out, "--prefix x--prefix x", "launch passes options on")

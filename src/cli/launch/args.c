@@ -16,8 +16,9 @@ enum { DEFAULT_PORT = 29500, PORT_MAX = 65535 };
 typedef struct args {
     const char *nranks, *nproc, *nnodes, *addr, *backend, *endpoint, *run_id, *monitor, *grace;
     const char *log_dir, *redirects, *tee, *filter, *gpus, *pin, *timeout, *token_file, *join;
+    const char *role, *rdzv_conf, *start_method, *local_addr;
     int64_t node_rank, port, max_restarts;
-    bool standalone, prefix;
+    bool standalone, prefix, module, no_python, run_path;
 } args;
 
 #define AT(field) offsetof(args, field)
@@ -28,15 +29,16 @@ typedef struct args {
 static const cli_option options[] = {
     TEXT("ranks", 'n', nranks, NULL, "ranks of this node, or auto, cpu, gpu (1)"),
     TEXT("nproc-per-node", 0, nproc, "N", NULL),
-    TEXT("nnodes", 0, nnodes, "N", "nodes (1): one launcher on each; this alone"),
-    {"standalone", 0, CLI_FLAG, AT(standalone), NULL, NULL, 0, 0, NULL},
-    {"node-rank", 0, CLI_INT, AT(node_rank), "R", "which of them this is", 0, LAUNCH_MAX_NODES - 1,
+    TEXT("nnodes", 0, nnodes, "N", "nodes (1), which this is; this alone"),
+    {"node-rank", 0, CLI_INT, AT(node_rank), "R", NULL, 0, LAUNCH_MAX_NODES - 1,
      "the number of a node"},
+    {"standalone", 0, CLI_FLAG, AT(standalone), NULL, NULL, 0, 0, NULL},
     TEXT("master-addr", 0, addr, "A", "where node 0 is met (port 29500)"),
     {"master-port", 0, CLI_INT, AT(port), "P", NULL, 0, PORT_MAX, "a port"},
     TEXT("rdzv-endpoint", 0, endpoint, "A:P", "the same; nodes may come in any order"),
-    TEXT("rdzv-id", 0, run_id, "ID", "the run's name; static or c10d (the same)"),
+    TEXT("rdzv-id", 0, run_id, "ID", "its name; static or c10d"),
     TEXT("rdzv-backend", 0, backend, "B", NULL),
+    TEXT("rdzv-conf", 0, rdzv_conf, "K=V", NULL),
     TEXT("token-file", 0, token_file, "PATH", "the run's secret, the same for all nodes"),
     {"max-restarts", 0, CLI_INT, AT(max_restarts), "K", "start all again, K times (0)", 0, 1000000,
      "a number of restarts"},
@@ -51,9 +53,16 @@ static const cli_option options[] = {
      NULL},
     TEXT("gpu", 0, gpus, "G,G", "GPUs of the ranks (CUDA_VISIBLE_DEVICES)"),
     TEXT("pin", 0, pin, "P", "ranks to cores: auto, none or core"),
-    {"signal-timeout", 0, CLI_SECONDS, AT(grace), "S",
-     "from SIGTERM to SIGKILL (5; 1 after a kill)", 0, 0, NULL},
-    {"timeout", 0, CLI_SECONDS, AT(timeout), "S", "a rank's wait in a collective (60)", 0, 0, NULL},
+    {"signal-timeout", 0, CLI_SECONDS, AT(grace), "S", "SIGTERM to SIGKILL (5); in calls (60)", 0,
+     0, NULL},
+    {"timeout", 0, CLI_SECONDS, AT(timeout), "S", NULL, 0, 0, NULL},
+    {"module", 'm', CLI_FLAG, AT(module), NULL, "PROG is a module; a program (as ever)", 0, 0,
+     NULL},
+    {"no-python", 0, CLI_FLAG, AT(no_python), NULL, NULL, 0, 0, NULL},
+    TEXT("role", 0, role, "NAME", "as torchrun's"),
+    TEXT("start-method", 0, start_method, "W", NULL),
+    TEXT("local-addr", 0, local_addr, "A", NULL),
+    {"run-path", 0, CLI_FLAG, AT(run_path), NULL, NULL, 0, 0, NULL},
 };
 #undef TEXT
 #undef AT
@@ -357,6 +366,87 @@ static int parse_rest(const args *a, launch_config *c)
     return GO_ON;
 }
 
+/* --- torchrun's own --------------------------------------------------------------------------- */
+/* The pairs "key=value" of --rdzv-conf, each in place of the option that says the same. */
+static int parse_rdzv_conf(args *a)
+{
+    static const char legal[] = "join_timeout, timeout (the same) or rank";
+    static char seconds[24];
+    long value;
+    for (const char *p = a->rdzv_conf; p && *p; p += *p == ',') {
+        size_t length = strcspn(p, ","), key = strcspn(p, "=");
+        bool joins =
+            key < length && (!strncmp(p, "join_timeout=", 13) || !strncmp(p, "timeout=", 8));
+        bool ranks = key < length && !strncmp(p, "rank=", 5);
+        const int shown = length < 60 ? (int)length : 60;
+        if (!joins && !ranks)
+            return cli_bad_usage(&spec,
+                                 "--rdzv-conf: there is no use for '%.*s' here; legal are %s",
+                                 shown, p, legal);
+        if (!whole(p + key + 1, length - key - 1, joins ? 1 : 0, 999999999, &value))
+            return cli_bad_usage(&spec, "--rdzv-conf: '%.*s' is no number", shown, p);
+        if (ranks && a->node_rank < 0)
+            a->node_rank = value;
+        if (joins && !a->join) {
+            snprintf(seconds, sizeof seconds, "%ld", value);
+            a->join = seconds;
+        }
+        p += length;
+    }
+    return GO_ON;
+}
+
+/* python -u -m MODULE ARGS, with the interpreter that torchrun would take. */
+static int run_module(launch_config *c)
+{
+    const char *python = getenv("PYTHON_EXEC");
+    int n = 0;
+    while (c->argv[n])
+        n++;
+    char **words = c->module_argv = calloc((size_t)n + 4, sizeof *words);
+    if (!words)
+        return cli_bad_usage(&spec, "out of memory");
+    static char unbuffered[] = "-u", module[] = "-m", python3[] = "python3";
+    words[0] = python && *python ? getenv("PYTHON_EXEC") : python3;
+    words[1] = unbuffered;
+    words[2] = module;
+    memcpy(words + 3, c->argv, (size_t)n * sizeof *words);
+    c->argv = words;
+    return GO_ON;
+}
+
+static int parse_torchrun(args *a, launch_config *c)
+{
+    static const char *const methods[] = {"spawn", "fork", "forkserver"};
+    int m = 0;
+    while (a->start_method && m < 3 && strcmp(a->start_method, methods[m]) != 0)
+        m++;
+    if (m == 3)
+        return cli_bad_usage(&spec, "--start-method needs spawn, fork or forkserver, not %s",
+                             a->start_method);
+    if (a->module && a->no_python)
+        return cli_bad_usage(&spec,
+                             "-m and --no-python exclude each other: is %s a module or a "
+                             "program?",
+                             c->argv[0]);
+    if (a->run_path)
+        return cli_bad_usage(&spec,
+                             "--run-path is for Python's multiprocessing: here each rank is a "
+                             "process of its own; leave it out");
+    if (a->local_addr)
+        return cli_bad_usage(&spec,
+                             "--local-addr: a node is known by the address from which it "
+                             "reaches node 0, which its routes say; leave it out, and give "
+                             "--master-addr or --rdzv-endpoint the address of the network that is "
+                             "meant");
+    if (a->role && (!*a->role || strlen(a->role) > LAUNCH_RUN_ID_MAX))
+        return cli_bad_usage(&spec, "--role needs a name of up to %d characters",
+                             LAUNCH_RUN_ID_MAX);
+    c->role = a->role ? a->role : "default";
+    int code = parse_rdzv_conf(a);
+    return code == GO_ON && a->module ? run_module(c) : code;
+}
+
 int launch_parse(int argc, char **argv, launch_config *out)
 {
     args a = {.node_rank = -1, .port = -1};
@@ -364,8 +454,9 @@ int launch_parse(int argc, char **argv, launch_config *out)
     if (code >= 0)
         return code;
     *out = (launch_config){.argv = argv + 1};
-    if ((code = parse_nranks(&a, out)) != GO_ON || (code = parse_place(&a, out)) != GO_ON ||
-        (code = parse_output(&a, out)) != GO_ON || (code = parse_rest(&a, out)) != GO_ON)
+    if ((code = parse_torchrun(&a, out)) != GO_ON || (code = parse_nranks(&a, out)) != GO_ON ||
+        (code = parse_place(&a, out)) != GO_ON || (code = parse_output(&a, out)) != GO_ON ||
+        (code = parse_rest(&a, out)) != GO_ON)
         return code;
     return GO_ON;
 }

@@ -100,7 +100,7 @@ static void set_identity(words *w, const launch *l, int local)
     set(w, "LOCAL_WORLD_SIZE=%d", l->config.nlocal);
     set(w, "GROUP_RANK=%d", l->node_rank);
     set(w, "GROUP_WORLD_SIZE=%d", l->config.nnodes);
-    set(w, "ROLE_NAME=default");
+    set(w, "ROLE_NAME=%s", l->config.role);
     set(w, "ROLE_RANK=%d", rank);
     set(w, "ROLE_WORLD_SIZE=%d", l->world);
     set(w, "MASTER_ADDR=%s", l->config.addr);

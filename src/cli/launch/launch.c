@@ -306,6 +306,7 @@ int cli_launch(int argc, char **argv)
         code = l->cause.is_set ? l->cause.exit_code : l->loses_output ? CLI_FAILED : CLI_OK;
     }
     close_launch(l);
+    free(l->config.module_argv);
     free(l);
     return code;
 }

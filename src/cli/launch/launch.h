@@ -56,7 +56,9 @@ typedef struct launch_config {
     bool shown[TSRI_ARENA_MAX_RANKS];                                  /* on the console */
     bool prefix;
     launch_pin pin;
+    const char *role;
     char **argv;
+    char **module_argv; /* argv, of which the array is ours; NULL: it is main's */
 } launch_config;
 
 /* --- output.c --------------------------------------------------------------------------------- */

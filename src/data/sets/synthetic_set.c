@@ -6,29 +6,39 @@
 #include "src/core/rng.h"
 #include "src/data/dataset.h"
 #include "src/data/loader/decoder.h"
+#include "src/data/sets/synthetic.h"
 
-/* 16 random bytes for each index, n in all. */
-static void random_bytes(uint64_t key, uint64_t row, int64_t n, uint8_t *out)
+tsri_synthetic_keys tsri_synthetic_keys_of(uint64_t seed)
 {
-    for (int64_t i = 0; i < n; i += 16) {
+    return (tsri_synthetic_keys){.labels = tsri_rng_key(seed, "synthetic set: labels"),
+                                 .patterns = tsri_rng_key(seed, "synthetic set: patterns"),
+                                 .noise = tsri_rng_key(seed, "synthetic set: noise")};
+}
+
+int64_t tsri_synthetic_label(const tsri_synthetic_keys *keys, int64_t row, int64_t classes)
+{
+    return (int64_t)(tsri_rng_word(keys->labels, 0, (uint64_t)row) % (uint64_t)classes);
+}
+
+void tsri_synthetic_bytes(uint64_t key, uint64_t row, int64_t first, int64_t n, uint8_t *out)
+{
+    for (int64_t i = 0; i < n; i += 16) { /* 16 for each index */
         uint32_t word[4];
-        tsri_rng_block(key, row, (uint64_t)i / 16, word);
+        tsri_rng_block(key, row, (uint64_t)(first + i) / 16, word);
         for (int64_t j = 0; j < 16 && i + j < n; j++)
             out[i + j] = (uint8_t)(word[j / 4] >> (j % 4 * 8));
     }
 }
 
-static void draw(tsr_dataset *ds, uint64_t seed, int64_t first, const uint8_t *patterns)
+static void draw(tsr_dataset *ds, const tsri_synthetic_keys *keys, int64_t first,
+                 const uint8_t *patterns)
 {
-    uint64_t label_key = tsri_rng_key(seed, "synthetic set: labels");
-    uint64_t noise_key = tsri_rng_key(seed, "synthetic set: noise");
     int64_t pixels = ds->channels * ds->height * ds->width;
     for (int64_t i = 0; i < ds->count; i++) {
-        uint32_t word = tsri_rng_word(label_key, 0, (uint64_t)(first + i));
-        ds->labels[i] = (uint8_t)(word % (uint32_t)ds->classes);
+        ds->labels[i] = (uint8_t)tsri_synthetic_label(keys, first + i, ds->classes);
         const uint8_t *pattern = patterns + ds->labels[i] * pixels;
         uint8_t *image = ds->images + i * pixels;
-        random_bytes(noise_key, (uint64_t)(first + i), pixels, image);
+        tsri_synthetic_bytes(keys->noise, (uint64_t)(first + i), 0, pixels, image);
         for (int64_t j = 0; j < pixels; j++)
             image[j] = (uint8_t)((image[j] + pattern[j]) / 2);
     }
@@ -69,10 +79,10 @@ tsr_status tsri_synthetic_open(tsr_world *world, const int64_t sizes[3], int64_t
         tsri_dataset_unref(ds);
         return TSR_ERR_NO_MEMORY;
     }
-    uint64_t key = tsri_rng_key(seed, "synthetic set: patterns");
+    const tsri_synthetic_keys keys = tsri_synthetic_keys_of(seed);
     for (int64_t c = 0; c < classes; c++)
-        random_bytes(key, (uint64_t)c, pixels, patterns + c * pixels);
-    draw(ds, seed, first, patterns);
+        tsri_synthetic_bytes(keys.patterns, (uint64_t)c, 0, pixels, patterns + c * pixels);
+    draw(ds, &keys, first, patterns);
     tsri_mem_free(patterns);
     tsri_dataset_own(world, ds);
     *out_dataset = ds;

@@ -552,13 +552,14 @@ static void test_errors(void **state)
          NULL},
         {"graph:\n  x: {op: parameter, fill: 1, shape: [3]}\n  y: {op: full, value: 1, shape: []}\n"
          "loss: y\nfetch: grad(x)\n",
-         "%s/f.yaml:6:7: loss: gradients: "},
+         "%s/f.yaml:7:8: fetch: the loss 'y' does not depend on 'x': it is full, computed from "
+         "nothing"},
         {"model: {name: mlp}\ndata: {dataset: cifar10, dir: gone}\n",
          "%s/f.yaml:4:7: data: %s/gone"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2, samples: 10}\n",
          "%s/f.yaml:4:7: data: a batch of 64 rows; the set has 10"},
-        {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [9, 9, 9], classes: 2}\n",
-         "%s/f.yaml:4:7: data: tsr_synthetic_open: "},
+        {"model: {name: lstm_lm}\ndata: {dataset: text, file: missing.txt}\n",
+         "%s/f.yaml:4:7: data: %s/missing.txt: can't open: No such file or directory"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "parameters: [{match: 3.weight}]\n",
          "%s/f.yaml:5:22: parameters[0].match: tsr_module_place: no variable's name fits "

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks of the data that is trained on: its files' headers, and whether the model takes its rows.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "src/config/program.h"
+#include "src/core/dims.h"
+#include "src/data/loader/decoder.h"
+#include "src/data/row_set.h"
+
+static bool has(const tsri_config_data *d, const char *key)
+{
+    return tsri_section_has(&tsri_data_section, d, key);
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+bool tsri_data_is_images(const tsri_config_data *d)
+{
+    if (d->head.variant != TSRI_DATA_SYNTHETIC)
+        return d->head.variant == TSRI_DATA_CIFAR10 || d->head.variant == TSRI_DATA_MNIST;
+    return d->shape.ndim <= 3 && d->classes <= 256 &&
+           (d->shape.ndim < 3 || d->shape.d[0] <= TSRI_MAX_CHANNELS);
+}
+
+/* A shape of up to three sizes is an image's. */
+static tsri_data_sizes sizes_of(tsr_dims shape, int64_t classes, int64_t count)
+{
+    tsri_data_sizes s = {1, 1, 1, classes, count, .row = shape};
+    int64_t *chw[3] = {&s.channels, &s.height, &s.width};
+    for (int i = 0; i < shape.ndim && shape.ndim <= 3; i++)
+        *chw[3 - shape.ndim + i] = shape.d[i];
+    if (shape.ndim <= 3)
+        s.row = TSR_DIMS(s.channels, s.height, s.width);
+    return s;
+}
+
+tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
+{
+    switch (d->head.variant) {
+    case TSRI_DATA_CIFAR10:
+        return sizes_of(TSR_DIMS(3, 32, 32), 10, 50000);
+    case TSRI_DATA_MNIST:
+        return sizes_of(TSR_DIMS(1, 28, 28), 10, 60000);
+    case TSRI_DATA_TEXT:
+        return (tsri_data_sizes){1, 1, d->context, d->vocab, 0, .row = TSR_DIMS(d->context)};
+    default:
+        return sizes_of(d->shape, d->classes, d->samples);
+    }
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+static tsr_status fail_at(const tsri_config_data *d, const char *key, tsr_status status)
+{
+    return tsri_program_fail(tsri_section_node(d, key), status);
+}
+
+/* The number of classes that a file of labels or tokens has. */
+static tsr_status count_classes(tsri_config_data *d, const char *path_key, const char *path,
+                                const char *key, int64_t *out)
+{
+    int64_t largest;
+    if (has(d, key))
+        return TSR_OK;
+    TSRI_TRY(fail_at(d, path_key, tsri_npy_largest(path, &largest)));
+    if (largest < 0 || largest >= INT64_C(1) << 31)
+        return tsri_yaml_fail(tsri_section_node(d, path_key),
+                              "%s: the largest number is %lld; legal are 0 to 2^31 - 1", path,
+                              (long long)largest);
+    *out = largest + 1;
+    tsri_section_give(&tsri_data_section, d, key);
+    return TSR_OK;
+}
+
+static tsr_status check_text(tsri_config_data *d)
+{
+    if (has(d, "file") == has(d, "tokens"))
+        return tsri_yaml_fail_key(d->head.node, has(d, "file")
+                                                    ? "both 'file' and 'tokens' are there: give one"
+                                                    : "'file' is missing: the text, or 'tokens'");
+    if (has(d, "tokens"))
+        return count_classes(d, "tokens", d->tokens, "vocab", &d->vocab);
+    if (has(d, "vocab") && d->vocab < 256)
+        return tsri_yaml_fail(tsri_section_node(d, "vocab"),
+                              "%lld; of bytes there are 256, and legal is at least that",
+                              (long long)d->vocab);
+    if (!has(d, "vocab"))
+        d->vocab = 256;
+    tsri_section_give(&tsri_data_section, d, "vocab");
+    return TSR_OK;
+}
+
+/* Rows of the file are of the shape that is said; else they say it. */
+static tsr_status take_shape(tsri_config_data *d, const char *key, const tsri_npy *npy)
+{
+    tsr_dims row = {.ndim = npy->dims.ndim - 1};
+    char found[TSRI_DIMS_TEXT_MAX], said[TSRI_DIMS_TEXT_MAX];
+    memcpy(row.d, npy->dims.d + 1, (size_t)row.ndim * sizeof *row.d);
+    if (!has(d, "shape"))
+        d->shape = row;
+    tsri_section_give(&tsri_data_section, d, "shape");
+    if (tsr_dims_equal(row, d->shape))
+        return TSR_OK;
+    return tsri_yaml_fail(tsri_section_node(d, key),
+                          "its rows are of shape (%s); the shape is (%s)",
+                          tsri_dims_format(row, found), tsri_dims_format(d->shape, said));
+}
+
+static tsr_status check_npy(tsri_config_data *d)
+{
+    tsri_npy x, y;
+    const bool has_x = has(d, "test_x"), has_y = has(d, "test_y");
+    if (has_x != has_y)
+        return tsri_yaml_fail_key(d->head.node, "'%s' is missing beside '%s'",
+                                  has_x ? "test_y" : "test_x", has_x ? "test_x" : "test_y");
+    if (has_x && has(d, "test_part"))
+        return tsri_yaml_fail_key(tsri_section_node(d, "test_part"),
+                                  "not beside 'test_x': either is the part for tests");
+    if (has(d, "shape") && has(d, "classes") && access(d->x, R_OK))
+        return TSR_OK; /* to plan, it is enough; a run tells of the file */
+    TSRI_TRY(fail_at(d, "x", tsri_npy_set_check(d->x, d->y, &x, &y)));
+    TSRI_TRY(take_shape(d, "x", &x));
+    TSRI_TRY(count_classes(d, "y", d->y, "classes", &d->classes));
+    if (!has_x)
+        return TSR_OK;
+    TSRI_TRY(fail_at(d, "test_x", tsri_npy_set_check(d->test_x, d->test_y, &x, &y)));
+    return take_shape(d, "test_x", &x);
+}
+
+/* --- models ----------------------------------------------------------------------------------- */
+static tsr_status check_model(const tsri_experiment *e)
+{
+    const tsri_config_data *d = &e->data;
+    const int model = e->model.head.variant;
+    const char *name = tsri_model_section.variants[model].name;
+    const bool reads_text = model == TSRI_MODEL_GPT || model == TSRI_MODEL_LSTM_LM;
+    const tsri_yaml *node = tsri_section_node(d, "dataset");
+    if (d->head.variant == TSRI_DATA_TEXT)
+        return reads_text
+                   ? TSR_OK
+                   : tsri_yaml_fail(node, "text is for gpt and lstm_lm; the model is %s", name);
+    if (reads_text && !tsri_data_is_images(d))
+        return tsri_yaml_fail(node,
+                              "%s learns text, or the bytes of images of up to %d channels and 256 "
+                              "classes",
+                              name, TSRI_MAX_CHANNELS);
+    if (tsri_config_data_sizes(d).row.ndim > 3 && model != TSRI_MODEL_MLP)
+        return tsri_yaml_fail(tsri_section_node(d, "shape"),
+                              "%d sizes; %s takes images, of (channels, height, width)",
+                              d->shape.ndim, name);
+    return TSR_OK;
+}
+
+tsr_status tsri_check_data(tsri_experiment *e)
+{
+    tsri_config_data *d = &e->data;
+    if (d->head.variant == TSRI_DATA_TEXT)
+        TSRI_TRY(check_text(d));
+    if (d->head.variant == TSRI_DATA_NPY)
+        TSRI_TRY(check_npy(d));
+    if (d->augment && !tsri_data_is_images(d))
+        return tsri_yaml_fail(tsri_section_node(d, "augment"),
+                              "crops and flips are for images of up to %d channels and 256 classes",
+                              TSRI_MAX_CHANNELS);
+    return check_model(e);
+}
+
+tsr_status tsri_check_test_part(const tsri_experiment *e)
+{
+    const tsri_config_data *d = &e->data;
+    const bool is_npy = d->head.variant == TSRI_DATA_NPY;
+    if ((!is_npy && d->head.variant != TSRI_DATA_TEXT) || has(d, "test_part") || has(d, "test_x"))
+        return TSR_OK;
+    return tsri_yaml_fail_key(
+        tsri_section_node(&e->train, "eval"),
+        "the data has no test part: say data.test_part%s, or data: train here",
+        is_npy ? ", or test_x and test_y" : "");
+}
