@@ -148,8 +148,11 @@ static tsr_status place_variable(tsr_variable *v, const char *name, void *arg)
     tsr_status status = tsri_variable_check_place(v, p, sbp);
     if (status != TSR_OK)
         return tsri_program_fail(by ? tsri_section_node(by, "sbp") : e->head.node, status);
+    const tsri_yaml *said = by ? tsri_section_node(by, "sbp") : NULL;
     v->placement = p;
     v->sbp = sbp;
+    v->said_by = by ? by->match : "";
+    v->said_at = said ? (tsri_loc){said->file, said->line} : (tsri_loc){0};
     return TSR_OK;
 }
 
@@ -310,6 +313,9 @@ static tsr_status make_optimizer(tsri_program *p)
     tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
     p->optimizer = make_of_kind(p->module, o, make_schedule(p), state);
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
+    const tsri_yaml *said = tsri_section_node(&o->state, "sbp");
+    if (p->optimizer && state.ndim && said)
+        tsri_optim_say_states(p->optimizer, "optimizer.state", (tsri_loc){said->file, said->line});
     return p->optimizer ? make_groups(p) : tsri_program_fail(node, TSR_ERR_INVALID);
 }
 
@@ -409,9 +415,13 @@ static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dty
 {
     const tsr_placement *where;
     place at = place_of(p->experiment, "tensors");
+    if (l->head.node)
+        at = (place){l->head.node->file, l->head.node->line};
     TSRI_TRY(tsri_program_placement(p, tsri_experiment_placement(p->experiment, l->placement.name),
                                     &where));
     *out = tsr_input_at(p->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
+    if (tsr_tensor_ok(*out) && !tsri_yaml_find(l->head.node, "sbp"))
+        (*out)->op->said_by = "";
     return tsri_program_fail(l->head.node, tsr_graph_status(p->graph));
 }
 
@@ -454,7 +464,9 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     TSRI_TRY(declare_input(p, "x", e->dtype, TSR_DIMS(p->rows, s->channels, s->height, s->width),
                            &t->input, &x));
     TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
+    p->graph->label = tsri_model_section.variants[e->model.head.variant].name;
     tsr_tensor *logits = declare_logits(p, s, x, &y);
+    p->graph->label = "loss";
     TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
     TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));
@@ -465,6 +477,7 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     tsr_tensor *loss = tsr_cross_entropy_with_at(logits, y, &opts, model.file, model.line);
     TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
     *out_loss = loss;
+    p->graph->label = "";
     return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(p->graph));
 }
 

@@ -77,6 +77,16 @@ tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p)
     return o->state_sbp.ndim ? tsri_sbp_for_axes(o->state_sbp, p->shape.ndim) : p->sbp;
 }
 
+void tsri_optim_say_states(tsr_optimizer *o, const char *by, tsri_loc at)
+{
+    for (int i = 0; i < o->nslots; i++)
+        for (int j = 0; j < TSRI_UPDATE_STATES; j++)
+            if (o->slots[i].state[j]) {
+                o->slots[i].state[j]->said_by = by;
+                o->slots[i].state[j]->said_at = at;
+            }
+}
+
 static tsr_status count_param(tsr_variable *v, const char *name, void *arg)
 {
     (void)name;
@@ -107,6 +117,8 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
         const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->groups[0].number[TSRI_START]};
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
                                       tsri_optim_state_sbp(o, v), init, &slot->state[j]));
+        slot->state[j]->said_by = o->state_sbp.ndim ? "state" : v->said_by;
+        slot->state[j]->said_at = o->state_sbp.ndim ? (tsri_loc){0} : v->said_at;
     }
     return TSR_OK;
 }

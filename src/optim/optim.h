@@ -129,6 +129,8 @@ struct tsr_optimizer {
 const char *tsri_optim_name(tsri_optim_kind kind);
 /* The signature that the states of parameter p are to have, as far as it is said yet. */
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
+/* Notes what says the signature of all states, for readers: see tsr_variable. */
+void tsri_optim_say_states(tsr_optimizer *o, const char *by, tsri_loc at);
 
 /* "lr", "weight_decay", ... */
 const char *tsri_number_name(tsri_number which);

@@ -31,7 +31,7 @@ typedef enum tsri_strategy_kind {
     TSRI_STRATEGY_SEQUENCE,
 } tsri_strategy_kind;
 
-/* What one layer does over one dimension. */
+/* The way of one layer over one dimension. */
 typedef enum tsri_layer_kind {
     TSRI_LAYER_OTHER = 0,
     TSRI_LAYER_REPLICATED,
@@ -74,6 +74,8 @@ typedef struct tsri_strategy {
     const char *words;           /* of all; never NULL, never empty */
 } tsri_strategy;
 
+/* Returns the name of a dimension of a placement, or "axis 1", in buf. */
+char *tsri_axis_name(const tsr_placement *p, int dim, char buf[24]);
 /* Recognises the strategy of a plan. All of it lies in `pool`. */
 tsr_status tsri_strategy_find(const tsr_plan *plan, tsri_pool *pool, tsri_strategy *out_strategy);
 

@@ -78,6 +78,13 @@ static tsr_status count_blocks(tsri_strategist *s, const tsri_stage_strategy *st
 }
 
 /* --- one dimension ---------------------------------------------------------------------------- */
+char *tsri_axis_name(const tsr_placement *p, int dim, char buf[24])
+{
+    (void)p;
+    snprintf(buf, 24, "axis %d", dim);
+    return buf;
+}
+
 static const char *const names[] = {
     [TSRI_STRATEGY_NONE] = "no common name",    [TSRI_STRATEGY_REPLICATED] = "replicated",
     [TSRI_STRATEGY_DATA] = "data parallel",     [TSRI_STRATEGY_ZERO1] = "ZeRO-1",
@@ -154,7 +161,12 @@ tsr_status tsri_strategy_say_axis(tsri_strategist *s, const tsri_stage_strategy 
 static tsr_status say_stage(tsri_strategist *s, tsri_stage_strategy *stage)
 {
     const char *text = stage->naxes ? "" : "one rank";
-    for (int d = 0; d < stage->naxes && text; d++)
+    bool alike = stage->naxes > 1;
+    for (int d = 1; d < stage->naxes; d++)
+        alike &= !strcmp(stage->axis[d].words, stage->axis[0].words);
+    if (alike)
+        text = tsri_pool_printf(s->pool, "over each of %d dimensions ", stage->naxes);
+    for (int d = 0; d < (alike ? 1 : stage->naxes) && text; d++)
         text = tsri_pool_printf(s->pool, "%s%s%s", text, d ? "; " : "", stage->axis[d].words);
     stage->words = text;
     return text ? TSR_OK : TSR_ERR_NO_MEMORY;
