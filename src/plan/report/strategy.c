@@ -317,6 +317,21 @@ static tsri_strategy_kind name_pairs(tsri_strategist *s, const tsri_stage_strate
     return fits ? TSRI_STRATEGY_MEGATRON : TSRI_STRATEGY_NONE;
 }
 
+/* Whether the weights that are kept in parts are nine tenths of all: small ones may stay whole. */
+static bool gathers_most(const tsri_strategist *s, const tsri_stage_strategy *stage, int dim)
+{
+    double gathered = 0, all = 0;
+    for (int i = 0; i < s->nlayers; i++) {
+        const tsri_layer *l = &s->layers[i];
+        if (s->plan->items[l->item].placement != stage->placement)
+            continue;
+        double n = (double)tsr_dims_count(s->plan->values[l->variable].shape);
+        all += n;
+        gathered += tsri_layer_over(s, l, dim) == TSRI_LAYER_GATHERED ? n : 0;
+    }
+    return gathered >= 0.9 * all;
+}
+
 static tsri_strategy_kind name_data(const tsri_strategist *s, const tsri_stage_strategy *stage,
                                     const tsri_axis_strategy *axis)
 {
@@ -325,10 +340,8 @@ static tsri_strategy_kind name_data(const tsri_strategist *s, const tsri_stage_s
         [STATES_SPLIT] = TSRI_STRATEGY_ZERO2, [STATES_SPLIT_GRADIENT] = TSRI_STRATEGY_ZERO1,
         [STATES_MIXED] = TSRI_STRATEGY_NONE,
     };
-    if (axis->layers[TSRI_LAYER_GATHERED] == axis->nlayers)
-        return TSRI_STRATEGY_ZERO3;
     if (axis->layers[TSRI_LAYER_GATHERED])
-        return TSRI_STRATEGY_NONE;
+        return gathers_most(s, stage, axis->dim) ? TSRI_STRATEGY_ZERO3 : TSRI_STRATEGY_NONE;
     return by_states[find_states(s, stage, axis->dim)];
 }
 

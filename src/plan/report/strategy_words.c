@@ -145,15 +145,24 @@ static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
                             axis->pairs > 1 ? "s" : "", axis->size, where, norms, what);
 }
 
+/* "ZeRO-3 (FSDP) x4 in 23 of 24 layers", "data parallel x2". */
+static const char *say_name(tsri_strategist *s, const tsri_axis_strategy *axis)
+{
+    int gathered = axis->layers[TSRI_LAYER_GATHERED];
+    const char *text = tsri_pool_printf(s->pool, "%s x%d", names[axis->kind], axis->size);
+    if (text && axis->kind == TSRI_STRATEGY_ZERO3 && gathered < axis->nlayers)
+        text = tsri_pool_printf(s->pool, "%s in %d of %d layers", text, gathered, axis->nlayers);
+    return text;
+}
+
 tsr_status tsri_strategy_say_axis(tsri_strategist *s, const tsri_stage_strategy *stage,
                                   tsri_axis_strategy *axis)
 {
     if (axis->kind == TSRI_STRATEGY_MEGATRON)
         TSRI_TRY(count_blocks(s, stage, axis));
     axis->words = axis->kind == TSRI_STRATEGY_MEGATRON ? say_pairs(s, axis)
-                  : axis->kind == TSRI_STRATEGY_NONE
-                      ? say_layers(s, axis)
-                      : tsri_pool_printf(s->pool, "%s x%d", names[axis->kind], axis->size);
+                  : axis->kind == TSRI_STRATEGY_NONE   ? say_layers(s, axis)
+                                                       : say_name(s, axis);
     return axis->words ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 

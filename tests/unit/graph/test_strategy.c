@@ -79,6 +79,8 @@ static const hand_made cases[] = {
      "linear a 64 S(1) B S(0); relu; linear b 32 S(1) B S(0)", .optimizer = "adam"},
     {"ZeRO-3 (FSDP) x2", "cpu:[0,1]", "i8,16", "S(0)",
      "embed e 100 S(0) S(0); {2 norm h.#.n; linear h.#.fc 32 S(0) B S(0);}", .optimizer = "adam"},
+    {"ZeRO-3 (FSDP) x2 in 3 of 4 layers", "cpu:[0,1]", "64,32", "S(0)",
+     "{3 linear h.#.fc 32 S(0) B S(0);} linear out 4 B B S(0)", .optimizer = "adam"},
     /* --- Megatron --- */
     {"Megatron pair x2", "cpu:[0,1]", "8,32", "B",
      "linear a 64 S(0) . S(1); relu; linear b 32 S(1) . B", .optimizer = "adam"},
