@@ -71,8 +71,9 @@ static bool visit(walk *w, tsri_op *op)
         any_want |= want[i] = w->depends[op->in[i]->id];
     if (!any_want)
         return true;
-    const char *scope = w->g->scope;
+    const char *scope = w->g->scope, *label = w->g->label;
     w->g->scope = op->name;
+    w->g->label = op->label;
     for (int i = 0; i < op->nout; i++)
         any_dout |= (dout[i] = collect(w, op->out[i])) != NULL;
     const tsri_op_def *def = tsri_op_def_of(op->kind);
@@ -95,6 +96,7 @@ static bool visit(walk *w, tsri_op *op)
         if (din[i] && want[i])
             ok = arrive(w, op->in[i], din[i]);
     w->g->scope = scope;
+    w->g->label = label;
     return ok && w->g->status == TSR_OK;
 }
 
@@ -122,9 +124,11 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     walk w = {.g = g, .pool = &pool};
     w.depends = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof *w.depends);
     w.flows = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof(flow *));
-    bool was_backward = g->in_backward;
+    const bool was_backward = g->in_backward;
+    const char *label = g->label;
     y->is_loss = tsr_dims_count(y->shape) == 1;
     g->in_backward = true;
+    g->label = tsri_op_called(y->op);
     bool ok = w.depends && w.flows;
     if (!ok)
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
@@ -139,6 +143,7 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     for (int i = 0; i < n && ok; i++)
         out[i] = w.depends[y->id] ? collect(&w, x[i]) : NULL;
     g->in_backward = was_backward;
+    g->label = label;
     tsri_pool_finish(&pool);
     return ok && g->status == TSR_OK;
 }

@@ -37,6 +37,17 @@ enum { CLI_NUMBER_MAX = 32 };
 char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX]);
 char *cli_seconds(double s, char buf[CLI_NUMBER_MAX]);
 
+/* "80.0 GFLOP", "1.50 PFLOP"; "1.20 M" of things that are counted, "512" below 1000. */
+char *cli_flops(double flops, char buf[CLI_NUMBER_MAX]);
+char *cli_count(double n, char buf[CLI_NUMBER_MAX]);
+
+/* Returns how many columns a line may have: COLUMNS, else the terminal's that stdout is, else 100.
+ */
+int cli_columns(void);
+/* Prints `text` in lines of at most `columns`, broken at blanks: the first line stands behind what
+ * `used` columns hold already, the others behind `indent` blanks. Ends the last line. */
+void cli_wrap(const char *text, int used, int indent, int columns);
+
 /* Prints a JSON value on stdout with a line end, and frees it. NULL is out of memory. Returns the
  * exit code. */
 struct cJSON;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 int cli_fail(const char *command)
@@ -69,6 +70,65 @@ char *cli_seconds(double s, char buf[CLI_NUMBER_MAX])
 {
     static const char *const units[] = {"ns", "us", "ms", "s"};
     return scaled(s * 1e9, units, 4, buf);
+}
+
+char *cli_flops(double flops, char buf[CLI_NUMBER_MAX])
+{
+    static const char *const units[] = {"FLOP",  "KFLOP", "MFLOP", "GFLOP",
+                                        "TFLOP", "PFLOP", "EFLOP"};
+    return scaled(flops, units, 7, buf);
+}
+
+char *cli_count(double n, char buf[CLI_NUMBER_MAX])
+{
+    static const char *const units[] = {"", "K", "M", "G", "T"};
+    scaled(n, units, 5, buf);
+    size_t end = strlen(buf);
+    if (end && buf[end - 1] == ' ')
+        buf[end - 1] = 0;
+    return buf;
+}
+
+int cli_columns(void)
+{
+    enum { LEAST = 40, USUAL = 100 };
+    const char *said = getenv("COLUMNS");
+    struct winsize size;
+    int n = said ? atoi(said) : 0;
+    if (n <= 0 && isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size))
+        n = size.ws_col;
+    return n <= 0 ? USUAL : n < LEAST ? LEAST : n;
+}
+
+/* The length of a word; a number and its unit are one. */
+static int word_length(const char *text)
+{
+    size_t n = strcspn(text, " ");
+    const char *unit = text[n] ? text + n + 1 : "";
+    size_t more = strcspn(unit, " ");
+    bool number = text[0] && strchr("+-0123456789", text[0]);
+    return (int)(number && more && more <= 4 && unit[0] != '+' ? n + 1 + more : n);
+}
+
+void cli_wrap(const char *text, int used, int indent, int columns)
+{
+    for (bool first = true;; first = false) {
+        text += strspn(text, " ");
+        int n = word_length(text), room = columns - used - !first;
+        if (!n)
+            break;
+        if (n > room && used > indent) {
+            printf("\n%*s", indent, "");
+            used = indent;
+            first = true;
+            room = columns - used;
+        }
+        n = n > room && room > 0 ? room : n;
+        printf("%s%.*s", first ? "" : " ", n, text);
+        used += n + !first;
+        text += n;
+    }
+    putchar('\n');
 }
 
 int cli_print_json(struct cJSON *json)

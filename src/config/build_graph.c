@@ -100,6 +100,10 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
                                                  f.dims, c->sbp, init, true, &f.variable);
     if (status != TSR_OK)
         return tsri_program_fail(op->head.node, status);
+    if (tsri_op_has(op, "sbp"))
+        f.variable->said_at = (tsri_loc){c->file, c->line};
+    else
+        f.variable->said_by = "";
     *out = tsri_graph_read(c->graph, f.variable, (tsri_loc){c->file, c->line});
     return is_drawn(op) ? TSR_OK : add_feed(b, f);
 }
@@ -263,11 +267,14 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
                       .line = node->key_line};
     if (tsri_op_has(op, "placement"))
         TSRI_TRY(tsri_program_placement(b->p, op->where, &c.placement));
+    c.graph->label = c.name;
     take_operands(b, &c);
-    TSRI_TRY(declare(b, &c, out));
-    if (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT || (is_new && has_partial(op->sbp)))
+    tsr_status status = declare(b, &c, out);
+    if (status == TSR_OK &&
+        (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT || (is_new && has_partial(op->sbp))))
         sign_results(&c, tsri_op_results(op), out);
-    return TSR_OK;
+    c.graph->label = "";
+    return status;
 }
 
 /* --- gradients -------------------------------------------------------------------------------- */

@@ -149,8 +149,11 @@ static tsr_status place_variable(tsr_variable *v, const char *name, void *arg)
     tsr_status status = tsri_variable_check_place(v, p, sbp);
     if (status != TSR_OK)
         return tsri_program_fail(by ? tsri_section_node(by, "sbp") : e->head.node, status);
+    const tsri_yaml *said = by ? tsri_section_node(by, "sbp") : NULL;
     v->placement = p;
     v->sbp = sbp;
+    v->said_by = by ? by->match : "";
+    v->said_at = said ? (tsri_loc){said->file, said->line} : (tsri_loc){0};
     return TSR_OK;
 }
 
@@ -350,6 +353,9 @@ static tsr_status make_optimizer(tsri_program *p)
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
     if (!p->optimizer)
         return tsri_program_fail(node, TSR_ERR_INVALID);
+    const tsri_yaml *said = tsri_section_node(&o->state, "sbp");
+    if (state.ndim && said)
+        tsri_optim_say_states(p->optimizer, "optimizer.state", (tsri_loc){said->file, said->line});
     TSRI_TRY(tsri_optim_place(p->optimizer, place_states, p));
     return make_groups(p);
 }
@@ -396,9 +402,13 @@ static tsr_status declare_input(const pass *c, const char *name, tsr_dtype dtype
 {
     const tsr_placement *where;
     place at = place_of(c->p->experiment, "tensors");
+    if (l->head.node)
+        at = (place){l->head.node->file, l->head.node->line};
     TSRI_TRY(tsri_program_placement(
         c->p, tsri_experiment_placement(c->p->experiment, l->placement.name), &where));
     *out = tsr_input_at(c->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
+    if (tsr_tensor_ok(*out) && !tsri_yaml_find(l->head.node, "sbp"))
+        (*out)->op->said_by = "";
     return tsri_program_fail(l->head.node, tsr_graph_status(c->graph));
 }
 
@@ -475,9 +485,11 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     tsri_pins pins;
     if (pins_rules)
         tsri_pins_begin(&pins, p);
+    g->label = tsri_model_section.variants[e->model.head.variant].name;
     tsr_tensor *logits = declare_logits(&c, &s, x, &y);
     TSRI_TRY(tsri_program_fail(p->inside->refused ? p->inside->refused : e->model.head.node,
                                tsr_graph_status(g)));
+    g->label = "loss";
     if (pins_rules)
         TSRI_TRY(tsri_pins_end(&pins, &logits));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
@@ -489,6 +501,7 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     tsr_tensor *loss = tsr_cross_entropy_with_at(logits, y, &opts, model.file, model.line);
     TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
     *out = (tsri_forward){.loss = loss, .logits = logits, .labels = y};
+    g->label = "";
     return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(g));
 }
 

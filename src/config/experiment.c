@@ -131,10 +131,10 @@ bool tsri_experiment_trains(const tsri_experiment *e)
     return e && e->trains;
 }
 
-const char *tsri_experiment_model(const tsri_experiment *e)
+const char *tsri_experiment_subject(const tsri_experiment *e)
 {
     return tsri_experiment_trains(e) ? tsri_model_section.variants[e->model.head.variant].name
-                                     : NULL;
+                                     : "graph";
 }
 
 int64_t tsri_experiment_batch_size(const tsri_experiment *e)

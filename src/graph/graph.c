@@ -77,7 +77,7 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
     g->training = o.training;
     g->local = o.local;
     g->seed = o.seed;
-    g->scope = "";
+    g->scope = g->label = "";
     g->failed = (tsr_tensor){.graph = g, .failed = true};
     g->step_value = &g->own_step;
     tsri_world_own(world, &g->owned, g, destroy_graph);
@@ -243,6 +243,7 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
                     .nout = nout,
                     .placement = p ? p : in[0]->placement,
                     .name = g->scope,
+                    .label = g->label,
                     .loc = loc,
                     .backward = g->in_backward};
     if (attrs)

@@ -48,8 +48,10 @@ struct tsri_op {
     tsr_sbp back; /* TO_GLOBAL: that which its result's gradient is brought into; AUTO: any */
     tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
     tsr_tensor *latest;     /* VARIABLE: the result of the last update declared so far, or NULL */
+    const char *said_by;    /* as of tsr_variable */
     bool from_local;        /* INPUT: fed per rank */
     const char *name;       /* scope, or the user's name; "" if neither */
+    const char *label;      /* for readers, where `name` is "": what it is declared for, or "" */
     tsri_loc loc;
     bool backward; /* declared by differentiation or an optimizer */
     bool detached; /* RESHAPE: tsr_detach; gradients of its result end here */
@@ -147,6 +149,7 @@ struct tsr_graph {
      * nobody asks. */
     void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
     void *applied_arg;
+    const char *label; /* of ops that are declared outside modules; "": they have none */
     bool in_backward;
     bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
@@ -193,6 +196,11 @@ tsri_op *tsri_graph_add_all_like(tsri_op_kind kind, const tsri_attrs *attrs, int
 /* Appends an op of one result, which is as `like`; returns it (or the failed tensor). */
 tsr_tensor *tsri_graph_add_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                                 tsr_tensor *const *in, const tsr_tensor *like, tsri_loc loc);
+/* The name that readers know an op by: its own, else its label; "" if it has neither. */
+static inline const char *tsri_op_called(const tsri_op *op)
+{
+    return op->name[0] ? op->name : op->label;
+}
 /* Makes op, the latest, number `id`: behind its operands, before all that was added since. */
 void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 /* The tensor that reads a variable: its value when a run begins. One per variable and graph. */
@@ -320,6 +328,10 @@ struct tsr_variable {
     tsr_sbp sbp;   /* AUTO until a compile has fixed it; tsr_eval fixes nothing */
     tsr_sbp held;  /* what `data` is in; AUTO until materialised. May differ while sbp is AUTO */
     bool inferred; /* `sbp` is what a compile chose */
+    /* The pattern or key of a file that says `sbp`, for readers; "": the file says nothing; NULL:
+     * not known; and the place where it stands. The texts outlive the variable. */
+    const char *said_by;
+    tsri_loc said_at;
     bool trainable;
     tsr_init init;
     bool has_zero_row; /* the initial values of one row of axis 0 are zeros */

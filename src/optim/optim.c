@@ -91,6 +91,16 @@ tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *
     return TSR_OK;
 }
 
+void tsri_optim_say_states(tsr_optimizer *o, const char *by, tsri_loc at)
+{
+    for (int i = 0; i < o->nslots; i++)
+        for (int j = 0; j < TSRI_UPDATE_STATES; j++)
+            if (o->slots[i].state[j]) {
+                o->slots[i].state[j]->said_by = by;
+                o->slots[i].state[j]->said_at = at;
+            }
+}
+
 static tsr_status count_param(tsr_variable *v, const char *name, void *arg)
 {
     (void)name;

@@ -137,6 +137,8 @@ tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsri_optim_slot *slot
 typedef tsr_status tsri_optim_place_fn(void *arg, const tsr_variable *param, tsr_sbp *state,
                                        tsr_sbp *gradient);
 tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *arg);
+/* Notes what says the signature of all states, for readers: see tsr_variable. */
+void tsri_optim_say_states(tsr_optimizer *o, const char *by, tsri_loc at);
 
 /* "lr", "weight_decay", ... */
 const char *tsri_number_name(tsri_number which);

@@ -14,11 +14,13 @@
  *   defer.c      puts small things off to where they can be joined
  *   order.c      puts updates behind the readers of what they overwrite
  *   schedule.c   buckets, entries, lifetimes
+ *   reasons.c    which readers each conversion is for
  *   memory.c     offsets in the arena
  *   need.c       what a rank's memory is for, where no plan fits a limit
  *   lower.c      kernels, groups, steps
  *   agree.c      all ranks made the same program, and none failed (agree_text.c: its words)
  *   check.c      what must hold after each of these passes
+ *   flow.c       which items make and read each value
  */
 #ifndef TESSERA_PLAN_PLAN_H
 #define TESSERA_PLAN_PLAN_H
@@ -40,7 +42,8 @@ typedef enum tsri_storage {
 /* Other choices for an op, cheapest first, all other ops as they are. */
 enum { TSRI_MAX_ALTERNATIVES = 3 };
 typedef struct tsri_alternatives {
-    int legal; /* signatures that rule and hints leave */
+    int legal;     /* signatures that rule and hints leave */
+    int nin, nout; /* of the op as it was declared: what it is joined to may take more */
     int n;
     const tsri_nd_signature *sig[TSRI_MAX_ALTERNATIVES];
     double more_s[TSRI_MAX_ALTERNATIVES]; /* seconds that a step would take longer */
@@ -57,10 +60,12 @@ typedef struct tsri_value {
     tsri_storage storage;
     int alias;
     tsr_variable *variable;
-    bool source;  /* of STORAGE_VARIABLE: what is read, not what an update shows again */
-    int port;     /* of STORAGE_PORT */
-    int tensor;   /* of the graph, for look-ups while building; -1 */
-    bool said;    /* its signature is the user's word */
+    bool source; /* of STORAGE_VARIABLE: what is read, not what an update shows again */
+    int port;    /* of STORAGE_PORT */
+    int tensor;  /* of the graph, for look-ups while building; -1 */
+    bool said;   /* its signature is the user's word: by this rule, or NULL, at this place */
+    const char *said_by;
+    tsri_loc said_at;
     bool is_loss; /* a scalar whose gradients were asked for, as its op makes it */
     const tsri_alternatives *alternatives; /* of the op that makes it; NULL unless asked for */
     /* This rank's part. */
@@ -94,6 +99,7 @@ typedef struct tsri_item_kernel {
     tsri_attrs attrs;
     bool updates;     /* out[0] is the new value of a variable */
     int64_t groups;   /* of a convolution, on this rank */
+    double flops;     /* of the whole op, if it is a product or a convolution */
     size_t scratch;   /* bytes of the lowered kernel */
     const char *impl; /* the kernel that lowering took */
 } tsri_item_kernel;
@@ -103,7 +109,7 @@ typedef struct tsri_item_kernel {
 typedef struct tsri_item_box {
     tsri_route_step step;
     const tsr_placement *from;
-    const char *reason; /* which reader needs the conversion */
+    const char *reason; /* what needs the conversion; NULL until tsri_plan_give_reasons */
     bool broadcast;     /* from_local of B: the first rank's value, over step.dims */
     bool is_bucket;     /* joins conversions that could wait: runs in the bulk lane */
     const int *ranks;   /* a sum over local graphs: these nranks ranks of the world; else NULL */
@@ -318,6 +324,8 @@ size_t tsri_plan_scratch(const tsr_plan *plan);
  * device together. */
 tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
                                 size_t *out_values);
+/* Writes the reasons of conversions that have none yet: their readers. */
+tsr_status tsri_plan_give_reasons(tsr_plan *plan);
 /* Brings values, items and entries, which the passes let grow in scratch, to their final place. */
 tsr_status tsri_plan_settle(tsr_plan *plan);
 /* Makes kernels and calls, and lays out memory without taking any. Not collective. */

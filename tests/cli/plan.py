@@ -117,8 +117,8 @@ placements: {{d: {{ranks: {ranks}}}}}
 graph:
   x: {{op: normal, placement: d, sbp: B, shape: [8]}}
   y: {{op: relu, in: x}}
-"""))
-    check(f"\n  {text:20}         0 B " in out, f"{text}: {out}")
+"""), "--full")
+    check(f"\n  ranks {text}: 96 B = " in out, f"{text}: {out}")
 
 # Two placements, two hierarchies, two kinds of links.
 path = write(GRAPH)
@@ -136,7 +136,7 @@ equal(tessera_json("plan", path, "--set", "graph.x.shape=[16,6]")["ops"][0]["out
       [16, 6], "--set")
 equal(tessera_json("plan", path, "-n", "9")["ranks"], 9, "--ranks")
 dot = os.path.join(FOLDER.name, "p.dot")
-out, _ = tessera("plan", path, "--dot", dot)
+out, _ = tessera("plan", path, "--full", "--dot", dot)
 with open(dot, encoding="utf-8") as f:
     text = f.read()
 nodes = re.findall(r"^  (n\d+) \[", text, re.M)
@@ -169,12 +169,12 @@ equal(text, """\
 digraph plan {
   node [fontsize=10];
   edge [fontsize=9];
-  n0 [shape=box, label="random\\n"];
-  n1 [shape=box, label="random\\n"];
-  n2 [shape=box, label="matmul\\n"];
-  n3 [shape=box, style="rounded,filled", fillcolor=khaki, label="send_recv\\n\\n160 B"];
-  n4 [shape=box, label="to_global\\n"];
-  n5 [shape=box, style="rounded,filled", fillcolor=khaki, label="all_gather\\n\\n160 B"];
+  n0 [shape=box, label="random\\nx"];
+  n1 [shape=box, label="random\\nw"];
+  n2 [shape=box, label="matmul\\ny"];
+  n3 [shape=box, style="rounded,filled", fillcolor=khaki, label="send_recv\\ny\\n160 B"];
+  n4 [shape=box, label="to_global\\nz"];
+  n5 [shape=box, style="rounded,filled", fillcolor=khaki, label="all_gather\\nz\\n160 B"];
   n0 -> n2 [label="[8,6] (S(0),B)"];
   n1 -> n2 [label="[6,10] (B,S(1))"];
   n2 -> n3 [label="[8,10] (S(0),S(1))"];
@@ -186,98 +186,203 @@ digraph plan {
 """, "dot")
 
 # Every word of it, but for the time that compiling took.
-out, _ = tessera("plan", write(GRAPH))
-equal(re.sub(r"^.*?: (\d+ ranks, \d+ ops); compiled in [\d.]+ [num]?s\n", r"FILE: \1\n", out), """\
-FILE: 6 ranks, 4 ops
+TIME = re.compile(r"compiled in [\d.]+ [num]?s\n")
+out, _ = tessera("plan", write(GRAPH), "--full")
+equal(TIME.sub("compiled in T\n", out), """\
+p.yaml: graph, on 6 ranks
+strategy   no layers with parameters
+4 ops; compiled in T
 tensors
-  random                                        f32[8,6] (S(0),B) on cpu:[[0,1],[2,3]]  said
-  random                                        f32[6,10] (B,S(1)) on cpu:[[0,1],[2,3]]  said
-  matmul                                        (S(0),B), (B,S(1)) -> f32[8,10] (S(0),S(1)) on \
-cpu:[[0,1],[2,3]]
-      of 36 legal; (S(0),B),(B,B) -> (S(0),B) +2.04 us; (S(0),S(0)),(B,B) -> (S(0),S(0)) +2.54 \
-us; (S(0),S(1)),(B,S(0)) -> (S(0),P) +2.68 us
-  to_global                                     S(0) -> f32[8,10] S(0) on cpu:[4,5]  said
+  random         x                              f32[8,6] (S(0),B) on cpu:[[0,1],[2,3]]
+      said at p.yaml:4
+  random         w                              f32[6,10] (B,S(1)) on cpu:[[0,1],[2,3]]
+      said at p.yaml:5
+  matmul         y                              (S(0),B), (B,S(1)) -> f32[8,10] (S(0),S(1)) on
+      cpu:[[0,1],[2,3]]
+      of 36 legal; (S(0),B),(B,B) -> (S(0),B) +2.04 us; (S(0),S(0)),(B,B) -> (S(0),S(0)) +2.54 us;
+      (S(0),S(1)),(B,S(0)) -> (S(0),P) +2.68 us; p.yaml:6
+  to_global      z                              S(0) -> f32[8,10] S(0) on cpu:[4,5]
+      said at p.yaml:7
 boxing
-  send_recv                                     f32[8,10] (S(0),S(1)) on cpu:[[0,1],[2,3]] -> \
-S(0) on cpu:[4,5]
-      1 group of 6 ranks, link 2, 160 B, 50.2 us; to_global  reads S(0)
-  all_gather                                    f32[8,10] S(0) on cpu:[4,5] -> B
-      1 group of 2 ranks, link 1, 160 B, 2.04 us; output 'z'
+  send_recv      y                              f32[8,10] (S(0),S(1)) on cpu:[[0,1],[2,3]] -> S(0)
+      on cpu:[4,5]
+      1 group of 6 ranks, link 2, 160 B, 50.2 us; to_global z reads S(0)
+  all_gather     z                              f32[8,10] S(0) on cpu:[4,5] -> B
+      1 group of 2 ranks, link 1, 160 B, 2.04 us; output 'z' reads B
 communication of a step (what the busiest rank reads)
-  send_recv           1 calls        160 B      50.2 us
-  all_gather          1 calls        160 B      2.04 us
+  send_recv           1 call         160 B      50.2 us
+  all_gather          1 call         160 B      2.04 us
+  for values between placements: send_recv, 1 call, 160 B, 50.2 us
+  for outputs: all_gather over 2 ranks, 1 call, 160 B, 2.04 us
 memory of a rank
-  ranks                 parameters     buffers   optimizer     in, out   gradients activations   \
-   boxing       other       total
-  4-5                          0 B         0 B         0 B       320 B         0 B         0 B   \
-    160 B        32 B       512 B
-  0-3                          0 B         0 B         0 B         0 B         0 B       296 B   \
-      0 B        88 B       384 B
+  ranks 4-5: 512 B = 320 B inputs and outputs, 160 B communication, 32 B gaps and scratch
+  ranks 0-3: 384 B = 296 B activations, 88 B gaps and scratch
 time of a step (estimated)
   53.7 us: compute 1.53 us, communication 52.2 us, one behind the other
-  spent on memory 0.1 %, kernel starts 2.8 %, link 1 bytes 0.1 %, link 1 hand-shakes 3.7 %, link \
-2 bytes 0.3 %, link 2 hand-shakes 93.0 %
-  bound by link 2 hand-shakes
-  no choice of signatures takes less than 53.7 us; these take 53.7 us and are proven cheapest
+  spent on memory 0.1 %, kernel starts 2.8 %, link 1 bytes 0.1 %, link 1 hand-shakes 3.7 %, link 2
+      bytes 0.3 %, link 2 hand-shakes 93.0 %; bound by link 2 hand-shakes
+  signatures were chosen op by op at 53.7 us, proven the least
+  1.01 us of it is computed alike on up to 2 ranks
   link 1 within 2 ranks       hand-shake 2.00 us, 10.0 GB/s
   link 2 among all ranks      hand-shake 50.0 us, 1.00 GB/s
-  own memory 16.0 GB/s, 80 GFLOP/s, kernel start 500 ns
+  own memory 16.0 GB/s, 80.0 GFLOP/s, kernel start 500 ns
   figures: the file's cluster; others built in; `tessera info --measure` measures
 """, "the graph")
-out, _ = tessera("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004))
+out, _ = tessera("plan", write(GRAPH))
+equal(out, """\
+p.yaml: graph, on 6 ranks
+strategy   no layers with parameters
+step       53.7 us; bound by link 2, hand-shakes
+  link 2, hand-shakes        50.2 us  93.4 %  ##############################
+  link 1, hand-shakes        2.04 us   3.8 %  #
+  kernel starts              1.50 us   2.8 %  #
+  own memory                 32.0 ns   0.1 %
+           nothing is taken to overlap; 1.01 us of it is computed alike on up to 2 ranks
+memory     512 B on ranks 4-5; others down to 384 B
+  inputs and outputs           320 B  62.5 %  ##############################
+  communication                160 B  31.2 %  ###############
+  gaps and scratch              32 B   6.2 %  ###
+traffic    320 B a step, read by the busiest rank of each group
+  values between placements: send_recv                        160 B    50.2 us
+  outputs: all_gather over 2 ranks                            160 B    2.04 us
+next best  one op otherwise, all others as they are, at each place
+  +2.04 us matmul y: (S(0),B),(B,B) -> (S(0),B)
+figures    the file's cluster; others built in; `tessera info --measure` measures
+""", "the graph on a screen")
+out, _ = tessera("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004), "--full")
 equal(out[out.index("  expand  "):], """\
-  expand                                        B -> f32[2004] S(0)
-      of 3 legal; B -> B +1.06 us
-  ce_dx                                         S(0), S(0), S(0), S(0) -> f32[2004,10] S(0)  of \
-4 legal
-  linear_dx      4 +1                           S(0), B -> f32[2004,256] S(0)  of 6 legal
+  expand         loss                           B -> f32[2004] S(0)
+      of 3 legal; B -> B +1.06 us; p.yaml:3
+  ce_dx          loss                           S(0), S(0), S(0), S(0) -> f32[2004,10] S(0)
+      of 4 legal; p.yaml:3
+  linear_dx      * x2                           S(0), B -> f32[2004,256] S(0)  of 6 legal
   linear_dw      4                              S(0), S(0) -> f32[10,256] P  of 6 legal
-  reduce         4                              S(0) -> f32[10] P  of 4 legal
-  unary_grad     3 +1                           S(0), S(0) -> f32[2004,256] S(0)  of 4 legal
+  sum            4                              S(0) -> f32[10] P  of 4 legal
+  unary_grad     * x2                           S(0), S(0) -> f32[2004,256] S(0)  of 4 legal
   linear_dw      2                              S(0), S(0) -> f32[256,256] P  of 6 legal
-  reduce         2 +1                           S(0) -> f32[256] P  of 4 legal
+  sum            * x2                           S(0) -> f32[256] P  of 4 legal
   linear_dw      0                              S(0), S(0) -> f32[256,64] P  of 6 legal
-  sgd            0.weight                       B, B, B, B -> f32[256,64] B, f32[256,64] B  the \
-only legal one
-  sgd            0.bias +1                      B, B, B, B -> f32[256] B, f32[256] B  the only \
-legal one
-  sgd            2.weight                       B, B, B, B -> f32[256,256] B, f32[256,256] B  \
-the only legal one
-  sgd            4.weight                       B, B, B, B -> f32[10,256] B, f32[10,256] B  the \
-only legal one
-  sgd            4.bias                         B, B, B, B -> f32[10] B, f32[10] B  the only \
-legal one
+  sgd            0.weight                       B, B, B, B -> f32[256,64] B, f32[256,64] B
+      the only legal one; p.yaml:5
+  sgd            *.bias x2                      B, B, B, B -> f32[256] B, f32[256] B
+      the only legal one; p.yaml:5
+  sgd            2.weight                       B, B, B, B -> f32[256,256] B, f32[256,256] B
+      the only legal one; p.yaml:5
+  sgd            4.weight                       B, B, B, B -> f32[10,256] B, f32[10,256] B
+      the only legal one; p.yaml:5
+  sgd            4.bias                         B, B, B, B -> f32[10] B, f32[10] B
+      the only legal one; p.yaml:5
 boxing
-  all_reduce                                    f32[] P -> B
-      1 group of 8 ranks, link 1, 28 B, 3.00 us; output 'loss'
+  all_reduce     loss                           f32[] P -> B
+      1 group of 8 ranks, link 1, 28 B, 3.00 us; output 'loss' reads B
   all_reduce     gradient bucket 0              P -> B, 6 tensors
       1 group of 8 ranks, link 1, 595 KB, 102 us; gradients for their optimizer
 communication of a step (what the busiest rank reads)
   all_reduce          2 calls       595 KB       105 us
+  for gradients: all_reduce over 8 ranks, 1 call, 595 KB, 102 us
+  for outputs: all_reduce over 8 ranks, 1 call, 28 B, 3.00 us
 memory of a rank
-  ranks                 parameters     buffers   optimizer     in, out   gradients activations   \
-   boxing       other       total
-  0-3                       340 KB         0 B      340 KB     66.3 KB      273 KB      771 KB   \
-      0 B        84 B     1.79 MB
-  4-7                       340 KB         0 B      340 KB     66.0 KB      273 KB      768 KB   \
-      0 B        84 B     1.79 MB
+  ranks 0-3: 1.79 MB = 771 KB activations, 340 KB optimizer, 340 KB parameters, 273 KB gradients,
+      66.3 KB inputs and outputs, 84 B gaps and scratch
+  ranks 4-7: 1.79 MB = 768 KB activations, 340 KB optimizer, 340 KB parameters, 273 KB gradients,
+      66.0 KB inputs and outputs, 84 B gaps and scratch
 time of a step (estimated)
   1.91 ms: compute 1.81 ms, communication 105 us, one behind the other
-  spent on compute 75.3 %, memory 18.5 %, kernel starts 0.7 %, link 1 bytes 5.0 %, link 1 \
-hand-shakes 0.5 %
-  bound by compute
-  less 2.88 us for ops that are fused
-  no choice of signatures takes less than 1.91 ms; these take 1.91 ms and are proven cheapest
+  spent on compute 75.3 %, memory 18.5 %, kernel starts 0.7 %, link 1 bytes 5.0 %, link 1
+      hand-shakes 0.5 %; bound by compute
+  signatures were chosen op by op at 1.91 ms, proven the least; less 2.88 us for ops that are fused:
+      1.91 ms
+  1.00 us of it is computed alike on up to 8 ranks
   link 1 among all ranks      hand-shake 3.00 us, 8.00 GB/s
-  own memory 16.0 GB/s, 80 GFLOP/s, kernel start 500 ns
+  own memory 16.0 GB/s, 80.0 GFLOP/s, kernel start 500 ns
   figures: built in; `tessera info --measure` measures
 """, "training")
+out, _ = tessera("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004))
+equal(out, """\
+p.yaml: mlp, 85.0 K parameters in 6 tensors, on 8 cpu ranks
+strategy   data parallel x8
+step       1.91 ms: 1.05 M samples/s; bound by compute
+  compute                    1.44 ms  75.3 %  ##############################
+  own memory                  354 us  18.5 %  #######
+  link 1                      105 us   5.5 %  ##
+  kernel starts              13.5 us   0.7 %
+           nothing is taken to overlap
+memory     1.79 MB on ranks 0-3; others down to 1.79 MB
+  activations                 771 KB  43.1 %  ##############################
+  optimizer                   340 KB  19.0 %  #############
+  parameters                  340 KB  19.0 %  #############
+  gradients                   273 KB  15.3 %  ###########
+  other                      66.4 KB   3.7 %  ###
+traffic    595 KB a step, read by the busiest rank of each group
+  gradients: all_reduce over 8 ranks                         595 KB     102 us
+  outputs: all_reduce over 8 ranks                             28 B    3.00 us
+figures    built in; `tessera info --measure` measures
+""", "training on a screen")
 
 # Equal lines are one; --verbose shows all.
 path = write(TRAIN.replace("layers: 3", "layers: 40"), RANKS=[0, 1], BATCH=8)
-short, long = tessera("plan", path)[0], tessera("plan", path, "--verbose")[0]
+short, long = tessera("plan", path, "--full")[0], tessera("plan", path, "--verbose")[0]
 check(short.count("\n") < long.count("\n") / 3, "grouping")
-check(" +" in short and "  2.weight +" in short, f"how many: {short}")
+check("\n  linear         * x39 " in short and "\n  sgd            *.weight x38 " in short, f"how many: {short}")
+check(not re.search(r"x38 .*\n(?:.*\n)*.*x38", long), f"--verbose folds: {long}")
+
+# Each shipped example fits a screen of 100 columns and 40 lines; no line of any text is wider than
+# the terminal, lines do not end in blanks, no line stands twice among those of ops or boxing.
+EXAMPLES = os.path.join(os.path.dirname(__file__), "../../examples/experiments")
+examples = sorted(f for f in os.listdir(EXAMPLES) if f.endswith(".yaml"))
+check(len(examples) > 10, f"examples: {examples}")
+for name in examples:
+    for columns in (80, 100):
+        for options in ((), ("--full",)):
+            out, _ = tessera("plan", os.path.join(EXAMPLES, name), *options, env={"COLUMNS": str(columns)})
+            lines = out.split("\n")[:-1]
+            what = f"{name} {options} in {columns} columns"
+            wide = [x for x in lines if len(x) > columns and " " in x.strip()]
+            check(not wide, f"{what}: {wide}")
+            check(not [x for x in lines if x != x.rstrip()], f"{what}: blanks at the end")
+            check(options or columns < 100 or len(lines) <= 40, f"{what}: {len(lines)} lines")
+            for word in (r"auto[, ]", "e[+]0", r"\b1 (?:calls|tensors|ranks|layers|groups)\b", "variable's own"):
+                check(not re.search(word, out), f"{what}: {word}")
+            check(not re.search(r"\d{4,} (?:[num]?s|[KMGT]?B|[GT]FLOP)\b", out), f"{what}: four digits")
+            if options and columns == 100:
+                rows = re.findall(r"^  \S+ .*(?:\n {6}.*)*", out[:out.index("communication of a step")], re.M)
+                equal(len(rows), len(set(rows)), f"{what}: equal lines")
+
+# One number for a step: that by which signatures were chosen is said with what came after it.
+out, _ = tessera("plan", os.path.join(EXAMPLES, "dp2.yaml"), "--full")
+steps = re.search(r"chosen op by op at ([\d.]+) ms, .*?; less ([\d.]+) ms for ops that are\s+fused; .*: "
+                  r"([\d.]+) ms\n", out, re.S)
+near(float(steps[1]) - float(steps[2]), float(steps[3]), "what fusing saves", rel=5e-3)
+check(f"\n  {steps[3]} ms: compute" in out, "the step's time")
+
+# The rules of a file are named with their lines, ops that the file declares with theirs, and a
+# conversion with all its readers.
+out, _ = tessera("plan", os.path.join(EXAMPLES, "attention.yaml"), "--full")
+for text in ("blocks.0.attn.q.weight +8      f32[128,128] S(0)\n      said by '*.attn.[qkv].*' at attention.yaml:19\n",
+             "x                              f32[2,1,8,128] B  said at attention.yaml:15\n",
+             "linear, linear_dw blocks.0.mlp.fc1 read B\n", "the only legal one; attention.yaml:23\n"):
+    check(text in out, f"{text!r} is missing: {out}")
+titles = set(re.findall(r"^  (\w+) ", out[:out.index("\nboxing")], re.M))
+for reader in re.findall(r"us; ((?:\w+, )*\w+) \S+ reads? ", out):
+    check(set(reader.split(", ")) <= titles, f"{reader} is not in the table: {titles}")
+out, _ = tessera("plan", os.path.join(EXAMPLES, "matmul.yaml"), "--full")
+for text in ("output 'z' and mean l read B\n", "  matmul         y   ", "  mean           l   ",
+             "f32[2,3] S(0)  said at matmul.yaml:9\n"):
+    check(text in out, f"{text!r} is missing: {out}")
+names = [x["name"] for x in tessera_json("plan", os.path.join(EXAMPLES, "matmul.yaml"))["ops"]]
+check(all(names) and {"x", "w", "y", "z", "l"} <= set(names), f"names: {names}")
+out, _ = tessera("plan", os.path.join(EXAMPLES, "zero.yaml"), "--full")
+check("S(0)\n      said by 'optimizer.state' at zero.yaml:20\n" in out, "a state's signature")
+
+# A batch that is not split is computed as often as there are ranks.
+path = write(TRAIN.replace("hidden: 256", "hidden: 16") + "tensors: {input: {sbp: B}, label: {sbp: B}}\n", RANKS=[0, 1],
+             BATCH=2)
+out, _ = tessera("plan", path)
+same = re.search(r"strategy   replicated x2\n(?:.*\n)* +([\d.]+) us of it is computed alike on up to 2 ranks\n", out)
+p = tessera_json("plan", path)
+alike = sum(x["cost_s"] for x in p["ops"] if x["op"] not in ("sgd", "input", "variable") and
+            all(v["sbp"] == "B" for v in x["in"] + x["out"]))
+near(float(same[1]), 1e6 * alike, "what both compute", rel=5e-3)
 
 # Thousands of ranks.
 t = time.monotonic()

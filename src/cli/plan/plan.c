@@ -15,7 +15,7 @@ typedef struct plan_args {
     int64_t ranks, memory_limit;
     cli_list sets;
     const char *dot;
-    bool json, verbose;
+    bool json, full, verbose;
     const char *why;
 } plan_args;
 
@@ -28,8 +28,9 @@ static const cli_option options[] = {
     {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
      0, NULL},
     {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
-    {"verbose", 'v', CLI_FLAG, AT(verbose), NULL, "every line, also those that are alike", 0, 0,
-     NULL},
+    {"full", 'f', CLI_FLAG, AT(full), NULL, "every tensor and conversion, and why", 0, 0, NULL},
+    {"verbose", 'v', CLI_FLAG, AT(verbose), NULL,
+     "as --full, with each of the lines that are alike", 0, 0, NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
     {"why", 'w', CLI_TEXT, AT(why), "NAME", "why a tensor is as it is, and the cost of others", 0,
      0, NULL},
@@ -39,9 +40,10 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "plan",
     .usage = "FILE.yaml [OPTIONS]",
-    .about = "Compiles an experiment for ranks that are only imagined, and says what each\n"
-             "tensor's signature is and why, what is communicated, what memory a rank needs,\n"
-             "and what a step takes. Needs no data and no devices. See tessera-yaml(5).",
+    .about = "Compiles an experiment for ranks that are only imagined, and says how they share\n"
+             "the work, what a step takes, what memory a rank needs and what is communicated;\n"
+             "with --full also what each tensor's signature is and why. Needs no data and no\n"
+             "devices. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
     .max_operands = 1,
@@ -116,7 +118,7 @@ static int show(const plan_args *a, const plan_view *v)
         return CLI_FAILED;
     if (a->json)
         return cli_print_json(plan_make_json(v));
-    if (plan_print_text(v))
+    if (a->full || a->verbose ? plan_print_full(v) : plan_print_screen(v))
         return CLI_OK;
     fprintf(stderr, "tessera plan: out of memory\n");
     return CLI_FAILED;
@@ -151,8 +153,10 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
         return cli_fail("plan");
     const plan_view view = {.path = path,
                             .report = report,
+                            .experiment = program->experiment,
                             .links = &links,
                             .has_cluster = cluster != NULL,
+                            .peak_flops_per_s = cluster ? cluster->tflops * 1e12 : 0,
                             .verbose = a->verbose};
     int code = show(a, &view);
     tsri_report_destroy(report);

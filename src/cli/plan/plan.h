@@ -12,14 +12,37 @@
 typedef struct plan_view {
     const char *path;
     const tsri_report *report;
+    const tsri_experiment *experiment;
     const cli_links *links;
     bool has_cluster, verbose;
+    double peak_flops_per_s; /* of a rank; 0: not known */
 } plan_view;
 
-/* text.c, json.c, dot.c. Return false or NULL when there is no memory. */
-bool plan_print_text(const plan_view *v);
+/* A line that is put together; what does not fit is cut. */
+typedef struct plan_text {
+    char data[2048];
+    size_t used;
+} plan_text;
+TSR_PRINTF(2, 3) void plan_put(plan_text *t, const char *fmt, ...);
+
+/* screen.c, text.c, json.c, dot.c. Return false or NULL when there is no memory. */
+bool plan_print_screen(const plan_view *v);
+bool plan_print_full(const plan_view *v);
 struct cJSON *plan_make_json(const plan_view *v);
 bool plan_write_dot(const plan_view *v, FILE *f);
+
+/* screen.c: what the model is, on which ranks, and how they share the work. */
+void plan_print_head(const plan_view *v, const cli_style *style);
+/* The parts of a rank's memory that are not empty, largest first; returns how many. */
+enum { PLAN_MEMORY_PARTS = 8 };
+typedef struct plan_part {
+    const char *name;
+    double size;
+} plan_part;
+int plan_memory_parts(const tsri_report_memory *m, plan_part out[PLAN_MEMORY_PARTS]);
+/* " over tp (4 ranks)", " over 4 ranks": where the groups of a collective go along, with a blank in
+ * front; "" between placements. */
+char *plan_along(const tsri_traffic *t, char buf[64]);
 
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);

@@ -1,83 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A report as text. Rows that say the same are one line with their number. */
+/* A report as text, all of it: `tessera plan --full`. Rows that say the same are one line with
+ * their number. No line is longer than the terminal's. */
+#include "src/cli/plan/fold.h"
 #include "src/cli/plan/plan.h"
-
-#include "src/core/rng.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_MAX_ = 1536, BUCKETS = 4096, LINES_MAX = 80 };
-
-typedef struct line {
-    struct line *next; /* of its hash */
-    char *text;        /* all but the name */
-    const char *name;  /* of the first */
-    int count;
-} line;
-
-typedef struct lines {
-    tsri_pool pool;
-    line *buckets[BUCKETS];
-    line **all;
-    int n, capacity;
-    bool verbose, failed;
-} lines;
-
-/* --- lines that are alike --------------------------------------------------------------------- */
-static void add_line(lines *l, const char *name, const char *text)
-{
-    uint64_t h = tsri_hash(TSRI_HASH_INIT, text, strlen(text));
-    line **bucket = &l->buckets[h % BUCKETS];
-    for (line *x = *bucket; x && !l->verbose; x = x->next)
-        if (!strcmp(x->text, text)) {
-            x->count++;
-            return;
-        }
-    line *x = tsri_pool_alloc(&l->pool, sizeof *x);
-    l->failed |= !x || !TSRI_PUSH(&l->pool, l->all, l->n, l->capacity);
-    if (l->failed)
-        return;
-    *x = (line){*bucket, tsri_pool_strdup(&l->pool, text), name, 1};
-    l->failed |= !x->text;
-    *bucket = x;
-    l->all[l->n++] = x;
-}
-
-/* A line's text has its name's place marked by a '\1', so that all that is equal is compared. */
-static void print_lines(const lines *l, const cli_style *style)
-{
-    for (int i = 0; i < l->n && !l->failed; i++) {
-        const line *x = l->all[i];
-        if (i == LINES_MAX && !l->verbose) {
-            printf("  ... and %d more kinds of lines (--verbose)\n", l->n - i);
-            return;
-        }
-        const char *at = strchr(x->text, '\1');
-        char name[96];
-        snprintf(name, sizeof name, x->count > 1 ? "%.60s +%d" : "%.60s", x->name, x->count - 1);
-        const char *second = strchr(at, '\n');
-        int rest = second ? (int)(second - at) - 1 : (int)strlen(at + 1);
-        printf("  %.*s%-30s%.*s\n", (int)(at - x->text), x->text, name, rest, at + 1);
-        if (second && second[1])
-            printf("%s      %s%s\n", style->dim, second + 1, style->plain);
-    }
-}
-
-static void finish_lines(lines *l)
-{
-    tsri_pool_finish(&l->pool);
-}
+enum { WHAT_WIDTH = 14, NAME_WIDTH = 30, NOTE_INDENT = 6 };
 
 /* --- rows ------------------------------------------------------------------------------------- */
-typedef struct text {
-    char data[LINE_MAX_];
-    size_t used;
-} text;
-
-TSR_PRINTF(2, 3) static void put(text *t, const char *fmt, ...)
+void plan_put(plan_text *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -87,12 +22,12 @@ TSR_PRINTF(2, 3) static void put(text *t, const char *fmt, ...)
     t->used = t->used < sizeof t->data ? t->used : sizeof t->data - 1;
 }
 
-static void put_value(text *t, const tsri_value *v, bool shape)
+static void put_value(plan_text *t, const tsri_value *v, bool shape)
 {
     char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
     if (shape)
-        put(t, "%s[%s] ", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims));
-    put(t, "%s", tsri_layout_format(&v->layout, sbp));
+        plan_put(t, "%s[%s] ", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims));
+    plan_put(t, "%s", tsri_layout_format(&v->layout, sbp));
 }
 
 /* Placements are told where a program has several. */
@@ -104,147 +39,218 @@ static bool has_several_placements(const tsr_plan *plan)
     return false;
 }
 
-static void put_placement(text *t, const tsr_placement *p, bool several)
+static void put_placement(plan_text *t, const tsr_placement *p, bool several)
 {
     const char *name = tsr_placement_text(p);
     if (several)
-        put(t, " on %.60s%s", name, strlen(name) > 60 ? "..." : "");
+        plan_put(t, " on %.48s%s", name, strlen(name) > 48 ? "..." : "");
 }
 
-static void put_row(text *t, const tsr_plan *plan, const tsri_report_row *row, bool several)
+/* The reason of a row, and where it stands if the file itself declares the op. */
+static void put_note(plan_text *t, const plan_view *v, const tsri_report_row *row)
 {
     char why[TSRI_WHY_MAX];
-    put(t, "%-14s \1 ", row->what);
+    const tsri_item *it = row->kind == TSRI_REPORT_OP && !row->said ? row->item : NULL;
+    plan_put(t, "%s", tsri_report_why(row, why));
+    if (it && it->loc.file && !strcmp(it->loc.file, v->path))
+        plan_put(t, "%s%.60s:%d", t->used ? "; " : "", tsri_basename(it->loc.file), it->loc.line);
+}
+
+static void put_row(plan_text *t, const tsr_plan *plan, const tsri_report_row *row, bool several)
+{
     for (int i = 0; row->item && i < row->item->nin; i++) {
-        put(t, i ? ", " : "");
+        plan_put(t, i ? ", " : "");
         put_value(t, &plan->values[row->item->in[i]], false);
     }
     if (row->item && row->item->nin)
-        put(t, " -> ");
+        plan_put(t, " -> ");
     for (int i = 0; row->item && i < row->item->nout; i++) {
-        put(t, i ? ", " : "");
+        plan_put(t, i ? ", " : "");
         put_value(t, &plan->values[row->item->out[i]], true);
     }
     if (!row->item)
         put_value(t, &plan->values[row->value], true);
     if (row->value >= 0)
         put_placement(t, plan->values[row->value].placement, several);
-    tsri_report_why(row, why);
-    if (row->said || !row->alternatives || row->alternatives->n == 0)
-        put(t, "%s%s", why[0] ? "  " : "", why);
-    else
-        put(t, "\n%s", why);
 }
 
-static void put_box(text *t, const tsr_plan *plan, const tsri_report_row *row, bool several)
+static void put_box(plan_text *t, const tsr_plan *plan, const tsri_report_row *row, bool several)
 {
-    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX], why[TSRI_WHY_MAX];
+    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX];
     const tsri_item *it = row->item;
     const tsri_value *from = &plan->values[it->in[0]], *to = &plan->values[it->out[0]];
-    put(t, "%-14s \1 ", row->what);
     put_value(t, from, it->nin == 1);
     put_placement(t, from->placement, several);
-    put(t, " -> ");
+    plan_put(t, " -> ");
     put_value(t, to, false);
     put_placement(t, to->placement, several && to->placement != from->placement);
     if (it->nin > 1)
-        put(t, ", %d tensors", it->nin);
-    put(t, "\n");
+        plan_put(t, ", %d tensors", it->nin);
     if (row->link >= 0)
-        put(t, "%d group%s of %d ranks, link %d, %s, ", row->groups, row->groups > 1 ? "s" : "",
-            row->group_size, row->link + 1, cli_bytes((double)row->bytes, bytes));
-    put(t, "%s; %s", cli_seconds(row->cost_s, cost), tsri_report_why(row, why));
+        plan_put(t, "\n%d group%s of %d ranks, link %d, %s, ", row->groups,
+                 row->groups > 1 ? "s" : "", row->group_size, row->link + 1,
+                 cli_bytes((double)row->bytes, bytes));
+    else
+        plan_put(t, "\n");
+    plan_put(t, "%s", cli_seconds(row->cost_s, cost));
+}
+
+/* A line's text up to a line end stands behind its name; the rest and the note on the line too, if
+ * they fit and there is no such rest, else below. */
+static void print_line(const fold_line *l, const cli_style *style, int columns)
+{
+    plan_text t = {.used = 0}, line = {.used = 0}, note = {.used = 0};
+    const char *rest = strchr(l->text, '\n');
+    plan_put(&line, "%.*s", (int)(rest ? rest - l->text : (long)strlen(l->text)), l->text);
+    plan_put(&note, "%s%s%s", rest ? rest + 1 : "", rest && l->note[0] ? "; " : "", l->note);
+    plan_put(&t, "%s", l->name);
+    if (l->count > 1)
+        plan_put(&t, l->alike ? " x%d" : " +%d", l->alike ? l->count : l->count - 1);
+    int word = (int)strcspn(line.data, " "), what = (int)strlen(l->what);
+    int used = (what > WHAT_WIDTH ? what : WHAT_WIDTH) + 4;
+    used += t.used > NAME_WIDTH ? (int)t.used : NAME_WIDTH;
+    if (used + word > columns) /* the name leaves no room beside it */
+        printf("  %-*s %s\n%*s", WHAT_WIDTH, l->what, t.data, used = NOTE_INDENT, "");
+    else
+        printf("  %-*s %-*s ", WHAT_WIDTH, l->what, NAME_WIDTH, t.data);
+    bool fits = !rest && used + (int)(line.used + note.used) + 2 <= columns;
+    if (fits && note.used)
+        plan_put(&line, "  %s", note.data);
+    if (fits)
+        printf("%s\n", line.data);
+    else
+        cli_wrap(line.data, used, NOTE_INDENT, columns);
+    if (fits || !note.used)
+        return;
+    printf("%s%*s", style->dim, NOTE_INDENT, "");
+    cli_wrap(note.data, NOTE_INDENT, NOTE_INDENT, columns);
+    printf("%s", style->plain);
 }
 
 static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
 {
     const tsri_report *r = v->report;
-    lines *l = calloc(1, sizeof *l);
-    if (!l)
+    fold *f = malloc(sizeof *f);
+    if (!f)
         return false;
-    tsri_pool_init(&l->pool, NULL);
-    l->verbose = v->verbose;
-    bool several = has_several_placements(r->plan);
-    for (int i = 0; i < r->nrows; i++) {
+    fold_begin(f, v->verbose);
+    bool several = has_several_placements(r->plan), ok = true;
+    for (int i = 0; i < r->nrows && ok; i++) {
         const tsri_report_row *row = &r->rows[i];
-        text t = {.used = 0};
+        plan_text t = {.used = 0}, note = {.used = 0};
         if ((row->kind == TSRI_REPORT_BOX) != boxes)
             continue;
-        if (boxes)
-            put_box(&t, r->plan, row, several);
-        else
-            put_row(&t, r->plan, row, several);
-        add_line(l, row->name, t.data);
+        (boxes ? put_box : put_row)(&t, r->plan, row, several);
+        put_note(&note, v, row);
+        ok = fold_add(f, row->what, row->name, false, t.data, note.data);
     }
-    if (l->n == 0)
+    if (f->n == 0)
         printf("  none\n");
-    print_lines(l, style);
-    bool ok = !l->failed;
-    finish_lines(l);
-    free(l);
+    for (int i = 0; i < f->n && ok; i++)
+        print_line(f->all[i], style, cli_columns());
+    fold_end(f);
+    free(f);
     return ok;
 }
 
 /* --- the rest --------------------------------------------------------------------------------- */
+static void print_text(const plan_text *t)
+{
+    printf("  ");
+    cli_wrap(t->data, 2, NOTE_INDENT, cli_columns());
+}
+
 static void print_totals(const tsri_report *r)
 {
-    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX];
+    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX], along[64];
     for (int i = 0; i < r->ntotals; i++)
-        printf("  %-14s %6d calls %12s %12s\n", r->totals[i].what, r->totals[i].calls,
-               cli_bytes((double)r->totals[i].bytes, bytes),
+        printf("  %-14s %6d call%s %12s %12s\n", r->totals[i].what, r->totals[i].calls,
+               r->totals[i].calls == 1 ? " " : "s", cli_bytes((double)r->totals[i].bytes, bytes),
                cli_seconds(r->totals[i].cost_s, cost));
     if (r->ntotals == 0)
         printf("  none\n");
+    for (int i = 0; i < r->summary.ntraffic; i++) {
+        const tsri_traffic *t = &r->summary.traffic[i];
+        plan_text line = {.used = 0};
+        plan_put(&line, "for %s: %s%s, %d call%s, %s, %s", tsri_traffic_name(t->kind), t->what,
+                 plan_along(t, along), t->calls, t->calls == 1 ? "" : "s",
+                 cli_bytes((double)t->bytes, bytes), cli_seconds(t->cost_s, cost));
+        print_text(&line);
+    }
 }
 
 static void print_memory(const tsri_report *r)
 {
-    static const char *const heads[] = {"parameters", "buffers",   "optimizer",
-                                        "in, out",    "gradients", "activations",
-                                        "boxing",     "other",     "total"};
-    printf("  %-20s", "ranks");
-    for (int i = 0; i < 9; i++)
-        printf(" %11s", heads[i]);
-    putchar('\n');
     for (int i = 0; i < r->nmemory; i++) {
         const tsri_report_memory *m = &r->memory[i];
-        const uint64_t cells[] = {m->parameters,    m->buffers,   m->optimizer,
-                                  m->ports,         m->gradients, m->activations,
-                                  m->communication, m->other,     m->total};
+        plan_part parts[PLAN_MEMORY_PARTS];
         char ranks[21], bytes[CLI_NUMBER_MAX];
-        printf("  %-20s", plan_ranks_text(r, i, ranks, sizeof ranks));
-        for (int c = 0; c < 9; c++)
-            printf(" %11s", cli_bytes((double)cells[c], bytes));
-        puts(m->exact ? "" : " at least");
+        plan_text t = {.used = 0};
+        plan_put(&t, "rank%s %s: %s%s", m->nranks > 1 ? "s" : "",
+                 plan_ranks_text(r, i, ranks, sizeof ranks), m->exact ? "" : "at least ",
+                 cli_bytes((double)m->total, bytes));
+        int n = plan_memory_parts(m, parts);
+        for (int k = 0; k < n; k++)
+            plan_put(&t, "%s%s %s", k ? ", " : " = ", cli_bytes(parts[k].size, bytes),
+                     parts[k].name);
+        print_text(&t);
     }
     if (r->nclasses > r->nmemory)
         printf("  ... and %d more kinds of ranks\n", r->nclasses - r->nmemory);
 }
 
+/* How the estimate came of that by which signatures were chosen. */
+static void print_changes(const plan_view *v)
+{
+    const tsr_plan *plan = v->report->plan;
+    char a[CLI_NUMBER_MAX], b[CLI_NUMBER_MAX];
+    plan_text t = {.used = 0};
+    bool any = false;
+    for (int i = 0; i < TSRI_CHANGES; i++)
+        any |= tsri_change_counts(plan, &plan->change[i]);
+    double least = plan->info.bound_s, chosen = plan->info.cost_s;
+    plan_put(&t, "signatures were chosen op by op at %s, ", cli_seconds(chosen, a));
+    if (plan->info.exact)
+        plan_put(&t, "proven the least");
+    else if (chosen <= least * (1 + 1e-6))
+        plan_put(&t, "the least by that count");
+    else
+        plan_put(&t, "where none is below %s", cli_seconds(least, b));
+    for (int i = 0; i < TSRI_CHANGES && any; i++)
+        if (tsri_change_counts(plan, &plan->change[i]))
+            plan_put(&t, "; %s%s for %s", plan->change[i].more_s < 0 ? "less " : "more ",
+                     cli_seconds(fabs(plan->change[i].more_s), a), plan->change[i].reason);
+    if (any)
+        plan_put(&t, ": %s", cli_seconds(v->report->step_s, a));
+    print_text(&t);
+}
+
 static void print_time(const plan_view *v)
 {
     const tsri_report *r = v->report;
-    const tsr_plan *plan = r->plan;
-    char step[CLI_NUMBER_MAX], compute[CLI_NUMBER_MAX], comm[CLI_NUMBER_MAX], bound[CLI_NUMBER_MAX],
-        name[32];
-    printf("  %s: compute %s, communication %s, one behind the other\n",
-           cli_seconds(r->step_s, step), cli_seconds(r->compute_s, compute),
-           cli_seconds(r->comm_s, comm));
-    printf("  spent on");
+    char step[CLI_NUMBER_MAX], compute[CLI_NUMBER_MAX], comm[CLI_NUMBER_MAX], name[32];
+    plan_text t = {.used = 0};
+    plan_put(&t, "%s: compute %s, communication %s, one behind the other",
+             cli_seconds(r->step_s, step), cli_seconds(r->compute_s, compute),
+             cli_seconds(r->comm_s, comm));
+    print_text(&t);
+    t.used = 0;
+    plan_put(&t, "spent on");
     for (int s = 0, first = 1; s < TSRI_SPENT_COUNT; s++)
         if (r->spent_s[s] > 0) {
-            printf("%s %s %.1f %%", first ? "" : ",", tsri_spent_name((tsri_spent)s, name),
-                   100 * r->spent_s[s] / r->step_s);
+            plan_put(&t, "%s %s %.1f %%", first ? "" : ",", tsri_spent_name((tsri_spent)s, name),
+                     100 * r->spent_s[s] / r->step_s);
             first = 0;
         }
-    printf("\n  bound by %s\n", tsri_spent_name(r->most, name));
-    for (int i = 0; i < TSRI_CHANGES; i++)
-        if (tsri_change_counts(plan, &plan->change[i]))
-            printf("  %s%s for %s\n", plan->change[i].more_s < 0 ? "less " : "more ",
-                   cli_seconds(fabs(plan->change[i].more_s), step), plan->change[i].reason);
-    printf("  no choice of signatures takes less than %s; these take %s%s\n",
-           cli_seconds(plan->info.bound_s, bound), cli_seconds(plan->info.cost_s, step),
-           plan->info.exact ? " and are proven cheapest" : "");
+    plan_put(&t, "; bound by %s", tsri_spent_name(r->most, name));
+    print_text(&t);
+    print_changes(v);
+    if (r->summary.alike > 1 && r->summary.alike_s > 0) {
+        t.used = 0;
+        plan_put(&t, "%s of it is computed alike on up to %d ranks",
+                 cli_seconds(r->summary.alike_s, step), r->summary.alike);
+        print_text(&t);
+    }
 }
 
 static void print_links(const plan_view *v)
@@ -260,20 +266,23 @@ static void print_links(const plan_view *v)
                cli_seconds(m->link[i].latency_s, latency),
                cli_bytes(m->link[i].bytes_per_s, speed));
     }
-    printf("  own memory %s/s, ", cli_bytes(m->local_bytes_per_s, speed));
-    printf("%.0f GFLOP/s, kernel start %s\n", m->flops_per_s / 1e9,
-           cli_seconds(m->kernel_s, latency));
-    printf("  figures: %s\n", source);
+    plan_text t = {.used = 0};
+    plan_put(&t, "own memory %s/s, ", cli_bytes(m->local_bytes_per_s, speed));
+    plan_put(&t, "%s/s, kernel start %s", cli_flops(m->flops_per_s, speed),
+             cli_seconds(m->kernel_s, latency));
+    print_text(&t);
+    t.used = 0;
+    plan_put(&t, "figures: %s", source);
+    print_text(&t);
 }
 
-bool plan_print_text(const plan_view *v)
+bool plan_print_full(const plan_view *v)
 {
+    char took[CLI_NUMBER_MAX];
     const cli_style style = cli_style_of(stdout);
-    const tsr_plan *plan = v->report->plan;
-    char compile[CLI_NUMBER_MAX];
-    printf("%s%s%s: %d rank%s, %d ops; compiled in %s\n", style.bold, v->path, style.plain,
-           plan->world->nranks, plan->world->nranks > 1 ? "s" : "", plan->info.ops,
-           cli_seconds(plan->info.compile_s, compile));
+    plan_print_head(v, &style);
+    printf("%d ops; compiled in %s\n", v->report->plan->info.ops,
+           cli_seconds(v->report->plan->info.compile_s, took));
     printf("%stensors%s\n", style.bold, style.plain);
     if (!print_rows(v, false, &style))
         return false;

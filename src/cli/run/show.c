@@ -48,7 +48,7 @@ void run_show_header(const run_rank *r)
     for (int i = 1; i < n; i++)
         most = run_memory(&r->all[i]) > run_memory(&r->all[most]) ? i : most;
     printf("%s: %s parameters on %d rank%s (%s%s); %lld step%s of %lld rows, %lld an epoch\n",
-           tsri_experiment_model(p->experiment), count_text(tsr_module_count(p->module), count), n,
+           tsri_experiment_subject(p->experiment), count_text(tsr_module_count(p->module), count), n,
            n == 1 ? "" : "s",
            tsri_experiment_device(p->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
            run_is_launched() ? ", processes"

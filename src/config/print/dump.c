@@ -91,8 +91,6 @@ static void dump_ints(int n, const int64_t *v, FILE *out)
     fputc(']', out);
 }
 
-<<<<<<< HEAD:src/config/print/dump.c
-=======
 static void dump_words(const tsri_field *f, const tsri_words *w, FILE *out)
 {
     for (int i = 0; i < w->n; i++)
@@ -100,22 +98,6 @@ static void dump_words(const tsri_field *f, const tsri_words *w, FILE *out)
     fputc(']', out);
 }
 
-static int dump_ranks(const tsri_ranks *r, int depth, int at, FILE *out)
-{
-    if (depth == r->ndim || depth == TSR_MAX_HIERARCHY) {
-        fprintf(out, "%d", r->ranks[at]);
-        return at + 1;
-    }
-    fputc('[', out);
-    for (int i = 0; i < r->dim[depth]; i++) {
-        fputs(i ? ", " : "", out);
-        at = dump_ranks(r, depth + 1, at, out);
-    }
-    fputc(']', out);
-    return at;
-}
-
->>>>>>> write:src/config/dump.c
 static void dump_axes(const tsr_axes *axes, FILE *out)
 {
     int64_t v[TSR_MAX_NDIM];

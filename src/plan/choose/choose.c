@@ -196,5 +196,5 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
      * plan if the schedule's buckets cost the same. */
     plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
                                                 TSRI_NO_CHANGE * c->inferred.cost;
-    return TSR_OK;
+    return tsri_plan_give_reasons(plan);
 }

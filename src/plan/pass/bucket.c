@@ -169,6 +169,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                                       .from = first->placement,
                                       .reason = gathers ? "variables keep their signatures"
                                                         : "gradients for their optimizer",
+                                      .part_of = first->box.part_of,
                                       .is_bucket = true}};
     TSRI_NEED(bucket.name);
     return tsri_plan_add_item(plan, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;

@@ -219,14 +219,6 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     return TSR_OK;
 }
 
-/* NULL: no memory. */
-static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
-{
-    char text[TSR_SBP_TEXT_MAX];
-    return tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_title(op->kind, &op->attrs),
-                            op->name, tsr_sbp_format(want, text));
-}
-
 bool tsri_item_crosses(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_LOCAL_BOX &&
@@ -264,7 +256,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
                             .nin = 1,
                             .nout = 1,
                             .placement = op->placement,
-                            .name = op->name,
+                            .name = tsri_op_called(op),
                             .loc = op->loc,
                             .box = {.step = {.dims = dims, .from = v->layout, .to = v->layout},
                                     .from = op->placement,
@@ -294,19 +286,22 @@ static int64_t groups_here(const builder *b, const tsri_op *op)
     return groups;
 }
 
+/* Operations of a product or a convolution, for figures; element-wise ops and the like count none.
+ */
+static double flops_of(const tsri_op *op)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    return def->flops && def->layout != TSRI_LAYOUT_ANY ? tsri_op_flops(op) : 0;
+}
+
 static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
 {
-    tsr_plan *plan = b->plan;
     const tsri_nd_signature *sig = b->inferred->chosen[op->id];
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
-        const tsri_value *v = &plan->values[b->of[t->id]->value];
-        tsri_item base = {.loc = op->loc, .backward = t->op->backward, .box.reason = ""};
+        tsri_item base = {.loc = op->loc, .backward = t->op->backward};
         if (i == tsri_op_gradient_operand(op->kind, op->nin))
             base.box.part = b->inferred->bucket[op->id];
-        if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
-            base.box.reason = reason_of(b, op, sig->in[i]);
-        TSRI_NEED(base.box.reason);
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
     return TSR_OK;
@@ -355,20 +350,34 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
     return TSR_OK;
 }
 
+/* Notes whether a signature was said, and where. */
+static void note_said(const tsri_op *op, tsri_value *v)
+{
+    const tsr_variable *var = op->variable;
+    v->said = op->sbp.ndim > 0;
+    v->said_by = v->said ? op->said_by : NULL;
+    v->said_at = v->said && !v->said_by ? op->loc : (tsri_loc){0};
+    if (!var)
+        return;
+    v->said = var->sbp.ndim > 0 && !var->inferred && (var->scope || var->said_by);
+    v->said_by = v->said ? var->said_by : NULL;
+    v->said_at = v->said ? var->said_at : (tsri_loc){0};
+}
+
 static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int *out)
 {
     tsr_plan *plan = b->plan;
     const tsri_mesh mesh = tsri_mesh_of(op->placement);
     for (int i = 0; i < op->nout; i++) {
         const tsr_tensor *t = op->out[i];
-        const tsri_value v = {.name = op->name,
-                              .dtype = t->dtype,
-                              .shape = t->shape,
-                              .placement = op->placement,
-                              .layout = tsri_layout_of(&mesh, b->inferred->chosen[op->id]->out[i]),
-                              .tensor = t->id,
-                              .is_loss = t->is_loss,
-                              .said = op->sbp.ndim > 0};
+        tsri_value v = {.name = tsri_op_called(op),
+                        .dtype = t->dtype,
+                        .shape = t->shape,
+                        .placement = op->placement,
+                        .layout = tsri_layout_of(&mesh, b->inferred->chosen[op->id]->out[i]),
+                        .tensor = t->id,
+                        .is_loss = t->is_loss};
+        note_said(op, &v);
         out[i] = tsri_plan_add_value(plan, &v);
         if (out[i] < 0)
             return TSR_ERR_NO_MEMORY;
@@ -389,6 +398,10 @@ static tsr_status keep_alternatives(builder *b, const tsri_op *op, const int *ou
     if (!b->inferred->alternatives || !op->nout)
         return TSR_OK;
     tsri_alternatives *alt = tsri_pool_dup(pool, &b->inferred->alternatives[op->id], sizeof *alt);
+    if (alt) {
+        alt->nin = op->nin;
+        alt->nout = op->nout;
+    }
     for (int i = 0; alt && i < alt->n; i++)
         if (!(alt->sig[i] = tsri_pool_dup(pool, alt->sig[i], sizeof *alt->sig[i])))
             return TSR_ERR_NO_MEMORY;
@@ -412,14 +425,15 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .nin = op->nin,
                       .nout = op->nout,
                       .placement = op->placement,
-                      .name = op->name,
+                      .name = tsri_op_called(op),
                       .loc = op->loc,
                       .backward = op->backward,
                       .cost_s = b->inferred->op_cost[op->id],
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
-                                 .groups = groups_here(b, op)}};
+                                 .groups = groups_here(b, op),
+                                 .flops = flops_of(op)}};
     if (tsri_op_def_of(op->kind)->is_view) {
         item.kind = TSRI_ITEM_VIEW;
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
@@ -436,12 +450,10 @@ static tsr_status build_output(builder *b, int i)
     tsr_plan *plan = b->plan;
     const tsri_graph_port *from = &b->g->ports[i];
     const tsr_tensor *t = from->tensor;
-    const char *why = tsri_pool_printf(&plan->pool, "output '%s'", from->name);
-    TSRI_NEED(why);
     int value = b->of[t->id]->value;
     tsr_sbp sbp = from->is_local ? plan->values[value].layout.sbp : from->sbp;
     plan->ports[i].info.sbp = sbp;
-    const tsri_item base = {.loc = from->loc, .backward = t->op->backward, .box.reason = why};
+    const tsri_item base = {.loc = from->loc, .backward = t->op->backward};
     TSRI_TRY(get_value(b, t, from->placement, sbp, base, &value));
     const tsri_item item = {.kind = TSRI_ITEM_OUTPUT,
                             .nin = 1,

@@ -24,7 +24,7 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
         .nin = op->nin,
         .nout = op->nout,
         .placement = op->placement,
-        .name = op->name,
+        .name = tsri_op_called(op),
         .loc = op->loc,
         .backward = op->backward,
         .box = {.step = {.kind = TSRI_BOX_ALL_REDUCE, .op = TSR_REDUCE_SUM},

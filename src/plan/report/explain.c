@@ -67,11 +67,15 @@ static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
 static void put_alternatives(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     char why[TSRI_WHY_MAX];
-    const tsri_value *made = it->nout ? &plan->values[it->out[0]] : NULL;
+    if (!it->nout)
+        return;
+    const tsri_value *made = &plan->values[it->out[0]];
     const tsri_report_row row = {.kind = TSRI_REPORT_OP,
                                  .item = it,
-                                 .said = made && made->said,
-                                 .alternatives = made ? made->alternatives : NULL};
+                                 .said = made->said,
+                                 .said_by = made->said_by,
+                                 .said_at = made->said_at,
+                                 .alternatives = made->alternatives};
     if (row.alternatives)
         fprintf(f, "      %s\n", tsri_report_why(&row, why));
 }
@@ -95,7 +99,7 @@ static void put_items(FILE *f, const tsr_plan *plan)
             put_conversion(f, plan, it);
             continue;
         }
-        fprintf(f, "  %-18s %-32s ", tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name);
+        fprintf(f, "  %-18s %-32s ", tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name);
         put_operands(f, plan, it);
         fprintf(f, "%s%s%s\n", it->kernel.impl ? "  [" : "", it->kernel.impl ? it->kernel.impl : "",
                 it->kernel.impl ? "]" : "");

@@ -73,6 +73,13 @@ static tsri_report_row *add_row(reporter *m, tsri_report_kind kind, const char *
     return row;
 }
 
+static void note_said(tsri_report_row *row, const tsri_value *v)
+{
+    row->said = v->said;
+    row->said_by = v->said_by;
+    row->said_at = v->said_at;
+}
+
 static tsr_status add_source(reporter *m, int value)
 {
     const tsri_value *v = &m->plan->values[value];
@@ -80,22 +87,43 @@ static tsr_status add_source(reporter *m, int value)
     tsri_report_row *row = add_row(m, TSRI_REPORT_SOURCE, variable ? "variable" : "input", v->name);
     TSRI_NEED(row);
     row->value = value;
-    row->said = v->said;
+    note_said(row, v);
     row->alternatives = v->alternatives;
+    return TSR_OK;
+}
+
+/* Whether a row's op is made of several: its alternatives are those of one of them. */
+static bool is_joined(const tsri_report_row *row)
+{
+    const tsri_alternatives *alt = row->alternatives;
+    return row->item && (alt->nin != row->item->nin || alt->nout != row->item->nout);
+}
+
+/* Drops the alternatives of an op that is joined to others: they are not the whole's. */
+static tsr_status drop_others(reporter *m, tsri_report_row *row)
+{
+    const tsri_alternatives *alt = row->alternatives;
+    if (!alt || !is_joined(row))
+        return TSR_OK;
+    tsri_alternatives *none = tsri_pool_dup(&m->r->pool, alt, sizeof *alt);
+    TSRI_NEED(none);
+    none->n = 0;
+    row->alternatives = none;
     return TSR_OK;
 }
 
 static tsr_status add_op(reporter *m, const tsri_item *it)
 {
     tsri_report_row *row =
-        add_row(m, TSRI_REPORT_OP, tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name);
+        add_row(m, TSRI_REPORT_OP, tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name);
     TSRI_NEED(row);
     row->item = it;
     row->cost_s = it->kind == TSRI_ITEM_VIEW ? 0 : it->cost_s;
     if (it->nout) {
         row->value = it->out[0];
-        row->said = m->plan->values[it->out[0]].said;
+        note_said(row, &m->plan->values[it->out[0]]);
         row->alternatives = m->plan->values[it->out[0]].alternatives;
+        TSRI_TRY(drop_others(m, row));
     }
     if (it->kind != TSRI_ITEM_VIEW)
         spend_on_kernel(m->plan, it, row);
@@ -231,6 +259,8 @@ tsr_status tsri_report_create(tsr_plan *plan, tsri_report **out_report)
         status = tsri_report_memory_make(plan, r);
     if (status == TSR_OK)
         status = tsri_strategy_find(plan, &r->pool, &r->strategy);
+    if (status == TSR_OK)
+        status = tsri_summary_make(r);
     if (status != TSR_OK) {
         tsri_report_destroy(r);
         return status;
@@ -264,32 +294,60 @@ char *tsri_spent_name(tsri_spent spent, char buf[32])
     return buf;
 }
 
+char *tsri_seconds_text(double s, char buf[32])
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    int unit = 0;
+    double v = s * 1e9;
+    for (; unit < 3 && fabs(v) >= 999.5; unit++)
+        v /= 1000;
+    snprintf(buf, 32, "%.*f %s", fabs(v) < 9.995 ? 2 : fabs(v) < 99.95 ? 1 : 0, v, units[unit]);
+    return buf;
+}
+
+static char *say_said(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
+{
+    size_t n = 0;
+    if (row->said_by && !row->said_by[0])
+        n = (size_t)snprintf(buf, TSRI_WHY_MAX, "by default");
+    else if (row->said_by)
+        n = (size_t)snprintf(buf, TSRI_WHY_MAX, "said by '%.400s'", row->said_by);
+    else
+        n = (size_t)snprintf(buf, TSRI_WHY_MAX, "said");
+    if (row->said_at.file)
+        snprintf(buf + n, TSRI_WHY_MAX - n, " at %.400s:%d", tsri_basename(row->said_at.file),
+                 row->said_at.line);
+    return buf;
+}
+
 char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
 {
-    char sbp[TSR_SBP_TEXT_MAX];
+    char sbp[TSR_SBP_TEXT_MAX], more[32];
     const tsri_alternatives *alt = row->alternatives;
-    if (row->kind == TSRI_REPORT_BOX || row->said || !alt) {
-        const char *reason = row->kind == TSRI_REPORT_BOX ? row->item->box.reason : NULL;
-        snprintf(buf, TSRI_WHY_MAX, "%s", reason ? reason : row->said ? "said" : "");
+    buf[0] = 0;
+    if (row->kind == TSRI_REPORT_BOX) {
+        snprintf(buf, TSRI_WHY_MAX, "%s", row->item->box.reason ? row->item->box.reason : "");
         return buf;
     }
-    if (!row->item && alt->legal == 1) {
-        snprintf(buf, TSRI_WHY_MAX, "the variable's own");
+    if (row->said)
+        return say_said(row, buf);
+    if (!alt)
         return buf;
-    }
-    int nin = row->item ? row->item->nin : 0, nout = row->item ? row->item->nout : 1;
+    int nin = alt->nin, n = nin + alt->nout;
     size_t at = (size_t)snprintf(
         buf, TSRI_WHY_MAX, alt->legal == 1 ? "the only legal one" : "of %d legal", alt->legal);
-    for (int i = 0; i < alt->n; i++) {
-        for (int j = 0; j < nin + nout && at + 128 < TSRI_WHY_MAX; j++)
+    for (int i = 0; i < alt->n && !is_joined(row); i++) {
+        for (int j = 0; j < n && at + 128 < TSRI_WHY_MAX; j++)
             at += (size_t)snprintf(
                 buf + at, TSRI_WHY_MAX - at, "%s%s",
                 j == 0     ? "; "
                 : j == nin ? " -> "
                            : ",",
                 tsr_sbp_format(j < nin ? alt->sig[i]->in[j] : alt->sig[i]->out[j - nin], sbp));
-        if (at + 32 < TSRI_WHY_MAX)
-            at += (size_t)snprintf(buf + at, TSRI_WHY_MAX - at, " %+.3g us", alt->more_s[i] * 1e6);
+        if (at + 40 < TSRI_WHY_MAX)
+            at += (size_t)snprintf(buf + at, TSRI_WHY_MAX - at, " %s%s",
+                                   alt->more_s[i] < 0 ? "" : "+",
+                                   tsri_seconds_text(alt->more_s[i], more));
     }
     return buf;
 }

@@ -8,6 +8,7 @@
 
 #include "src/plan/plan.h"
 #include "src/plan/report/strategy.h"
+#include "src/plan/report/summary.h"
 
 typedef enum tsri_report_kind {
     TSRI_REPORT_SOURCE = 0, /* an input or a variable: no item */
@@ -31,6 +32,8 @@ typedef struct tsri_report_row {
     const tsri_item *item; /* NULL of a source */
     int value;             /* a source's; of an op its first result, -1 if it has none */
     bool said;             /* the signature of `value` is the user's word */
+    const char *said_by;   /* the rule or key that says it; "": a default; NULL: not known */
+    tsri_loc said_at;      /* file NULL: not known */
     const tsri_alternatives *alternatives; /* NULL: not asked for */
     double cost_s, spent_s[TSRI_SPENT_COUNT];
     tsri_spent most; /* of spent_s */
@@ -88,6 +91,7 @@ typedef struct tsri_report {
     double compute_s, comm_s, step_s; /* step_s is their sum: overlap is not counted */
     uint64_t bytes;                   /* sum of the boxes' */
     tsri_strategy strategy;
+    tsri_summary summary;
     tsri_pool pool;
 } tsri_report;
 
@@ -100,9 +104,11 @@ tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r);
 bool tsri_value_takes_memory(const tsri_value *v);
 
 enum { TSRI_WHY_MAX = 1024 };
-/* Why a row's signature is what it is: "said"; "1 of 1 legal"; "of 7 legal; B,S(0) -> S(0) +1.2 us;
- * ..."; of a box its reason. */
+/* Why a row's signature is what it is: "said by '*.fc1.*' at a.yaml:7"; "the only legal one"; "of 7
+ * legal; B,S(0) -> S(0) +1.20 us; ..."; of a box its reason. */
 char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX]);
+/* "1.20 us", "450 ns": three digits, in buf. */
+char *tsri_seconds_text(double s, char buf[32]);
 /* "compute", "memory", "kernel starts", "link 1 bytes", "link 1 hand-shakes". */
 char *tsri_spent_name(tsri_spent spent, char buf[32]);
 

@@ -8,44 +8,6 @@
 #include "src/plan/report/strategy_inside.h"
 
 /* --- values ----------------------------------------------------------------------------------- */
-/* The item that makes each value, -1: none does. */
-static tsr_status find_makers(tsri_strategist *s)
-{
-    const tsr_plan *plan = s->plan;
-    s->maker = tsri_pool_alloc(&s->scratch, (size_t)plan->nvalues * sizeof *s->maker);
-    TSRI_NEED(s->maker);
-    memset(s->maker, -1, (size_t)plan->nvalues * sizeof *s->maker);
-    for (int i = 0; i < plan->nitems; i++)
-        for (int j = 0; plan->items[i].kind != TSRI_ITEM_DEAD && j < plan->items[i].nout; j++)
-            s->maker[plan->items[i].out[j]] = i;
-    return TSR_OK;
-}
-
-/* The operand that result `value` of an item is a form of: of a bucket its own member's. */
-static int operand_behind(const tsri_item *it, int value)
-{
-    for (int j = 0; it->nin == it->nout && j < it->nout; j++)
-        if (it->out[j] == value)
-            return it->in[j];
-    return it->in[0];
-}
-
-/* The value of a variable that a value is a form of: converted, cut, cast or turned; -1. */
-static int variable_behind(const tsri_strategist *s, int value)
-{
-    const tsr_plan *plan = s->plan;
-    while (value >= 0) {
-        const tsri_value *v = &plan->values[value];
-        const tsri_item *it = s->maker[value] >= 0 ? &plan->items[s->maker[value]] : NULL;
-        if (v->storage == TSRI_STORAGE_VARIABLE && v->source)
-            return value;
-        bool form = it && (tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW ||
-                           (it->kind == TSRI_ITEM_KERNEL && it->nin == 1));
-        value = form ? operand_behind(it, value) : -1;
-    }
-    return -1;
-}
-
 static bool is_parameter(const tsri_value *v)
 {
     return v->variable && v->variable->scope && v->variable->trainable;
@@ -54,7 +16,7 @@ static bool is_parameter(const tsri_value *v)
 /* The variable's value behind operand j of an item, if that is a parameter; -1. */
 static int parameter_of(const tsri_strategist *s, const tsri_item *it, int j)
 {
-    int value = variable_behind(s, it->in[j]);
+    int value = tsri_variable_behind(&s->flow, it->in[j]);
     return value >= 0 && is_parameter(&s->plan->values[value]) ? value : -1;
 }
 
@@ -95,7 +57,7 @@ static tsr_status find_fed(tsri_strategist *s)
 static int data_operand(const tsri_strategist *s, const tsri_item *it)
 {
     for (int j = 0; j < it->nin; j++)
-        if (variable_behind(s, it->in[j]) < 0)
+        if (tsri_variable_behind(&s->flow, it->in[j]) < 0)
             return j;
     return -1;
 }
@@ -186,7 +148,7 @@ static tsr_status mark_pair(tsri_strategist *s, int layer, int dim, bool *out_fo
     s->stack[n++] = plan->items[row->item].in[row->x];
     *out_found = false;
     while (n > 0) {
-        int value = s->stack[--n], item = s->maker[value];
+        int value = s->stack[--n], item = s->flow.maker[value];
         if (item < 0 || s->seen[value] == layer + 1 || !is_split(&plan->values[value], dim))
             continue;
         s->seen[value] = layer + 1;
@@ -234,13 +196,13 @@ static bool was_whole(const tsri_strategist *s, int value, int dim)
     const tsr_plan *plan = s->plan;
     for (;;) {
         const tsri_value *v = &plan->values[value];
-        const tsri_item *it = s->maker[value] >= 0 ? &plan->items[s->maker[value]] : NULL;
+        const tsri_item *it = s->flow.maker[value] >= 0 ? &plan->items[s->flow.maker[value]] : NULL;
         if (kind_over(v, dim) == TSR_SBP_BROADCAST)
             return true;
         if (!it || !(tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW) ||
             it->placement != it->box.from)
             return false;
-        value = operand_behind(it, value);
+        value = tsri_operand_behind(it, value);
     }
 }
 
@@ -258,7 +220,7 @@ static kept_states states_of(const tsri_strategist *s, const tsri_item *it, int 
     const tsr_plan *plan = s->plan;
     int gradient = tsri_op_gradient_operand(it->kernel.op, it->nin), split = 0, n = 0;
     for (int j = 1; j < it->nin - 1; j++) {
-        int value = j == gradient ? -1 : variable_behind(s, it->in[j]);
+        int value = j == gradient ? -1 : tsri_variable_behind(&s->flow, it->in[j]);
         if (value < 0)
             continue;
         n++;
@@ -355,6 +317,21 @@ static tsri_strategy_kind name_pairs(tsri_strategist *s, const tsri_stage_strate
     return fits ? TSRI_STRATEGY_MEGATRON : TSRI_STRATEGY_NONE;
 }
 
+/* Whether the weights that are kept in parts are nine tenths of all: small ones may stay whole. */
+static bool gathers_most(const tsri_strategist *s, const tsri_stage_strategy *stage, int dim)
+{
+    double gathered = 0, all = 0;
+    for (int i = 0; i < s->nlayers; i++) {
+        const tsri_layer *l = &s->layers[i];
+        if (s->plan->items[l->item].placement != stage->placement)
+            continue;
+        double n = (double)tsr_dims_count(s->plan->values[l->variable].shape);
+        all += n;
+        gathered += tsri_layer_over(s, l, dim) == TSRI_LAYER_GATHERED ? n : 0;
+    }
+    return gathered >= 0.9 * all;
+}
+
 static tsri_strategy_kind name_data(const tsri_strategist *s, const tsri_stage_strategy *stage,
                                     const tsri_axis_strategy *axis)
 {
@@ -363,10 +340,8 @@ static tsri_strategy_kind name_data(const tsri_strategist *s, const tsri_stage_s
         [STATES_SPLIT] = TSRI_STRATEGY_ZERO2, [STATES_SPLIT_GRADIENT] = TSRI_STRATEGY_ZERO1,
         [STATES_MIXED] = TSRI_STRATEGY_NONE,
     };
-    if (axis->layers[TSRI_LAYER_GATHERED] == axis->nlayers)
-        return TSRI_STRATEGY_ZERO3;
     if (axis->layers[TSRI_LAYER_GATHERED])
-        return TSRI_STRATEGY_NONE;
+        return gathers_most(s, stage, axis->dim) ? TSRI_STRATEGY_ZERO3 : TSRI_STRATEGY_NONE;
     return by_states[find_states(s, stage, axis->dim)];
 }
 
@@ -478,7 +453,7 @@ static tsr_status find_stages(tsri_strategist *s)
 
 static tsr_status find_all(tsri_strategist *s)
 {
-    TSRI_TRY(find_makers(s));
+    TSRI_TRY(tsri_flow_find(s->plan, &s->scratch, &s->flow));
     TSRI_TRY(find_fed(s));
     TSRI_TRY(find_layers(s));
     TSRI_TRY(find_stages(s));

@@ -7,7 +7,8 @@
  *   data parallel   weights are in B, what they meet is split along axis 0
  *   ZeRO-1          so, and each rank keeps a part of the optimizer's states; gradients are whole
  *   ZeRO-2          so, and of a gradient each rank receives the part that it keeps states for
- *   ZeRO-3 (FSDP)   so, and weights are kept in parts too, and gathered where they are used
+ *   ZeRO-3 (FSDP)   so, and weights (nine tenths of them at least) are kept in parts too, and gathered
+ *                   where they are used
  *   Megatron        pairs: a layer that splits its results feeds one that splits what it sums over,
  *                   and what lies between stays split (Shoeybi et al., arXiv:1909.08053)
  *   sequence        weights are in B, what they meet is split along an axis between batch and width
@@ -31,7 +32,7 @@ typedef enum tsri_strategy_kind {
     TSRI_STRATEGY_SEQUENCE,
 } tsri_strategy_kind;
 
-/* What one layer does over one dimension. */
+/* The way of one layer over one dimension. */
 typedef enum tsri_layer_kind {
     TSRI_LAYER_OTHER = 0,
     TSRI_LAYER_REPLICATED,
@@ -74,6 +75,8 @@ typedef struct tsri_strategy {
     const char *words;           /* of all; never NULL, never empty */
 } tsri_strategy;
 
+/* Returns the name of a dimension of a placement, or "axis 1", in buf. */
+char *tsri_axis_name(const tsr_placement *p, int dim, char buf[24]);
 /* Recognises the strategy of a plan. All of it lies in `pool`. */
 tsr_status tsri_strategy_find(const tsr_plan *plan, tsri_pool *pool, tsri_strategy *out_strategy);
 

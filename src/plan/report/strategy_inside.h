@@ -3,6 +3,7 @@
 #ifndef TESSERA_PLAN_STRATEGY_INSIDE_H
 #define TESSERA_PLAN_STRATEGY_INSIDE_H
 
+#include "src/plan/flow.h"
 #include "src/plan/report/strategy.h"
 
 typedef struct tsri_layer {
@@ -15,7 +16,7 @@ typedef struct tsri_strategist {
     const tsr_plan *plan;
     tsri_pool *pool, scratch; /* what stays; what goes */
     tsri_strategy *made;
-    int *maker;    /* per value: its item, -1 */
+    tsri_flow flow;
     bool *fed;     /* per value: it depends on an input */
     int *layer_of; /* per item: 1 + its number as a layer; 0 */
     tsri_layer *layers;

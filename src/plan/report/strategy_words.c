@@ -78,6 +78,13 @@ static tsr_status count_blocks(tsri_strategist *s, const tsri_stage_strategy *st
 }
 
 /* --- one dimension ---------------------------------------------------------------------------- */
+char *tsri_axis_name(const tsr_placement *p, int dim, char buf[24])
+{
+    (void)p;
+    snprintf(buf, 24, "axis %d", dim);
+    return buf;
+}
+
 static const char *const names[] = {
     [TSRI_STRATEGY_NONE] = "no common name",    [TSRI_STRATEGY_REPLICATED] = "replicated",
     [TSRI_STRATEGY_DATA] = "data parallel",     [TSRI_STRATEGY_ZERO1] = "ZeRO-1",
@@ -138,15 +145,24 @@ static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
                             axis->pairs > 1 ? "s" : "", axis->size, where, norms, what);
 }
 
+/* "ZeRO-3 (FSDP) x4 in 23 of 24 layers", "data parallel x2". */
+static const char *say_name(tsri_strategist *s, const tsri_axis_strategy *axis)
+{
+    int gathered = axis->layers[TSRI_LAYER_GATHERED];
+    const char *text = tsri_pool_printf(s->pool, "%s x%d", names[axis->kind], axis->size);
+    if (text && axis->kind == TSRI_STRATEGY_ZERO3 && gathered < axis->nlayers)
+        text = tsri_pool_printf(s->pool, "%s in %d of %d layers", text, gathered, axis->nlayers);
+    return text;
+}
+
 tsr_status tsri_strategy_say_axis(tsri_strategist *s, const tsri_stage_strategy *stage,
                                   tsri_axis_strategy *axis)
 {
     if (axis->kind == TSRI_STRATEGY_MEGATRON)
         TSRI_TRY(count_blocks(s, stage, axis));
     axis->words = axis->kind == TSRI_STRATEGY_MEGATRON ? say_pairs(s, axis)
-                  : axis->kind == TSRI_STRATEGY_NONE
-                      ? say_layers(s, axis)
-                      : tsri_pool_printf(s->pool, "%s x%d", names[axis->kind], axis->size);
+                  : axis->kind == TSRI_STRATEGY_NONE   ? say_layers(s, axis)
+                                                       : say_name(s, axis);
     return axis->words ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
@@ -154,7 +170,12 @@ tsr_status tsri_strategy_say_axis(tsri_strategist *s, const tsri_stage_strategy 
 static tsr_status say_stage(tsri_strategist *s, tsri_stage_strategy *stage)
 {
     const char *text = stage->naxes ? "" : "one rank";
-    for (int d = 0; d < stage->naxes && text; d++)
+    bool alike = stage->naxes > 1;
+    for (int d = 1; d < stage->naxes; d++)
+        alike &= !strcmp(stage->axis[d].words, stage->axis[0].words);
+    if (alike)
+        text = tsri_pool_printf(s->pool, "over each of %d dimensions ", stage->naxes);
+    for (int d = 0; d < (alike ? 1 : stage->naxes) && text; d++)
         text = tsri_pool_printf(s->pool, "%s%s%s", text, d ? "; " : "", stage->axis[d].words);
     stage->words = text;
     return text ? TSR_OK : TSR_ERR_NO_MEMORY;
