@@ -42,7 +42,7 @@ ROOMS = {
     "src/data/loader/": ["decoder.h", "loader.h"],
     "src/data/sets/": [],
     "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
-    "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"],
+    "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"], "src/plan/price/": ["price.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/cli/plan/": ["plan.h"],
