@@ -16,7 +16,9 @@ typedef struct plan_args {
     cli_list sets;
     const char *dot;
     bool json, verbose;
-    const char *why;
+    const char *why, *csv;
+    cli_list sweeps;
+    bool fixed;
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -33,6 +35,11 @@ static const cli_option options[] = {
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
     {"why", 'w', CLI_TEXT, AT(why), "NAME", "why a tensor is as it is, and the cost of others", 0,
      0, NULL},
+    {"sweep", 'S', CLI_LIST, AT(sweeps), "PATH=V,V,...",
+     "a table of plans, one a value; again: a grid", 0, 0, NULL},
+    {"fixed", 'f', CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
+     NULL},
+    {"csv", 0, CLI_TEXT, AT(csv), "FILE", "writes the sweep's table as CSV", 0, 0, NULL},
 };
 #undef AT
 
@@ -173,12 +180,15 @@ static int ask(const plan_args *a, const char *path)
                               .sets = a->sets.items,
                               .ranks = (int)a->ranks,
                               .memory_limit = (size_t)a->memory_limit};
-    if (!a->why)
-        return -1;
-    if (a->json || a->dot)
-        return cli_bad_usage(&spec, "--why is told as text: there is no use for --%s beside it",
-                             a->json ? "json" : "dot");
-    return plan_why(&from, a->why);
+    const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->verbose};
+    const char *asked = a->sweeps.n ? "sweep" : a->why ? "why" : NULL;
+    const char *useless = a->json ? "json" : a->dot ? "dot" : a->sweeps.n && a->why ? "why" : NULL;
+    if (asked && useless)
+        return cli_bad_usage(&spec, "--%s is told as text: there is no use for --%s beside it",
+                             asked, useless);
+    if (!a->sweeps.n && (a->fixed || a->csv))
+        return cli_bad_usage(&spec, "--%s needs a --sweep", a->fixed ? "fixed" : "csv");
+    return a->sweeps.n ? plan_sweep_run(&from, &sweep) : a->why ? plan_why(&from, a->why) : -1;
 }
 
 int cli_plan(int argc, char **argv)

@@ -63,17 +63,23 @@ static tsr_status differs(const tsri_op *op, const char *what)
                      tsri_op_word(op->kind, &op->attrs), op->name ? op->name : "", what);
 }
 
+uint64_t tsri_ops_hash(const tsr_graph *g)
+{
+    uint64_t h = TSRI_HASH_INIT;
+    for (int i = 0; i < g->nops; i++) {
+        int32_t op[3] = {g->ops[i]->kind, g->ops[i]->nin, g->ops[i]->nout};
+        h = tsri_hash(h, op, sizeof op);
+    }
+    return h;
+}
+
 static tsr_status check_graphs(const tsri_price_sizes *s)
 {
-    for (int k = 1; k < 3 && s->graph[1]; k++) {
-        const tsr_graph *a = s->graph[0], *b = s->graph[k];
-        if (a->nops != b->nops || a->ntensors != b->ntensors)
-            return tsri_fail(TSR_ERR_UNSUPPORTED, "the program has other ops at another size");
-        for (int i = 0; i < a->nops; i++)
-            if (a->ops[i]->kind != b->ops[i]->kind || a->ops[i]->nin != b->ops[i]->nin ||
-                a->ops[i]->nout != b->ops[i]->nout)
-                return differs(a->ops[i], "the op");
-    }
+    uint64_t ops = tsri_ops_hash(s->graph[0]);
+    for (int k = 1; k < 3 && s->graph[1]; k++)
+        if (s->graph[k]->ntensors != s->graph[0]->ntensors || tsri_ops_hash(s->graph[k]) != ops)
+            return tsri_fail(TSR_ERR_UNSUPPORTED, "the program has other ops at size %lld",
+                             (long long)s->size[k]);
     return TSR_OK;
 }
 
@@ -82,6 +88,8 @@ static tsr_status take_shapes(taker *t)
     tsri_pricer *p = t->p;
     p->shape_of = tsri_pool_alloc(&p->pool, (size_t)t->g->ntensors * sizeof *p->shape_of);
     TSRI_NEED(p->shape_of);
+    p->ntensors = t->g->ntensors;
+    p->ops = tsri_ops_hash(t->g);
     for (int i = 0; i < t->g->ntensors; i++) {
         const tsr_tensor *x = t->g->tensors[i];
         tsri_shape shape;

@@ -72,15 +72,16 @@ typedef struct tsri_life {
 
 struct tsri_pricer {
     tsri_pool pool;
-    int64_t size;  /* the plan's */
-    int *shape_of; /* per tensor of the graph */
+    int64_t size;            /* the plan's */
+    uint64_t ops;            /* tsri_ops_hash of the graph */
+    int ntensors, *shape_of; /* per tensor of the graph */
     tsri_classes shapes, parts, kernels, boxes;
     int nbuckets, cbuckets;
     tsri_priced_bucket *buckets;
     int nlives, clives, nentries;
     tsri_life *lives;
     int nranks, *ranks;
-    /* What was worked out for the size `at`; `ready` false: for none yet. */
+    /* Worked out for the size `at`; `ready` false: for none yet. */
     bool ready;
     int64_t at;
     double *part_bytes;    /* by part: of the largest */
@@ -96,6 +97,8 @@ struct tsri_pricer {
 int tsri_class_of(tsri_pool *pool, tsri_classes *t, const void *x);
 #define TSRI_CLASSES(t, type) ((const type *)(t).all)
 
+/* A hash of which ops there are, in order, with how many operands and results. */
+uint64_t tsri_ops_hash(const tsr_graph *g);
 /* Takes the plan apart. Errors as tsri_pricer_create's. */
 tsr_status tsri_price_classes(tsri_pricer *p, const tsr_plan *plan, const tsri_price_sizes *sizes);
 

@@ -136,6 +136,19 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
     return TSR_OK;
 }
 
+tsr_status tsri_pricer_check(const tsri_pricer *p, const tsr_graph *g, int64_t size)
+{
+    bool same = g->ntensors == p->ntensors && tsri_ops_hash(g) == p->ops;
+    for (int i = 0; i < p->ntensors && same; i++)
+        same = tsr_dims_equal(
+            g->tensors[i]->shape,
+            tsri_shape_at(&TSRI_CLASSES(p->shapes, tsri_shape)[p->shape_of[i]], size - p->size));
+    if (same)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_UNSUPPORTED, "the program has other ops at size %lld",
+                     (long long)size);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 static tsr_status make_room(tsri_pricer *p)
 {

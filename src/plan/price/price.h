@@ -18,7 +18,7 @@ typedef struct tsri_price_sizes {
     const tsr_graph *graph[3];
 } tsri_price_sizes;
 
-/* What a step takes. */
+/* The price of a step. */
 typedef struct tsri_price {
     double step_s, compute_s, comm_s;
     uint64_t bytes;  /* that the busiest rank reads in each conversion, added up */
@@ -34,6 +34,9 @@ typedef struct tsri_price {
  */
 tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *sizes, int nranks,
                               const int *ranks, tsri_pricer **out_pricer);
+/* Whether the program, declared in g at this size, is what the pricer takes it to be there: the
+ * same ops, and tensors of the lengths that it has learned. Errors: TSR_ERR_UNSUPPORTED. */
+tsr_status tsri_pricer_check(const tsri_pricer *p, const tsr_graph *g, int64_t size);
 /* Prices the plan; without a size (0) at its own. Errors: TSR_ERR_UNSUPPORTED, where a conversion's
  * step is not to be had then. */
 tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t size,
