@@ -72,6 +72,10 @@ const tsr_tensor *plan_names_find(const plan_names *names, const char *text);
 /* why.c */
 int plan_why(const plan_source *from, const char *name);
 
+/* compare.c: the plans of files side by side. */
+enum { PLAN_COMPARE_MAX = 6 };
+int plan_compare(const plan_source *from, int n, char *const *paths);
+
 /* sweep.c: a grid of overrides. */
 typedef struct plan_sweep {
     const cli_list *keys; /* each "PATH=VALUE,VALUE,..." */

@@ -45,13 +45,13 @@ static const cli_option options[] = {
 
 static const cli_spec spec = {
     .command = "plan",
-    .usage = "FILE.yaml [OPTIONS]",
+    .usage = "FILE.yaml [FILE.yaml...] [OPTIONS]",
     .about = "Compiles an experiment for ranks that are only imagined, and says what each\n"
              "tensor's signature is and why, what is communicated, what memory a rank needs,\n"
              "and what a step takes. Needs no data and no devices. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
-    .max_operands = 1,
+    .max_operands = PLAN_COMPARE_MAX,
     .missing = "no FILE.yaml to plan",
 };
 
@@ -173,22 +173,29 @@ static int work(const plan_args *a, const char *path, const tsri_experiment *e, 
 }
 
 /* The questions that take other ways than a plan that is shown; -1: none is asked. */
-static int ask(const plan_args *a, const char *path)
+static int ask(const plan_args *a, int n, char *const *paths)
 {
-    const plan_source from = {.path = path,
+    const plan_source from = {.path = paths[0],
                               .nsets = a->sets.n,
                               .sets = a->sets.items,
                               .ranks = (int)a->ranks,
                               .memory_limit = (size_t)a->memory_limit};
     const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->verbose};
-    const char *asked = a->sweeps.n ? "sweep" : a->why ? "why" : NULL;
-    const char *useless = a->json ? "json" : a->dot ? "dot" : a->sweeps.n && a->why ? "why" : NULL;
+    const char *asked = n > 1 ? "a comparison" : a->sweeps.n ? "--sweep" : a->why ? "--why" : NULL;
+    const char *useless = a->json                            ? "json"
+                          : a->dot                           ? "dot"
+                          : a->why && (n > 1 || a->sweeps.n) ? "why"
+                          : n > 1 && a->sweeps.n             ? "sweep"
+                                                             : NULL;
     if (asked && useless)
-        return cli_bad_usage(&spec, "--%s is told as text: there is no use for --%s beside it",
-                             asked, useless);
+        return cli_bad_usage(&spec, "%s is told as text: there is no use for --%s beside it", asked,
+                             useless);
     if (!a->sweeps.n && (a->fixed || a->csv))
         return cli_bad_usage(&spec, "--%s needs a --sweep", a->fixed ? "fixed" : "csv");
-    return a->sweeps.n ? plan_sweep_run(&from, &sweep) : a->why ? plan_why(&from, a->why) : -1;
+    return n > 1         ? plan_compare(&from, n, paths)
+           : a->sweeps.n ? plan_sweep_run(&from, &sweep)
+           : a->why      ? plan_why(&from, a->why)
+                         : -1;
 }
 
 int cli_plan(int argc, char **argv)
@@ -196,7 +203,7 @@ int cli_plan(int argc, char **argv)
     plan_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     if (code < 0)
-        code = ask(&a, argv[1]);
+        code = ask(&a, n, argv + 1);
     tsri_experiment *e = NULL;
     tsr_world *world = NULL;
     if (code < 0 && tsri_experiment_load(argv[1], a.sets.n, a.sets.items, &e) != TSR_OK)
