@@ -340,7 +340,7 @@ static tsr_status fold(comparison *c, tensors *t, bool lacking, bool shortened)
     return TSR_OK;
 }
 
-/* What is kept comes first, then what ops make, and gradients last. */
+/* Orders names: first kept tensors, then results of ops, and gradients last. */
 static int place_of(const char *name)
 {
     bool backward = !strncmp(name, "grad(", 5) || strstr(name, " (backward)");
