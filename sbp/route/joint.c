@@ -27,6 +27,11 @@ static tsri_joint joint_of(const tsri_space *s, const tsri_hop *hop, tsri_state 
     tsri_joint joint = {.joins = true, .alone_s = hop->cost, .shake_s = s->latency[hop->dims]};
     joint.rest_s[0] = hop->cost - joint.shake_s;
     joint.rest_s[1] = INFINITY;
+    tsri_hop phase = *hop;
+    for (int i = 0; i < 2; i++) {
+        phase.two_phase = i > 0;
+        joint.bytes[i] = tsri_space_moved(s, &phase, from, hop->to) * s->element;
+    }
     if (hop->kind != TSRI_BOX_ALL_REDUCE)
         return joint;
     tsri_space_phases(s, hop, tsri_space_part(s, from), joint.rest_s);

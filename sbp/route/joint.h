@@ -15,6 +15,7 @@ typedef struct tsri_joint {
     double shake_s;   /* of one hand-shake */
     double rest_s[2]; /* without hand-shakes: in one phase, which shakes hands once, and in two,
                          which do so twice (INFINITY but of ALL_REDUCE) */
+    double bytes[2];  /* that the busiest rank reads then */
 } tsri_joint;
 
 /* out[i * nto + j] is from[i] -> to[j] of a tensor on one mesh, signatures laid out left to right.

@@ -35,4 +35,10 @@ tsr_status tsri_route_costs(const tsri_cost_model *m, tsri_mem *mem, tsr_dims sh
                             const tsri_mesh *from_mesh, int nfrom, const tsr_sbp *from,
                             const tsri_mesh *to_mesh, int nto, const tsr_sbp *to, float *cost);
 
+/* Prices a step of a route anew, for another model or the same conversion of another shape: sets
+ * cost_s, bytes and two_phase. q: the conversion that the step does by itself. Errors:
+ * TSR_ERR_UNSUPPORTED, where there is no such step then. */
+tsr_status tsri_route_price_again(const tsri_cost_model *m, const tsri_route_query *q,
+                                  tsri_route_step *step);
+
 #endif

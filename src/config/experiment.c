@@ -137,6 +137,11 @@ const char *tsri_experiment_subject(const tsri_experiment *e)
                                      : "graph";
 }
 
+tsr_dtype tsri_experiment_dtype(const tsri_experiment *e)
+{
+    return e ? e->dtype : TSR_DTYPE_NONE;
+}
+
 int64_t tsri_experiment_batch_size(const tsri_experiment *e)
 {
     return tsri_experiment_trains(e) ? e->data.batch_size : 0;

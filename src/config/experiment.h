@@ -61,6 +61,8 @@ tsr_device tsri_experiment_device(const tsri_experiment *e);
 bool tsri_experiment_trains(const tsri_experiment *e);
 /* Returns what is computed, in a word: "mobilenet_v2", "graph". */
 const char *tsri_experiment_subject(const tsri_experiment *e);
+/* Returns what is computed in. */
+tsr_dtype tsri_experiment_dtype(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by

@@ -98,6 +98,7 @@ typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
     bool updates;     /* out[0] is the new value of a variable */
+    int id;           /* of the op, in its graph */
     int64_t groups;   /* of a convolution, on this rank */
     double flops;     /* of the whole op, if it is a product or a convolution */
     size_t scratch;   /* bytes of the lowered kernel */
@@ -272,6 +273,8 @@ struct tsr_plan {
     tsri_change change[TSRI_CHANGES]; /* together info.step_s - info.cost_s */
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
+    /* Per op of the graph, NULL if not live: its signature; all NULL without .alternatives. */
+    const tsri_nd_signature **chosen;
 };
 
 /* --- infer.c ---------------------------------------------------------------------------------- */
@@ -352,6 +355,8 @@ int tsri_plan_root(const tsr_plan *plan, int v);
 tsri_arg tsri_plan_arg(const tsri_value *v);
 /* Bytes of a value on `rank`. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
+/* Seconds of crossing to another kind of device. */
+double tsri_crossing_seconds(tsr_dims shape, size_t element);
 /* The query that a conversion's step was planned for. */
 tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
 /* Whether the rank has a part in an item: runs it, gives to it or takes from it. */

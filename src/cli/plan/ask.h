@@ -3,6 +3,7 @@
 #ifndef TESSERA_CLI_PLAN_ASK_H
 #define TESSERA_CLI_PLAN_ASK_H
 
+#include "src/cli/options.h"
 #include "src/cli/plan/plan.h"
 
 /* --- make.c: a file's plan -------------------------------------------------------------------- */
@@ -70,5 +71,48 @@ const tsr_tensor *plan_names_find(const plan_names *names, const char *text);
 /* --- the questions: return the exit code ------------------------------------------------------ */
 /* why.c */
 int plan_why(const plan_source *from, const char *name);
+
+/* compare.c: the plans of files side by side. */
+enum { PLAN_COMPARE_MAX = 6 };
+int plan_compare(const plan_source *from, int n, char *const *paths);
+
+/* sweep.c: a grid of overrides. */
+typedef struct plan_sweep {
+    const cli_list *keys; /* each "PATH=VALUE,VALUE,..." */
+    bool fixed;           /* price the file's plan again, in place of planning each point */
+    const char *csv;      /* a file that gets the table; NULL: none */
+    bool verbose;         /* every row */
+} plan_sweep;
+int plan_sweep_run(const plan_source *from, const plan_sweep *how);
+
+/* One point of a sweep. */
+typedef struct sweep_point {
+    double step_s, compute_s, comm_s, samples_per_s;
+    uint64_t memory, bytes;
+    char *failure; /* why there is no plan; NULL: there is one */
+} sweep_point;
+
+typedef struct sweep_axis {
+    char *key;
+    int n;
+    char **values;
+    char **sets; /* "key=value" */
+} sweep_axis;
+
+typedef struct sweep_grid {
+    int naxes;
+    sweep_axis *axes;
+    int npoints;
+    sweep_point *points; /* the last axis runs fastest */
+    bool fixed, trains;
+} sweep_grid;
+
+/* The number of an axis's value at a point. */
+int sweep_value(const sweep_grid *g, int point, int axis);
+
+/* sweep_table.c */
+void sweep_print(const sweep_grid *g, bool every);
+/* Returns 0 or -errno. */
+int sweep_write_csv(const sweep_grid *g, const char *path);
 
 #endif

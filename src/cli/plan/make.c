@@ -8,8 +8,8 @@ tsr_status plan_open(const plan_source *from, plan_made *m)
 {
     const tsri_program_opts opts = {.no_data = true};
     *m = (plan_made){.from = from};
-    TSRI_TRY(tsri_experiment_load_for(from->path, from->ranks, from->nsets, from->sets,
-                                      &m->experiment));
+    TSRI_TRY(
+        tsri_experiment_load_for(from->path, from->ranks, from->nsets, from->sets, &m->experiment));
     int ranks = from->ranks ? from->ranks : tsri_experiment_nranks(m->experiment);
     TSRI_TRY(tsr_world_create_virtual(ranks, 0, &m->world));
     TSRI_TRY(tsri_program_build(m->experiment, m->world, &opts, &m->program));

@@ -16,7 +16,9 @@ typedef struct plan_args {
     cli_list sets;
     const char *dot;
     bool json, full, verbose;
-    const char *why;
+    const char *why, *csv;
+    cli_list sweeps;
+    bool fixed;
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -34,19 +36,24 @@ static const cli_option options[] = {
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
     {"why", 'w', CLI_TEXT, AT(why), "NAME", "why a tensor is as it is, and the cost of others", 0,
      0, NULL},
+    {"sweep", 'S', CLI_LIST, AT(sweeps), "PATH=V,V,...",
+     "a table of plans, one a value; again: a grid", 0, 0, NULL},
+    {"fixed", 'f', CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
+     NULL},
+    {"csv", 0, CLI_TEXT, AT(csv), "FILE", "writes the sweep's table as CSV", 0, 0, NULL},
 };
 #undef AT
 
 static const cli_spec spec = {
     .command = "plan",
-    .usage = "FILE.yaml [OPTIONS]",
+    .usage = "FILE.yaml [FILE.yaml...] [OPTIONS]",
     .about = "Compiles an experiment for ranks that are only imagined, and says how they share\n"
              "the work, what a step takes, what memory a rank needs and what is communicated;\n"
              "with --full also what each tensor's signature is and why. Needs no data and no\n"
              "devices. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
-    .max_operands = 1,
+    .max_operands = PLAN_COMPARE_MAX,
     .missing = "no FILE.yaml to plan",
 };
 
@@ -124,6 +131,18 @@ static int show(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
+/* Operations a second that a rank of a cluster has at most; 0: not known. */
+static double peak_of(const tsri_cluster *cluster, tsr_dtype dtype)
+{
+    tsri_cluster_figures f = {0};
+    if (!cluster)
+        return 0;
+    tsri_cluster whole = *cluster;
+    whole.efficiency = 1;
+    tsri_cluster_apply(&whole, &f);
+    return f.flops_of_dtype[dtype] > 0 ? f.flops_of_dtype[dtype] : f.flops_per_s;
+}
+
 static int plan_and_show(const plan_args *a, const char *path, tsri_program *program,
                          const tsri_cluster *cluster)
 {
@@ -156,7 +175,8 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
                             .experiment = program->experiment,
                             .links = &links,
                             .has_cluster = cluster != NULL,
-                            .peak_flops_per_s = cluster ? cluster->tflops * 1e12 : 0,
+                            .peak_flops_per_s =
+                                peak_of(cluster, tsri_experiment_dtype(program->experiment)),
                             .verbose = a->verbose};
     int code = show(a, &view);
     tsri_report_destroy(report);
@@ -176,19 +196,29 @@ static int work(const plan_args *a, const char *path, const tsri_experiment *e, 
 }
 
 /* The questions that take other ways than a plan that is shown; -1: none is asked. */
-static int ask(const plan_args *a, const char *path)
+static int ask(const plan_args *a, int n, char *const *paths)
 {
-    const plan_source from = {.path = path,
+    const plan_source from = {.path = paths[0],
                               .nsets = a->sets.n,
                               .sets = a->sets.items,
                               .ranks = (int)a->ranks,
                               .memory_limit = (size_t)a->memory_limit};
-    if (!a->why)
-        return -1;
-    if (a->json || a->dot)
-        return cli_bad_usage(&spec, "--why is told as text: there is no use for --%s beside it",
-                             a->json ? "json" : "dot");
-    return plan_why(&from, a->why);
+    const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->verbose};
+    const char *asked = n > 1 ? "a comparison" : a->sweeps.n ? "--sweep" : a->why ? "--why" : NULL;
+    const char *useless = a->json                            ? "json"
+                          : a->dot                           ? "dot"
+                          : a->why && (n > 1 || a->sweeps.n) ? "why"
+                          : n > 1 && a->sweeps.n             ? "sweep"
+                                                             : NULL;
+    if (asked && useless)
+        return cli_bad_usage(&spec, "%s is told as text: there is no use for --%s beside it", asked,
+                             useless);
+    if (!a->sweeps.n && (a->fixed || a->csv))
+        return cli_bad_usage(&spec, "--%s needs a --sweep", a->fixed ? "fixed" : "csv");
+    return n > 1         ? plan_compare(&from, n, paths)
+           : a->sweeps.n ? plan_sweep_run(&from, &sweep)
+           : a->why      ? plan_why(&from, a->why)
+                         : -1;
 }
 
 int cli_plan(int argc, char **argv)
@@ -196,7 +226,7 @@ int cli_plan(int argc, char **argv)
     plan_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     if (code < 0)
-        code = ask(&a, argv[1]);
+        code = ask(&a, n, argv + 1);
     tsri_experiment *e = NULL;
     tsr_world *world = NULL;
     if (code < 0 &&

@@ -457,7 +457,8 @@ static void print_trial(const trial *x, int width, const plan_figures *base)
     char sbp[TSR_SBP_TEXT_MAX], step[CLI_NUMBER_MAX], more[CLI_NUMBER_MAX];
     tsr_sbp_format(x->sbp, sbp);
     if (x->failure) {
-        printf("  %-*s  no plan: %s\n", width, sbp, x->failure);
+        printf("  %-*s  %s%s\n", width, sbp, strncmp(x->failure, "no plan", 7) ? "no plan: " : "",
+               x->failure);
         return;
     }
     printf("  %-*s %9s", width, sbp, cli_seconds(x->figures.step_s, step));

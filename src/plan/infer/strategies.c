@@ -186,42 +186,42 @@ static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *
                           out_rule);
 }
 
-/* The share of the whole op's work that the busiest rank does: what its splits leave of it. */
-static double share_of(const tsri_op *op, const tsri_rule *rule, const tsri_nd_signature *sig)
+double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uint32_t *split)
 {
     double most = 0;
     uint32_t any = 0;
-    for (int d = 0; d < tsr_placement_ndim(op->placement); d++)
-        any |= sig->split[d];
-    if (!any || !rule)
+    for (int d = 0; d < tsr_placement_ndim(p); d++)
+        any |= split[d];
+    if (!any)
         return 1;
     /* Where addends split an index each, the largest left over counts. */
     double share[TSRI_RULE_MAX_INDICES], together = 1;
-    for (int l = 0; l < tsri_rule_nindices(rule); l++) {
-        int64_t whole = tsri_rule_index_size(rule, l), n = whole;
-        for (int d = 0; d < tsr_placement_ndim(op->placement); d++) {
-            int k = tsr_placement_dim(op->placement, d);
-            if (sig->split[d] >> l & 1)
+    for (int l = 0; l < work->nindices; l++) {
+        int64_t whole = work->size[l], n = whole;
+        for (int d = 0; d < tsr_placement_ndim(p); d++) {
+            int k = tsr_placement_dim(p, d);
+            if (split[d] >> l & 1)
                 n = (n + k - 1) / k;
         }
         share[l] = whole > 0 ? (double)n / (double)whole : 1;
     }
-    for (int d = 0; d < tsr_placement_ndim(op->placement); d++) {
+    for (int d = 0; d < tsr_placement_ndim(p); d++) {
         most = 0;
-        for (uint32_t left = sig->split[d]; left; left &= left - 1)
+        for (uint32_t left = split[d]; left; left &= left - 1)
             most = share[__builtin_ctz(left)] > most ? share[__builtin_ctz(left)] : most;
         bool counted = false; /* an index that several dimensions split counts once */
         for (int e = 0; e < d; e++)
-            counted |= (sig->split[e] & sig->split[d]) != 0;
-        if (sig->split[d] && !counted)
+            counted |= (split[e] & split[d]) != 0;
+        if (split[d] && !counted)
             together *= most;
     }
     return together;
 }
 
-int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp)
+float tsri_op_seconds(const tsri_cost_model *m, tsr_dtype dtype, double flops, double bytes)
 {
-    return (int64_t)tsri_largest_part(t->shape, placement, sbp) * (int64_t)tsr_dtype_size(t->dtype);
+    double compute = flops / tsri_flops_of(m, dtype), memory = bytes / m->local_bytes_per_s;
+    return (float)(m->kernel_s + (compute > memory ? compute : memory));
 }
 
 /* The dtype that an op computes in: that of its first operand or result with a fraction. */
@@ -233,18 +233,39 @@ static tsr_dtype computes_in(const tsri_op *op)
     return op->nout ? op->out[0]->dtype : TSR_DTYPE_NONE;
 }
 
+static void work_of_rule(const tsri_op *op, const tsri_rule *rule, tsri_op_work *out)
+{
+    *out = (tsri_op_work){
+        .dtype = computes_in(op), .flops = tsri_op_flops(op), .nindices = tsri_rule_nindices(rule)};
+    for (int l = 0; l < out->nindices; l++)
+        out->size[l] = tsri_rule_index_size(rule, l);
+}
+
+int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp)
+{
+    return (int64_t)tsri_largest_part(t->shape, placement, sbp) * (int64_t)tsr_dtype_size(t->dtype);
+}
+
+tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out_work)
+{
+    tsri_rule_text text = {0};
+    tsri_rule *rule;
+    TSRI_TRY(bind_rule(pool, op, &text, &rule));
+    work_of_rule(op, rule, out_work);
+    return TSR_OK;
+}
+
 /* Seconds of an op in a signature, on the rank with the largest part. */
-static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, double flops,
-                          const tsri_rule *rule, const tsri_nd_signature *sig)
+static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, const tsri_op_work *work,
+                          const tsri_nd_signature *sig)
 {
     double bytes = 0;
     for (int i = 0; i < op->nin; i++)
         bytes += (double)tsri_part_bytes(op->in[i], op->placement, sig->in[i]);
     for (int i = 0; i < op->nout; i++)
         bytes += (double)tsri_part_bytes(op->out[i], op->placement, sig->out[i]);
-    double compute = flops * share_of(op, rule, sig) / tsri_flops_of(t->model, computes_in(op));
-    double memory = bytes / t->model->local_bytes_per_s;
-    return (float)(t->model->kernel_s + (compute > memory ? compute : memory));
+    return tsri_op_seconds(t->model, work->dtype,
+                           work->flops * tsri_op_share(op->placement, work, sig->split), bytes);
 }
 
 /* --- fewer of them ---------------------------------------------------------------------------- */
@@ -301,7 +322,7 @@ static int by_cost(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, double flops,
+static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, const tsri_op_work *work,
                         const tsri_rule *rule, tsri_strategies *s)
 {
     int most = most_strategies(op);
@@ -321,7 +342,7 @@ static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, double flops,
         return TSR_OK;
     float *sorted = cost + n;
     for (int i = 0; i < s->n; i++)
-        sorted[i] = cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
+        sorted[i] = cost[i] = compute_cost(t, op, work, &s->sig[i]);
     qsort(sorted, (size_t)s->n, sizeof *sorted, by_cost);
     int taken = 0;
     for (int i = 0; i < s->n; i++) {
@@ -367,15 +388,17 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     s->groups_index = -1;
     const bool has_rule = tsri_op_has_rule(op->kind);
     TSRI_TRY(has_rule ? derived_strategies(t, op, s, &rule) : source_strategies(t, op, s));
-    double flops = has_rule ? tsri_op_flops(op) : 0;
-    if (rule)
-        TSRI_TRY(prune(t, op, flops, rule, s));
+    tsri_op_work work = {0};
+    if (rule) {
+        work_of_rule(op, rule, &work);
+        TSRI_TRY(prune(t, op, &work, rule, s));
+    }
     s->cost = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->cost);
     s->usage = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->usage);
     TSRI_NEED(s->cost && s->usage);
     for (int i = 0; i < s->n; i++) {
         if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
-            s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
+            s->cost[i] = compute_cost(t, op, &work, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] += tsri_part_bytes(op->out[j], op->placement, s->sig[i].out[j]);
     }

@@ -154,8 +154,14 @@ static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const ts
     return tsri_placement_intern(plan->world, TSR_DEVICE_CPU, p->ndim, p->dim, p->ranks, out);
 }
 
+/* 20 GB/s is a common PCI Express link's. */
+double tsri_crossing_seconds(tsr_dims shape, size_t element)
+{
+    return 10e-6 + (double)tsr_dims_count(shape) * (double)element / 20e9;
+}
+
 /* Crosses to the other kind of device, in one layout on the same ranks: ranks talk as CPUs, so that
- * a rank needs a GPU only if it is named as one. 20 GB/s is a common PCI Express link's. */
+ * a rank needs a GPU only if it is named as one. */
 static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placement *to,
                                tsri_item base, int *value)
 {
@@ -167,7 +173,7 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     base.box.from = v.placement;
     base.box.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
     base.box.part = (tsri_bucket_part){0};
-    base.cost_s = 10e-6 + (double)tsr_dims_count(v.shape) * (double)tsr_dtype_size(v.dtype) / 20e9;
+    base.cost_s = tsri_crossing_seconds(v.shape, tsr_dtype_size(v.dtype));
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
     v.source = v.said = false;
@@ -432,6 +438,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
+                                 .id = op->id,
                                  .groups = groups_here(b, op),
                                  .flops = flops_of(op)}};
     if (tsri_op_def_of(op->kind)->is_view) {
@@ -522,6 +529,23 @@ static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
     return TSR_OK;
 }
 
+/* Keeps the signatures of all ops, for pricing the plan anew. */
+static tsr_status keep_chosen(builder *b)
+{
+    tsr_plan *plan = b->plan;
+    size_t n = (size_t)b->g->nops;
+    if (!b->inferred->alternatives)
+        return TSR_OK;
+    plan->chosen = tsri_pool_alloc(&plan->pool, n * sizeof(tsri_nd_signature *));
+    TSRI_NEED(plan->chosen);
+    for (int i = 0; i < b->g->nops; i++)
+        if (b->inferred->live[i] &&
+            !(plan->chosen[i] =
+                  tsri_pool_dup(&plan->pool, b->inferred->chosen[i], sizeof *plan->chosen[i])))
+            return TSR_ERR_NO_MEMORY;
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred)
 {
     builder b = {.plan = plan, .g = g, .inferred = inferred};
@@ -545,5 +569,6 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
         if (!g->ports[i].is_input)
             TSRI_TRY(build_output(&b, i));
     TSRI_TRY(describe_ports(&b));
+    TSRI_TRY(keep_chosen(&b));
     return keep_names(plan);
 }
