@@ -51,7 +51,7 @@ ROOMS = {
 # third-party header -> the one folder that may include it
 HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda_": "kernels/cuda/",
          "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
-         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/",
+         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/",
          "xxhash.h": "src/train/checkpoint/"}
 MAX_LINES, MAX_COLUMNS, MAX_SOURCES = 700, 100, 25
 

@@ -2,6 +2,7 @@
 /* `tessera plan`: what an experiment would do, without devices or data. */
 #include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
+#include "src/cli/page/page.h"
 #include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
@@ -13,7 +14,7 @@ enum { MAX_RANKS = 1 << 20 };
 typedef struct plan_args {
     int64_t ranks, memory_limit;
     cli_list sets;
-    const char *dot;
+    const char *dot, *html;
     bool json, verbose;
 } plan_args;
 
@@ -26,6 +27,7 @@ static const cli_option options[] = {
     {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
      0, NULL},
     {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
+    {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page for a browser", 0, 0, NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL, "every line, also those that are alike", 0, 0,
      NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
@@ -106,8 +108,16 @@ static int write_dot(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
+static int write_html(const plan_args *a, const plan_view *v)
+{
+    const char *name = strrchr(v->path, '/');
+    return page_write("plan", a->html, "plan", name ? name + 1 : v->path, plan_make_json(v));
+}
+
 static int show(const plan_args *a, const plan_view *v)
 {
+    if (a->html && write_html(a, v) != CLI_OK)
+        return CLI_FAILED;
     if (a->dot && write_dot(a, v) != CLI_OK)
         return CLI_FAILED;
     if (a->json)
