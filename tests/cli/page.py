@@ -210,6 +210,33 @@ check(os.path.basename(evil) in document.named("h1")[0].text(), "the name stands
 check_conversion(p, file, next(b for b in p["boxing"] if b["communicates"] and
                                all("/" not in p["values"][v]["sbp"] for v in b["in"] + b["out"])), "four dimensions")
 
+# Conversions by themselves.
+for args in (("-s", "8,6,10", "-f", "cpu:[[0,1],[2,3]] (S(0),P)", "-t", "(B,S(1))", "--run"),
+             ("-s", "7,5", "-f", "cpu:[0,1,2] S(1)", "-t", "cpu:[2,3] S(0)"),
+             ("-s", "9000", "-f", "cpu S(0)", "-t", "B", "-n", "128")):
+    file = path_of("box.html")
+    r = json.loads(tessera("box", *args, "--html", file, "--json")[0])
+    document, console = open_page(file)
+    check_page(document, console, file, f"box {args}")
+    equal({f["data-figure"] for f in document.having("data-figure")} >=
+          {"cost_s", "bound_s", "peak_bytes", "bytes_busiest_rank", "steps.0.cost_s"}, True, "figures of box")
+    for f in document.having("data-figure"):
+        want = r
+        for word in f["data-figure"].split("."):
+            want = want[int(word)] if isinstance(want, list) else want[word]
+        equal(float(f["data-value"]), want, f["data-figure"])
+        check_text(f.text(), want, f["data-figure"])
+    for drawing, end in zip(document.of_class("regions"), (r["from"], r["to"])):
+        drawn = {e["data-region"]: sorted(map(int, e["data-ranks"].split(","))) for e in drawing.having("data-region")}
+        held = defaultdict(list)
+        for part in end["parts"]:
+            if all(part["shape"]):
+                held["[" + ", ".join(f"{o}:{o + n}" for o, n in zip(part["offset"], part["shape"])) + "]"].append(part["rank"])
+        if len(held) <= 32:
+            equal(drawn, {k: sorted(v) for k, v in held.items()}, f"box {args}")
+    move = r["steps"][0].get("move", {"ranks": [], "bytes": []})
+    equal([int(e["data-bytes"]) for e in document.having("data-reader")], [b for row in move["bytes"] for b in row], f"box {args}")
+
 # Many blocks are one; ranks are many.
 with open(path_of("gpt.yaml"), "w", encoding="utf-8") as f:
     f.write("""\

@@ -208,7 +208,7 @@ const regionText = c => '[' + c.offset.map((o, i) => o + ':' + (o + c.length[i])
 function drawMatrix(move) {
   const n = move.ranks.length;
   const most = Math.max(1, ...move.bytes.flat());
-  const cell = n <= 8 ? 34 : n <= 16 ? 20 : 260 / n;
+  const cell = n <= 6 ? 52 : n <= 16 ? 20 : 260 / n;
   const left = 34;
   const total = move.bytes.flat().reduce((a, b) => a + b, 0);
   const drawing = svg('svg', {viewBox: `0 0 ${left + n * cell + 2} ${20 + n * cell + 2}`, class: 'matrix', role: 'img',
@@ -220,6 +220,8 @@ function drawMatrix(move) {
                               'data-reader': move.ranks[i], 'data-source': move.ranks[j], 'data-bytes': bytes});
     rect.append(svg('title', {}, `rank ${move.ranks[i]} reads ${bytesText(bytes)} from rank ${move.ranks[j]}`));
     drawing.append(rect);
+    if (bytes && cell > 50)
+      drawing.append(svg('text', {x: left + (j + 0.5) * cell, y: 20 + (i + 0.5) * cell, class: 'cell'}, bytesText(bytes)));
   }));
   const step = Math.max(1, Math.ceil(12 / cell));
   for (let i = 0; i < n; i += step) {
