@@ -14,6 +14,7 @@ static const struct command {
     {"box", "how a tensor gets from one signature to another, and who holds what", cli_box},
     {"plan", "what an experiment would do on any number of ranks, and why", cli_plan},
     {"run", "train an experiment's model, or compute its graph", cli_run},
+    {"trace", "where the time of a traced step went", cli_trace},
     {"ckpt", "what checkpoints have in them, and whether it is whole", cli_ckpt},
     {"info", "this machine, this build, and what links cost here", cli_info},
     {"flight", "which rank held up a failed run, by its recorded calls", cli_flight},
