@@ -237,6 +237,51 @@ for args in (("-s", "8,6,10", "-f", "cpu:[[0,1],[2,3]] (S(0),P)", "-t", "(B,S(1)
     move = r["steps"][0].get("move", {"ranks": [], "bytes": []})
     equal([int(e["data-bytes"]) for e in document.having("data-reader")], [b for row in move["bytes"] for b in row], f"box {args}")
 
+# Two plans beside each other.
+file = path_of("two.html")
+names = [os.path.join(FILES, name + ".yaml") for name in ("dp4", "zero")]
+tessera("plan", names[0], "--html", file, "--compare", names[1])
+document, console = open_page(file)
+check_page(document, console, file, "two plans")
+both = [json.loads(tessera("plan", name, "--json")[0]) for name in names]
+seen = defaultdict(set)
+for f in document.having("data-figure"):
+    m = re.fullmatch(r"plans\.(\d)\.(.*)", f["data-figure"])
+    if not m:
+        continue
+    want = 0
+    try:
+        want = expected(both[int(m[1])], m[2])
+    except KeyError:  # what it does not spend time on
+        check(m[2].startswith("step.spent_s."), m[2])
+    equal(float(f["data-value"]), want, f["data-figure"])
+    check_text(f.text(), want, f["data-figure"])
+    seen[m[2]].add(m[1])
+check(all(plans == {"0", "1"} for plans in seen.values()), f"of both plans: {seen}")
+check(len(seen) >= 15 and "memory.0.optimizer" in seen and "timeline.end_s" in seen, f"figures: {seen}")
+
+
+def signatures(p):
+    count, found = defaultdict(int), {}
+    for o in p["ops"]:
+        if o["out"]:
+            key = (o["phase"], o["op"], o["name"])
+            count[key] += 1
+            found[(*key, count[key])] = p["values"][o["out"][0]]["sbp"]
+    return found
+
+
+a, b = map(signatures, both)
+equal(document.named("caption") and [c.text() for c in document.named("caption") if "other signatures" in c.text()],
+      [f"tensors in other signatures: {sum(a[k] != b[k] for k in a.keys() & b.keys())}"], "tensors that differ")
+equal(len(document.of_class("map")), 2, "two programs")
+equal(sum(int(e["data-calls"]) for e in document.of_class("edge")),
+      sum(x["communicates"] for p in both for x in p["boxing"]), "edges of both")
+_, err = tessera("plan", names[0], "--compare", names[1], code=2)
+check("--compare needs --html" in err, err)
+_, err = tessera("plan", names[0], "--html", file, "--compare", "/nonexistent.yaml", code=1)
+check("/nonexistent.yaml" in err, err)
+
 # Many blocks are one; ranks are many.
 with open(path_of("gpt.yaml"), "w", encoding="utf-8") as f:
     f.write("""\

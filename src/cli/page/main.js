@@ -17,7 +17,7 @@ async function readData() {
   return JSON.parse(parts.join(''));
 }
 
-const PAGES = {plan: planPage, box: boxPage};
+const PAGES = {plan: planPage, box: boxPage, compare: comparePage};
 
 async function main() {
   const data = await readData();

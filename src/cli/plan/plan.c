@@ -14,8 +14,9 @@ enum { MAX_RANKS = 1 << 20 };
 typedef struct plan_args {
     int64_t ranks, memory_limit;
     cli_list sets;
-    const char *dot, *html;
+    const char *dot, *html, *compare;
     bool json, verbose;
+    struct cJSON *plans; /* what a page of two has so far */
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -28,6 +29,8 @@ static const cli_option options[] = {
      0, NULL},
     {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
     {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page for a browser", 0, 0, NULL},
+    {"compare", 0, CLI_TEXT, AT(compare), "FILE.yaml", "puts its plan beside, on the page", 0, 0,
+     NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL, "every line, also those that are alike", 0, 0,
      NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
@@ -108,10 +111,24 @@ static int write_dot(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 static int write_html(const plan_args *a, const plan_view *v)
 {
-    const char *name = strrchr(v->path, '/');
-    return page_write("plan", a->html, "plan", name ? name + 1 : v->path, plan_make_json(v));
+    cJSON *json = plan_make_json(v);
+    if (!a->plans)
+        return page_write("plan", a->html, "plan", name_of(v->path), json);
+    if (!json || !cJSON_AddItemToArray(a->plans, json))
+        return page_write("plan", a->html, "compare", "", NULL);
+    if (cJSON_GetArraySize(a->plans) < 2)
+        return CLI_OK;
+    cJSON *both = cJSON_CreateObject();
+    cJSON_AddItemToObject(both, "plans", cJSON_Duplicate(a->plans, true));
+    return page_write("plan", a->html, "compare", name_of(v->path), both);
 }
 
 static int show(const plan_args *a, const plan_view *v)
@@ -120,6 +137,8 @@ static int show(const plan_args *a, const plan_view *v)
         return CLI_FAILED;
     if (a->dot && write_dot(a, v) != CLI_OK)
         return CLI_FAILED;
+    if (cJSON_GetArraySize(a->plans) > 1)
+        return CLI_OK; /* the other one alone is told in text */
     if (a->json)
         return cli_print_json(plan_make_json(v));
     if (plan_print_text(v))
@@ -175,21 +194,36 @@ static int work(const plan_args *a, const char *path, const tsri_experiment *e, 
     return code;
 }
 
+static int plan_file(const plan_args *a, const char *path)
+{
+    tsri_experiment *e = NULL;
+    tsr_world *world = NULL;
+    int code = -1;
+    if (tsri_experiment_load(path, a->sets.n, a->sets.items, &e) != TSR_OK)
+        code = cli_fail("plan");
+    if (code < 0) {
+        int ranks = a->ranks ? (int)a->ranks : tsri_experiment_nranks(e);
+        code = tsr_world_create_virtual(ranks, 0, &world) != TSR_OK ? cli_fail("plan")
+                                                                    : work(a, path, e, world);
+    }
+    tsr_world_destroy(world);
+    tsri_experiment_destroy(e);
+    return code;
+}
+
 int cli_plan(int argc, char **argv)
 {
     plan_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
-    tsri_experiment *e = NULL;
-    tsr_world *world = NULL;
-    if (code < 0 && tsri_experiment_load(argv[1], a.sets.n, a.sets.items, &e) != TSR_OK)
-        code = cli_fail("plan");
+    if (code < 0 && a.compare && !a.html)
+        code = cli_bad_usage(&spec, "--compare needs --html");
     if (code < 0) {
-        int ranks = a.ranks ? (int)a.ranks : tsri_experiment_nranks(e);
-        code = tsr_world_create_virtual(ranks, 0, &world) != TSR_OK ? cli_fail("plan")
-                                                                    : work(&a, argv[1], e, world);
+        a.plans = a.compare ? cJSON_CreateArray() : NULL;
+        code = plan_file(&a, argv[1]);
+        if (code == CLI_OK && a.compare)
+            code = plan_file(&a, a.compare);
+        cJSON_Delete(a.plans);
     }
-    tsr_world_destroy(world);
-    tsri_experiment_destroy(e);
     cli_args_finish(&spec, &a);
     return code;
 }
