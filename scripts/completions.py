@@ -47,7 +47,7 @@ def operand_of(usage):
         return "yaml"
     if "PROG" in usage:
         return "program"
-    return "files" if "PATH" in usage else "folders" if re.search(r"\bDIR$", usage) else ""
+    return "files" if re.search(r"PATH|\bFILE\b", usage) else "folders" if re.search(r"\bDIR$", usage) else ""
 
 
 def commands(tessera):

@@ -10,7 +10,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 packages_build=(meson ninja-build gcc libc6-dev pkg-config libdnnl-dev libcjson-dev libxxhash-dev zlib1g-dev
     libyaml-dev
     g++ libgloo-dev) # the module for ranks on several machines
-packages_test=(libcmocka-dev python3 python3-jsonschema)
+packages_test=(libcmocka-dev python3)
 
 # Installs the packages that are missing, and only those; needs no network if there are none.
 install_packages() {

@@ -27,6 +27,14 @@ tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,
                            tsri_route *out_route);
 
 /*
+ * Runners-up of a route that was found: of those whose first step is another than `best`'s and than
+ * each other's, each the cheapest from there on. At most `most` of them, cheapest first, in
+ * out_routes. Returns how many; 0 where the meshes differ, and where nothing is to be done.
+ */
+int tsri_route_others(const tsri_cost_model *m, const tsri_route_query *q, const tsri_route *best,
+                      int most, tsri_route *out_routes);
+
+/*
  * Costs of many conversions of one tensor on one mesh (or from one mesh to another), as
  * tsri_route_find would tell them: cost[i * nto + j] is that of from[i] -> to[j], in seconds.
  * Signatures are laid out left to right.

@@ -14,7 +14,8 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANT_RUN = 126, CLI_NOT_FO
 /* argv[0] is the subcommand's name. Returns the exit code. */
 typedef int cli_command_fn(int argc, char **argv);
 
-cli_command_fn cli_box, cli_ckpt, cli_flight, cli_info, cli_launch, cli_plan, cli_run, cli_schema;
+cli_command_fn cli_box, cli_ckpt, cli_flight, cli_info, cli_launch, cli_plan, cli_run, cli_schema,
+    cli_trace;
 
 /* --- output.c: how the commands talk ---------------------------------------------------------- */
 /* Prints the library's last error as it is, on stderr. Returns CLI_FAILED. */

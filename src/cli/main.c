@@ -15,6 +15,7 @@ static const struct command {
     {"plan", "what an experiment would do on any number of ranks, and why", cli_plan},
     {"run", "train an experiment's model, or compute its graph", cli_run},
     {"schema", "what an experiment may say, for editors; or what one says, in full", cli_schema},
+    {"trace", "where the time of a traced step went", cli_trace},
     {"ckpt", "what checkpoints have in them, and whether it is whole", cli_ckpt},
     {"info", "this machine, this build, and what links cost here", cli_info},
     {"flight", "which rank held up a failed run, by its recorded calls", cli_flight},

@@ -173,14 +173,52 @@ route 1 step, 3.10 us (no route takes less than 3.05 us); on the busiest ranks 5
 held
   step                   over      groups             busiest all ranks      time  to
   send_recv              dim 0,1   1 of 4 ranks         576 B   2.30 KB   3.10 us  (S(0),B)
+other ways (the best of those that begin otherwise)
+  +620 ns    fill to (P,P), send_recv  +1 step, +576 B read, +384 B held
+  +2.99 us   reduce_scatter to (S(0),S(2)), all_gather  +1 hand-shake, -192 B read, -192 B held
+  +3.00 us   reduce_scatter to (S(1),S(2)), send_recv  +1 hand-shake, -96 B read, -192 B held
 """, "two dimensions")
+r = tessera_json("box", "-s", "8,6,4", "-f", "cpu:[[0,1],[2,3]] (P,S(2))", "-t", "(S(0),B)")
+equal([[s["kind"] for s in o["steps"]] for o in r["others"]],
+      [["fill", "send_recv"], ["reduce_scatter", "all_gather"], ["reduce_scatter", "send_recv"]], "other ways")
+for o in r["others"]:
+    near(sum(s["cost_s"] for s in o["steps"]), o["cost_s"], "what another way takes")
+    equal(o["steps"][-1]["to"], "(S(0),B)", "where another way leads")
+# Who reads how much from whom adds up to what each rank reads.
+for shape, a, b, dtype in CASES:
+    r = tessera_json("box", "-s", shape, "-f", a, "-t", b, "-d", dtype, "--run")
+    moves = [s["move"] for s in r["steps"] if "move" in s]
+    equal(len(moves), sum(s["kind"] not in ("relabel", "slice", "fill", "keep") for s in r["steps"]), "matrices")
+    read = {}
+    for m in moves:
+        for rank, row in zip(m["ranks"], m["bytes"]):
+            read[rank] = read.get(rank, 0) + sum(row)
+    if all(s["groups"] == 1 for s in r["steps"] if "move" in s):
+        equal({x["rank"]: x["bytes_read"] for x in r["run"]["ranks"] if x["bytes_read"]},
+              {rank: n for rank, n in read.items() if n}, f"{shape} {a} -> {b}: who reads what")
 
 
-# A grid is drawn where it fits 24 rows and 96 columns, else a list of at most 32 parts.
+# A grid is drawn where it fits 24 rows and 96 columns, else a ruler.
 def picture(height, width, axis, n):
     """What box says of where `n` ranks hold a tensor split along `axis`, and of its copies."""
     out, _ = tessera("box", "-s", f"{height},{width}", "-f", f"cpu S({axis})", "-t", "B", "-n", n)
     return out.split("\nto ")[0].split("\n", 2)[2] + "\n"
+
+
+def ruler(axis, size, parts, n):
+    """Five ticks of 16 columns: where parts begin, and their ranks; the last one is the end."""
+    least, most = split(size, n, parts - 1)[1], split(size, n, 0)[1]
+    text = f"  axis {axis} in {parts} parts of {most}" + (f" or {least}\n" if least < most else "\n")
+    at = [parts * t // 4 for t in range(4)]
+    for words in ([split(size, n, i)[0] for i in at] + [size], None, at + [parts - 1]):
+        if words is None:
+            text += "  +" + 4 * ("-" * 15 + "+") + "\n"
+            continue
+        line = "  "
+        for word in map(str, words[:4]):
+            line += f"{word:<16}"
+        text += line[:2 + 65 - len(str(words[4]))].ljust(2 + 65 - len(str(words[4]))) + str(words[4]) + "\n"
+    return text
 
 
 def expected(height, width, axis, n):
@@ -198,10 +236,7 @@ def expected(height, width, axis, n):
             cells = [at(str(i + j)).ljust(wide + 2) for j in range(len(columns))]
             text += f"  {row:>{margin}} |" + "|".join(cells) + "|\n" + line
     else:
-        place = (lambda r: f"{other},{r}") if axis else (lambda r: f"{r},{other}")
-        text = "".join(f"  [{place(r)}]  {i}\n" for i, r in enumerate(ranges[:32]))
-        if len(ranges) > 32:
-            text += f"  ... and {len(ranges) - 32} more parts\n"
+        text = ruler(axis, size, len(ranges), n)
     empty = list(range(len(ranges), n))
     if empty:
         text += f"  nothing on rank{'s' if len(empty) > 1 else ''} " + ", ".join(
@@ -211,8 +246,14 @@ def expected(height, width, axis, n):
 
 for case in [(100, 11, 1, 11), (1000, 11, 1, 11), (10000, 11, 1, 11), (3, 11, 1, 12), (24, 3, 0, 24),
              (25, 3, 0, 25), (4, 32, 1, 32), (4, 33, 1, 33), (2, 3, 0, 3), (2, 3, 0, 4),
-             (2, 3, 0, 34), (2, 3, 0, 35), (7, 5, 0, 3)]:
+             (2, 3, 0, 34), (2, 3, 0, 35), (7, 5, 0, 3), (16000000, 1, 0, 64), (100, 70, 1, 64), (9999, 2, 0, 4096)]:
     equal(picture(*case), expected(*case), f"{case}")
+# With copies a tick has the ranks that fit, or the first one; two split axes that do not fit are a list.
+out, _ = tessera("box", "-s", "64000", "-f", f"cpu:[{list(range(32))},{list(range(32, 64))}] (B,S(0))", "-t", "(B,B)")
+check("  0               16000           32000           48000       64000\n" in out and
+      "  0,32            8,40            16,48           24,56       31,63\n" in out, out)
+out, _ = tessera("box", "-s", "30,30", "-f", f"cpu:[{list(range(30))},{list(range(30, 60))}] (S(1),S(0))", "-t", "(B,B)")
+check("  [0:1,0:15]  0\n" in out and "... and 28 more parts\n" in out, out)
 # A list of many ranks in one place names the first ones and the last.
 out, _ = tessera("box", "-s", "3,2", "-f", "cpu S(0)", "-t", "B", "-n", 40)
 check("\n  0:3 | 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16..39 |\n" in out, out)

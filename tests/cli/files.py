@@ -57,6 +57,9 @@ WEIGHTS = path("weights.safetensors")
 with open(WEIGHTS, "wb") as binary:
     HEADER = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
     binary.write(len(HEADER).to_bytes(8, "little") + HEADER + b"abcd")
+TRACE = path("trace.json")
+with open(TRACE, "w", encoding="utf-8") as f:
+    f.write('[{"name": "relu", "ph": "X", "pid": 0, "tid": 0, "ts": 1, "dur": 2, "cat": "compute"}]')
 BOX = ["-s", "7,5", "-f", "cpu:[0,1] S(0)", "-t", "B"]
 
 # stdout, of each command and in each form.
@@ -68,6 +71,7 @@ OUTPUTS = {
     "run": [[YAML], [YAML, "--json"], [GRAPH], [GRAPH, "--json"], [GRAPH, "--out", path("out"), "--trace"], ["--help"]],
     "info": [[], ["--json"], ["--measure"], ["--measure", "--json"], ["--help"]],
     "flight": [[path("dumps")], [path("dumps"), "--json"], [path("dumps"), "--rank", "1", "--last", "3"], ["--help"]],
+    "trace": [[TRACE], [TRACE, "--json"], [TRACE, "--all"], ["--help"]],
     "launch": [["-n", "2", "--", "echo", "hello"], ["-n", "2", "--prefix", "--", "echo", "hello"],
                ["-n", "2", "--log-dir", path("tee"), "--tee", "1", "--", "echo", "hello"], ["--help"]],
 }
@@ -88,6 +92,9 @@ for command, forms in OUTPUTS.items():
             equal((code, err), (1, f"tessera: stdout: {FULL}\n"), f"{command} {args} to a full disk")
 
 # Files.
+for args in (["plan", YAML], ["box", *BOX]):
+    _, err = tessera(*args, "--html", "/dev/full", code=1)
+    equal(err, f"tessera {args[0]}: /dev/full: {FULL}\n", f"{args[0]} --html to a full disk")
 _, err = tessera("plan", YAML, "--dot", "/dev/full", code=1)
 equal(err, f"tessera plan: /dev/full: {FULL}\n", "--dot")
 for name, command in {"result.json": ["run", GRAPH, "--trace", "--out", path("links")],

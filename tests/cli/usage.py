@@ -9,7 +9,7 @@ import sys
 
 from harness import TESSERA, check, done, equal, tessera
 
-COMMANDS = ["box", "flight", "info", "launch", "plan", "run"]
+COMMANDS = ["box", "flight", "info", "launch", "plan", "run", "trace"]
 
 out, err = tessera(code=2)
 check("usage: tessera COMMAND" in err and out == "", "no command: usage on stderr")

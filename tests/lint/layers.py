@@ -49,12 +49,12 @@ ROOMS = {
     "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],
     "src/config/rules/": ["pin.h"], "src/config/source/": ["source.h"],
     "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h"],
-    "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [],
+    "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [], "src/cli/trace/": [],
 }
 # third-party header -> the one folder that may include it
 HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda_": "kernels/cuda/",
          "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
-         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/",
+         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/",
          "xxhash.h": "src/train/checkpoint/"}
 MAX_LINES, MAX_COLUMNS, MAX_SOURCES = 700, 100, 25
 

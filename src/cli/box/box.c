@@ -3,6 +3,8 @@
 #include "src/cli/box/box.h"
 #include "src/cli/links.h"
 #include "src/cli/options.h"
+#include "src/cli/page/moves.h"
+#include "src/cli/page/page.h"
 #include "src/core/dims.h"
 
 #include <tessera/graph.h>
@@ -18,6 +20,7 @@ enum { MAX_RANKS = 1 << 20, MANY_RANKS = 2048 };
 typedef struct box_args {
     const char *shape, *from, *to, *dtype, *cluster;
     int64_t ranks;
+    const char *html;
     bool run, json, zero_latency;
 } box_args;
 
@@ -38,6 +41,7 @@ static const cli_option options[] = {
      NULL},
     {"zero-latency", 0, CLI_FLAG, AT(zero_latency), NULL, "as if a hand-shake took no time", 0, 0,
      NULL},
+    {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page for a browser", 0, 0, NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
 };
 #undef AT
@@ -173,7 +177,9 @@ static tsr_status prepare(box *b, const box_args *a)
                                   .to = {.mesh = tsri_mesh_of(b->to.placement)}};
     b->query.from.layout = tsri_layout_of(&b->query.from.mesh, b->from.sbp);
     b->query.to.layout = tsri_layout_of(&b->query.to.mesh, b->to.sbp);
-    return tsri_route_find(&b->model, &b->query, &b->route);
+    TSRI_TRY(tsri_route_find(&b->model, &b->query, &b->route));
+    b->nothers = tsri_route_others(&b->model, &b->query, &b->route, BOX_OTHERS, b->other);
+    return TSR_OK;
 }
 
 /* --- what a step is --------------------------------------------------------------------------- */
@@ -296,6 +302,7 @@ static cJSON *json_end(const box *b, const box_end *end, const tsri_end *at)
     char sbp[TSR_SBP_TEXT_MAX];
     cJSON_AddStringToObject(json, "placement", tsr_placement_text(end->placement));
     cJSON_AddStringToObject(json, "sbp", tsr_sbp_format(end->sbp, sbp));
+    cJSON_AddItemToObject(json, "hierarchy", cJSON_CreateIntArray(at->mesh.dim, at->mesh.ndim));
     for (int i = 0; i < at->mesh.nranks && b->nranks <= MANY_RANKS; i++) {
         cJSON *part = cJSON_CreateObject();
         tsr_dims shape, offset = {.ndim = b->shape.ndim};
@@ -309,7 +316,21 @@ static cJSON *json_end(const box *b, const box_end *end, const tsri_end *at)
     return json;
 }
 
-static cJSON *json_step(const box *b, const tsri_route_step *s)
+/* The bytes that ranks read from each other; NULL where nothing is sent, or groups are large. */
+static cJSON *json_move(const box *b, const tsri_route_step *s)
+{
+    tsri_pool pool;
+    page_move m;
+    cJSON *json = NULL;
+    tsri_pool_init(&pool, NULL);
+    if (tsri_box_is_collective(s->kind) && page_move_init(&pool, &b->query, s, &m) == TSR_OK &&
+        page_move_add(&pool, &b->query, s, &m) == TSR_OK)
+        json = page_move_json(&m);
+    tsri_pool_finish(&pool);
+    return json;
+}
+
+cJSON *box_step_json(const box *b, const tsri_route_step *s)
 {
     cJSON *json = cJSON_CreateObject(), *dims = cJSON_CreateArray();
     char text[TSRI_LAYOUT_TEXT_MAX];
@@ -322,6 +343,7 @@ static cJSON *json_step(const box *b, const tsri_route_step *s)
     cJSON_AddBoolToObject(json, "two_phase", s->two_phase);
     cJSON_AddItemToObject(json, "dims", dims);
     cJSON_AddBoolToObject(json, "crosses", s->crosses);
+    cJSON_AddBoolToObject(json, "on_destination", s->on_dst);
     cJSON_AddNumberToObject(json, "groups", groups);
     cJSON_AddNumberToObject(json, "group_size", size);
     cJSON_AddStringToObject(json, "from", tsri_layout_format(&s->from, text));
@@ -330,6 +352,9 @@ static cJSON *json_step(const box *b, const tsri_route_step *s)
     if (total >= 0)
         cJSON_AddNumberToObject(json, "bytes_all_ranks", (double)total);
     cJSON_AddNumberToObject(json, "cost_s", s->cost_s);
+    cJSON *move = json_move(b, s);
+    if (move)
+        cJSON_AddItemToObject(json, "move", move);
     return json;
 }
 
@@ -351,7 +376,7 @@ static cJSON *json_run(const box *b, const box_run *run)
     return json;
 }
 
-static int print_as_json(const box *b, const box_run *run)
+static cJSON *make_json(const box *b, const box_run *run)
 {
     cJSON *json = cJSON_CreateObject(), *steps = cJSON_CreateArray();
     cJSON_AddItemToObject(json, "shape", json_dims(b->shape));
@@ -359,21 +384,31 @@ static int print_as_json(const box *b, const box_run *run)
     cJSON_AddItemToObject(json, "from", json_end(b, &b->from, &b->query.from));
     cJSON_AddItemToObject(json, "to", json_end(b, &b->to, &b->query.to));
     for (int i = 0; i < b->route.n; i++)
-        cJSON_AddItemToArray(steps, json_step(b, &b->route.step[i]));
+        cJSON_AddItemToArray(steps, box_step_json(b, &b->route.step[i]));
     cJSON_AddItemToObject(json, "steps", steps);
     cJSON_AddNumberToObject(json, "cost_s", b->route.cost_s);
     cJSON_AddNumberToObject(json, "bound_s", b->route.bound_s);
     cJSON_AddNumberToObject(json, "bytes_busiest_rank", (double)b->route.bytes);
     cJSON_AddNumberToObject(json, "peak_bytes", (double)b->route.peak_bytes);
-    int code = CLI_OK;
-    if (run) {
+    cJSON_AddItemToObject(json, "others", box_others_json(b));
+    if (run)
         cJSON_AddItemToObject(json, "run", json_run(b, run));
-        for (int r = 0; r < b->nranks; r++)
-            code |= run->read[r] != run->planned[r];
-        code |= run->wrong[0] != 0;
-    }
-    int printed = cli_print_json(json);
-    return printed ? printed : code;
+    return json;
+}
+
+/* The exit code of a run: whether bytes and values were those expected. */
+static int judge(const box *b, const box_run *run)
+{
+    int code = run && run->wrong[0];
+    for (int r = 0; run && r < b->nranks; r++)
+        code |= run->read[r] != run->planned[r];
+    return code;
+}
+
+static int print_as_json(const box *b, const box_run *run)
+{
+    int printed = cli_print_json(make_json(b, run));
+    return printed ? printed : judge(b, run);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -389,7 +424,15 @@ static int print_text(const box *b, const box_run *run)
         return CLI_FAILED;
     }
     print_route(b, &style);
+    box_print_others(b, &style);
     return run ? print_run(b, run, &style) : CLI_OK;
+}
+
+static int show(const box_args *a, const box *b, const box_run *run)
+{
+    if (a->html && page_write("box", a->html, "box", "tessera box", make_json(b, run)) != CLI_OK)
+        return CLI_FAILED;
+    return a->json ? print_as_json(b, run) : print_text(b, run);
 }
 
 static int work(const box_args *a, box *b)
@@ -397,13 +440,13 @@ static int work(const box_args *a, box *b)
     if (prepare(b, a) != TSR_OK)
         return cli_fail("box");
     if (!a->run)
-        return a->json ? print_as_json(b, NULL) : print_text(b, NULL);
+        return show(a, b, NULL);
     box_run run = {0};
     int code;
     if (box_run_on_threads(b, &run) != TSR_OK)
         code = cli_fail("box");
     else
-        code = a->json ? print_as_json(b, &run) : print_text(b, &run);
+        code = show(a, b, &run);
     box_run_finish(&run);
     return code;
 }

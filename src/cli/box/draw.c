@@ -19,6 +19,7 @@ typedef struct picture {
     holding *holdings; /* of a non-empty part; by cell, copy, addend */
     int n, ncells;
     int rows, columns; /* axes that are drawn; -1: none */
+    int nsplit, axis;  /* axes that are split; the first of them */
 } picture;
 
 /* --- who holds what --------------------------------------------------------------------------- */
@@ -88,6 +89,8 @@ static bool choose_axes(picture *p)
         if (is_split)
             split[n++] = a;
     }
+    p->nsplit = n;
+    p->axis = n ? split[0] : -1;
     p->rows = ndim > 1 ? ndim - 2 : -1;
     p->columns = ndim > 0 ? ndim - 1 : -1;
     if (ndim <= 2)
@@ -164,6 +167,56 @@ static void draw_list(FILE *f, const picture *p)
         write_label(p, first, last, label);
         fprintf(f, "]  %s\n", label);
     }
+}
+
+/* --- as a ruler ------------------------------------------------------------------------------- */
+enum { RULER_TICKS = 4, RULER_STEP = 16 };
+
+/* Writes texts under ticks: each begins at its tick, the last one ends there. */
+static void draw_ticks(FILE *f, char text[RULER_TICKS + 1][LABEL_MAX])
+{
+    char line[RULER_TICKS * RULER_STEP + LABEL_MAX];
+    memset(line, ' ', sizeof line);
+    int end = 0;
+    for (int t = 0; t <= RULER_TICKS; t++) {
+        int length = (int)strlen(text[t]), at = t * RULER_STEP;
+        at = t == RULER_TICKS && length > 1 ? at + 1 - length : at;
+        at = at > end || t == 0 ? at : end + 1;
+        memcpy(line + at, text[t], (size_t)length);
+        end = at + length;
+    }
+    fprintf(f, "  %.*s\n", end, line);
+}
+
+/* One axis in many parts: where some of them begin, and their ranks. */
+static void draw_ruler(FILE *f, const picture *p)
+{
+    char where[RULER_TICKS + 1][LABEL_MAX], ranks[RULER_TICKS + 1][LABEL_MAX];
+    const holding *longest = &p->holdings[0], *last = &p->holdings[p->n - 1];
+    int64_t length = longest->end[p->axis] - longest->offset[p->axis];
+    int64_t least = last->end[p->axis] - last->offset[p->axis];
+    fprintf(f, "  axis %d in %d parts of %lld", p->axis, p->ncells, (long long)length);
+    fprintf(f, least < length ? " or %lld\n" : "\n", (long long)least);
+    for (int t = 0, first = 0; t <= RULER_TICKS; t++) {
+        int cell = (int)((int64_t)(p->ncells - (t == RULER_TICKS)) * t / RULER_TICKS), next;
+        cell = t == RULER_TICKS ? p->ncells - 1 : cell;
+        while (p->holdings[first].cell < cell)
+            first++;
+        for (next = first; next < p->n && p->holdings[next].cell == cell;)
+            next++;
+        write_label(p, first, next, ranks[t]);
+        if (strlen(ranks[t]) > RULER_STEP - 2)
+            snprintf(ranks[t], LABEL_MAX, "%d,..", p->holdings[first].rank);
+        snprintf(
+            where[t], LABEL_MAX, "%lld",
+            (long long)(t < RULER_TICKS ? p->holdings[first].offset[p->axis] : last->end[p->axis]));
+    }
+    draw_ticks(f, where);
+    fputs("  +", f);
+    for (int i = 0; i < RULER_TICKS; i++)
+        fputs("---------------+", f);
+    fputc('\n', f);
+    draw_ticks(f, ranks);
 }
 
 /* --- as a grid -------------------------------------------------------------------------------- */
@@ -274,6 +327,8 @@ bool box_draw(FILE *f, tsr_dims shape, const tsri_end *end)
         in_plane = g.nrows <= GRID_ROWS && g.margin + 2 + g.ncolumns * (g.width + 3) <= GRID_WIDTH;
     if (ok && p.n && in_plane)
         draw_grid(f, &p, &g);
+    else if (ok && p.nsplit == 1 && p.ncells > RULER_TICKS)
+        draw_ruler(f, &p);
     else if (ok)
         draw_list(f, &p);
     if (ok)

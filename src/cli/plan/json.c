@@ -126,6 +126,8 @@ cJSON *plan_make_json(const plan_view *v)
     cJSON_AddNumberToObject(json, "version", PLAN_JSON_VERSION);
     cJSON_AddStringToObject(json, "file", v->path);
     cJSON_AddNumberToObject(json, "ranks", r->plan->world->nranks);
+    if (r->plan->opts.memory_limit)
+        cJSON_AddNumberToObject(json, "memory_limit", (double)r->plan->opts.memory_limit);
     cJSON_AddNumberToObject(json, "compile_s", r->plan->info.compile_s);
     cJSON_AddNumberToObject(json, "infer_s", r->plan->info.infer_s);
     cJSON_AddItemToObject(json, "step", json_step(r));

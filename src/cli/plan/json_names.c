@@ -88,6 +88,15 @@ static void number_value(plan_json *j, int value)
     number_value(j, tsri_plan_root(j->plan, value));
 }
 
+/* Whether an op is called by an input that it copies. */
+static bool is_input(const plan_json *j, const char *name)
+{
+    for (int i = 0; i < j->plan->nports; i++)
+        if (j->plan->ports[i].info.is_input && !strcmp(j->plan->ports[i].info.name, name))
+            return true;
+    return false;
+}
+
 static void number_rows(plan_json *j)
 {
     const tsri_report *r = j->report;
@@ -103,7 +112,7 @@ static void number_rows(plan_json *j)
             number_value(j, it->in[k]);
         for (int k = 0; it && k < it->nout; k++)
             number_value(j, it->out[k]);
-        if (row->kind == TSRI_REPORT_OP && !is_of_variable(row))
+        if (row->kind == TSRI_REPORT_OP && !is_of_variable(row) && !is_input(j, row->name))
             add_module(j, row->name, strlen(row->name));
     }
 }

@@ -2,6 +2,7 @@
 /* `tessera plan`: what an experiment would do, without devices or data. */
 #include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
+#include "src/cli/page/page.h"
 #include "src/cli/plan/ask.h"
 #include "src/core/new_file.h"
 
@@ -14,11 +15,12 @@ enum { MAX_RANKS = 1 << 20 };
 typedef struct plan_args {
     int64_t ranks, memory_limit;
     cli_list sets;
-    const char *dot;
+    const char *dot, *html, *compare;
     bool json, full, verbose;
     const char *why, *csv;
     cli_list sweeps;
     bool fixed;
+    struct cJSON *plans; /* what a page of two has so far */
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -30,6 +32,9 @@ static const cli_option options[] = {
     {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
      0, NULL},
     {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
+    {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page for a browser", 0, 0, NULL},
+    {"compare", 0, CLI_TEXT, AT(compare), "FILE.yaml", "puts its plan beside, on the page", 0, 0,
+     NULL},
     {"full", 'f', CLI_FLAG, AT(full), NULL, "every tensor and conversion, and why", 0, 0, NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL,
      "as --full, with each of the lines that are alike", 0, 0, NULL},
@@ -38,7 +43,7 @@ static const cli_option options[] = {
      0, NULL},
     {"sweep", 'S', CLI_LIST, AT(sweeps), "PATH=V,V,...",
      "a table of plans, one a value; again: a grid", 0, 0, NULL},
-    {"fixed", 'f', CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
+    {"fixed", 0, CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
      NULL},
     {"csv", 0, CLI_TEXT, AT(csv), "FILE", "writes the sweep's table as CSV", 0, 0, NULL},
 };
@@ -119,10 +124,34 @@ static int write_dot(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int write_html(const plan_args *a, const plan_view *v)
+{
+    cJSON *json = plan_make_json(v);
+    if (!a->plans)
+        return page_write("plan", a->html, "plan", name_of(v->path), json);
+    if (!json || !cJSON_AddItemToArray(a->plans, json))
+        return page_write("plan", a->html, "compare", "", NULL);
+    if (cJSON_GetArraySize(a->plans) < 2)
+        return CLI_OK;
+    cJSON *both = cJSON_CreateObject();
+    cJSON_AddItemToObject(both, "plans", cJSON_Duplicate(a->plans, true));
+    return page_write("plan", a->html, "compare", name_of(v->path), both);
+}
+
 static int show(const plan_args *a, const plan_view *v)
 {
+    if (a->html && write_html(a, v) != CLI_OK)
+        return CLI_FAILED;
     if (a->dot && write_dot(a, v) != CLI_OK)
         return CLI_FAILED;
+    if (cJSON_GetArraySize(a->plans) > 1)
+        return CLI_OK; /* the other one alone is told in text */
     if (a->json)
         return cli_print_json(plan_make_json(v));
     if (a->full || a->verbose ? plan_print_full(v) : plan_print_screen(v))
@@ -207,6 +236,7 @@ static int ask(const plan_args *a, int n, char *const *paths)
     const char *asked = n > 1 ? "a comparison" : a->sweeps.n ? "--sweep" : a->why ? "--why" : NULL;
     const char *useless = a->json                            ? "json"
                           : a->dot                           ? "dot"
+                          : a->html                          ? "html"
                           : a->why && (n > 1 || a->sweeps.n) ? "why"
                           : n > 1 && a->sweeps.n             ? "sweep"
                                                              : NULL;
@@ -221,24 +251,38 @@ static int ask(const plan_args *a, int n, char *const *paths)
                          : -1;
 }
 
+static int plan_file(const plan_args *a, const char *path)
+{
+    tsri_experiment *e = NULL;
+    tsr_world *world = NULL;
+    int code = -1;
+    if (tsri_experiment_load_for(path, (int)a->ranks, a->sets.n, a->sets.items, &e) != TSR_OK)
+        code = cli_fail("plan");
+    if (code < 0) {
+        int ranks = a->ranks ? (int)a->ranks : tsri_experiment_nranks(e);
+        code = tsr_world_create_virtual(ranks, 0, &world) != TSR_OK ? cli_fail("plan")
+                                                                    : work(a, path, e, world);
+    }
+    tsr_world_destroy(world);
+    tsri_experiment_destroy(e);
+    return code;
+}
+
 int cli_plan(int argc, char **argv)
 {
     plan_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
+    if (code < 0 && a.compare && !a.html)
+        code = cli_bad_usage(&spec, "--compare needs --html");
     if (code < 0)
         code = ask(&a, n, argv + 1);
-    tsri_experiment *e = NULL;
-    tsr_world *world = NULL;
-    if (code < 0 &&
-        tsri_experiment_load_for(argv[1], (int)a.ranks, a.sets.n, a.sets.items, &e) != TSR_OK)
-        code = cli_fail("plan");
     if (code < 0) {
-        int ranks = a.ranks ? (int)a.ranks : tsri_experiment_nranks(e);
-        code = tsr_world_create_virtual(ranks, 0, &world) != TSR_OK ? cli_fail("plan")
-                                                                    : work(&a, argv[1], e, world);
+        a.plans = a.compare ? cJSON_CreateArray() : NULL;
+        code = plan_file(&a, argv[1]);
+        if (code == CLI_OK && a.compare)
+            code = plan_file(&a, a.compare);
+        cJSON_Delete(a.plans);
     }
-    tsr_world_destroy(world);
-    tsri_experiment_destroy(e);
     cli_args_finish(&spec, &a);
     return code;
 }

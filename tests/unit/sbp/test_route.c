@@ -77,8 +77,10 @@ static tsri_route_query query(const rs_world *w, tsr_sbp from, tsr_sbp to)
     return q;
 }
 
-/* Every step of a route is priced as the definition says. */
-static void check_steps(const rs_world *w, const tsri_route_query *q, const tsri_route *r)
+/* Every step of a route is priced as the definition says. is_best: the last one is the cheaper of
+ * the two that lead to the destination. */
+static void check_steps(const rs_world *w, const tsri_route_query *q, const tsri_route *r,
+                        bool is_best)
 {
     for (int i = 0; i < r->n; i++) {
         const tsri_route_step *s = &r->step[i];
@@ -88,7 +90,8 @@ static void check_steps(const rs_world *w, const tsri_route_query *q, const tsri
         assert_true(x >= 0 && y >= 0);
         if (!rs_step(w, x, y, &one, &bytes))
             one = INFINITY;
-        if (i == r->n - 1 && rs_direct(w, x, y, &straight, &straight_bytes) && straight < one) {
+        if (i == r->n - 1 && rs_direct(w, x, y, &straight, &straight_bytes) &&
+            (is_best ? straight < one : s->kind == TSRI_BOX_SEND_RECV || one == INFINITY)) {
             one = straight;
             bytes = straight_bytes;
         }
@@ -147,7 +150,7 @@ static int64_t check_all(const tsri_cost_model *m, const tsri_mesh *mesh, tsr_di
             if (r.bound_s > r.cost_s)
                 fail_msg("%s: bound %.17g cost %.17g n %d", say(&q), r.bound_s, r.cost_s, r.n);
             assert_true(most_bytes == 0 || r.n == 0 || r.peak_bytes <= most_bytes);
-            check_steps(&w, &q, &r);
+            check_steps(&w, &q, &r, true);
             count++;
         }
     }
@@ -192,6 +195,103 @@ static void test_best_more_axes(void **unused)
     count += check_all(&one, &m4, TSR_DIMS(9, 24), 4, 0, 2, full ? 1 : 23);
     count += check_all(&levels, &m4, TSR_DIMS(9, 24), 4, 0, 2, full ? 1 : 29);
     print_message("%lld pairs\n", (long long)count);
+}
+
+/* Whether a route passes a layout behind its first step. */
+static bool passes(const tsri_route *r, const tsri_layout *l)
+{
+    for (int i = 0; i < r->n; i++)
+        if (tsri_layout_equal(&r->step[i].to, l))
+            return true;
+    return false;
+}
+
+static bool has_partial(const tsri_layout *l)
+{
+    for (int d = 0; d < l->sbp.ndim; d++)
+        if (l->sbp.d[d].kind == TSR_SBP_PARTIAL)
+            return true;
+    return false;
+}
+
+/* Whether the search for a way looks at a layout: at P only where an end has it. */
+static bool is_looked_at(const tsri_route_query *q, const tsri_layout *l)
+{
+    return !has_partial(l) || has_partial(&q->from.layout) || has_partial(&q->to.layout);
+}
+
+/* The least cost of a way that begins with a step to another layout than the best way's. */
+static double best_other(const rs_world *w, const tsri_cost_model *m, const tsri_route_query *q,
+                         const tsri_route *best)
+{
+    int from = rs_find(w, &q->from.layout);
+    double least = INFINITY, step;
+    for (int y = 0; y < w->n; y++) {
+        int64_t bytes;
+        tsri_route_query rest = *q;
+        rest.from.layout = w->at[y].layout;
+        if (tsri_layout_equal(&w->at[y].layout, &best->step[0].to) ||
+            !is_looked_at(q, &w->at[y].layout) || !rs_step(w, from, y, &step, &bytes))
+            continue;
+        tsri_route r = find(m, &rest);
+        if (!passes(&r, &q->from.layout))
+            least = fmin(least, step + r.cost_s);
+    }
+    return least;
+}
+
+enum { OTHERS = 4 };
+
+/* Each runner-up is whole, rightly priced, not cheaper than the best way, and begun otherwise. */
+static void check_others(const rs_world *w, const tsri_route_query *q, const tsri_route *best,
+                         const tsri_route *other, int n)
+{
+    for (int j = 0; j < n; j++) {
+        const tsri_route *r = &other[j];
+        check_steps(w, q, r, false);
+        assert_true(tsri_layout_equal(&r->step[0].from, &q->from.layout));
+        assert_true(tsri_layout_equal(&r->step[r->n - 1].to, &q->to.layout));
+        assert_true(r->cost_s >= best->cost_s * (1 - 1e-9));
+        assert_true(j == 0 || r->cost_s >= other[j - 1].cost_s);
+        for (int l = -1; l < j; l++) {
+            const tsri_route *s = l < 0 ? best : &other[l];
+            assert_true(s->step[0].kind != r->step[0].kind ||
+                        !tsri_layout_equal(&s->step[0].to, &r->step[0].to));
+        }
+    }
+}
+
+/* The first runner-up is no dearer than any way that begins with another layout. */
+static void test_others(void **unused)
+{
+    (void)unused;
+    static const int dims[] = {2, 3};
+    int64_t count = 0;
+    for (int k = 0; k < 3 * 2; k++) {
+        tsri_cost_model m = model(k % 3);
+        tsri_mesh mesh = rr_mesh(2, dims, NULL);
+        rs_world w;
+        rs_init(&w, &m, &mesh, k < 3 ? TSR_DIMS(7, 8) : TSR_DIMS(1000, 301), 4, 2, 0);
+        int n = rr_signatures(2, 2, 2);
+        for (int i = 0; i < n * n; i++) {
+            tsr_sbp from, to;
+            tsri_route other[OTHERS];
+            if (!rr_signature(2, 2, 2, i / n, &from) || !rr_signature(2, 2, 2, i % n, &to))
+                continue;
+            tsri_route_query q = query(&w, from, to);
+            tsri_route best = find(&m, &q);
+            int nother = tsri_route_others(&m, &q, &best, OTHERS, other);
+            assert_true(best.n > 0 || nother == 0);
+            double least = best.n ? best_other(&w, &m, &q, &best) : INFINITY;
+            if (least < INFINITY && (nother == 0 || other[0].cost_s > least * (1 + 1e-9)))
+                fail_msg("%s: there is another way of %g s", say(&q), least);
+            check_others(&w, &q, &best, other, nother);
+            count += nother;
+        }
+        rs_finish(&w);
+    }
+    print_message("%lld other ways\n", (long long)count);
+    assert_true(count > 1000);
 }
 
 /* Under a limit the best of the ways that keep it, and an error where there is none. */
@@ -394,9 +494,8 @@ static void test_never_worse(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_best),
-        cmocka_unit_test(test_best_more_axes),
-        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_best),        cmocka_unit_test(test_best_more_axes),
+        cmocka_unit_test(test_others),      cmocka_unit_test(test_limit),
         cmocka_unit_test(test_never_worse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first look: a plan's main figures, what its time goes to, memory, and traffic.
+'use strict';
+
+const card = (name, value, note) =>
+  el('div', {class: 'card'}, [el('div', {class: 'card-name'}, name), el('div', {class: 'card-value'}, value),
+                              el('div', {class: 'card-note'}, note)]);
+
+// Parts of one whole, side by side: {name, value, text, colour, path}.
+function stackedBar(title, parts, whole) {
+  const shown = parts.filter(p => p.value > 0);
+  return el('div', {class: 'stacked'}, [
+    el('div', {class: 'stack', role: 'img', 'aria-label': title + ': ' + shown.map(p => p.name + ' ' + p.text).join(', ')},
+       shown.map(p => el('span', {style: `width:${(100 * p.value / whole).toFixed(3)}%;background:${p.colour}`,
+                                  onmousemove: e => showTip(e, [p.name, p.text + ', ' + percent(p.value, whole)]),
+                                  onmouseleave: hideTip}))),
+    el('ul', {class: 'legend'}, shown.map(p => el('li', {}, [
+      el('span', {class: 'dot', style: 'background:' + p.colour, 'aria-hidden': 'true'}), p.name + ' ',
+      figure(p.path, p.value, p.text), el('span', {class: 'quiet'}, ' ' + percent(p.value, whole))])))]);
+}
+
+function spentColour(name) {
+  if (name === 'compute') return 'var(--c-forward)';
+  if (name === 'memory') return 'var(--c-memory)';
+  if (name === 'kernel starts') return 'var(--c-start)';
+  const m = /^link (\d+) (.*)$/.exec(name);
+  return m ? `var(--c-link${m[1]}${m[2] === 'bytes' ? '' : '-shake'})` : 'var(--c-other)';
+}
+
+const MEMORY = [
+  ['parameters', 'parameters', 'var(--m-parameters)'], ['buffers', 'buffers', 'var(--m-buffers)'],
+  ['optimizer', 'optimizer states', 'var(--m-optimizer)'], ['inputs_outputs', 'inputs and outputs', 'var(--m-ports)'],
+  ['gradients', 'gradients', 'var(--m-gradients)'], ['activations', 'activations', 'var(--m-activations)'],
+  ['communication', 'results of collectives', 'var(--m-communication)'], ['other', 'other', 'var(--m-other)']];
+
+function cards(m) {
+  const p = m.plan;
+  const step = p.step;
+  const worst = p.memory[0];
+  const gap = step.signatures_cost_s > 0 ? step.lower_bound_s / step.signatures_cost_s : 1;
+  const meshes = [...new Set(p.placements.map(x => x.hierarchy.join(' × ')))].join(', ');
+  return el('div', {class: 'cards'}, [
+    card('a step takes', figure('timeline.end_s', p.timeline.end_s, secondsText(p.timeline.end_s)),
+         ['with overlap; ', figure('step.cost_s', step.cost_s, secondsText(step.cost_s)), ' one behind the other']),
+    card('bound by', figure('step.bound_by', step.bound_by, step.bound_by),
+         percent(step.spent_s[step.bound_by] || 0, step.cost_s) + ' of the time'),
+    card('memory of the neediest rank', worst ? figure('memory.0.total', worst.total, bytesText(worst.total)) : '0 B',
+         worst ? ranksText(worst) : ''),
+    card('communication', figure('totals.bytes', p.totals.bytes, bytesText(p.totals.bytes)),
+         [plural(m.talks.length, 'call') + ', ', figure('step.communication_s', step.communication_s, secondsText(step.communication_s))]),
+    card('ranks', figure('ranks', p.ranks, String(p.ranks)), 'mesh ' + meshes),
+    card('signatures', step.exact ? 'proven cheapest' : 'by bounded search',
+         step.exact ? 'by the model' : gap > 0.99995 ? 'as low as any could be' : 'within ' + (100 * (1 / gap - 1)).toFixed(2) + ' % of a lower bound')]);
+}
+
+function timeBar(m) {
+  const {spent_s, cost_s} = m.plan.step;
+  return [el('h3', {}, 'What the time goes to'),
+          stackedBar('time of a step', Object.entries(spent_s).map(([name, s]) => (
+            {name, value: s, text: secondsText(s), colour: spentColour(name), path: 'step.spent_s.' + name})), cost_s)];
+}
+
+function memoryBars(m) {
+  const most = Math.max(1, ...m.plan.memory.map(x => x.total));
+  const limit = m.plan.memory_limit || 0;
+  const whole = Math.max(most, limit);
+  const out = [el('h3', {}, 'Memory of a rank, when most is alive')];
+  m.plan.memory.slice(0, 8).forEach((x, i) => {
+    const shown = MEMORY.filter(([key]) => x[key] > 0);
+    out.push(el('div', {class: 'memory-row'}, [
+      el('div', {class: 'memory-name'}, [ranksText(x) + ' ',
+        figure(`memory.${i}.total`, x.total, bytesText(x.total))]),
+      el('div', {class: 'stack', role: 'img', 'aria-label': shown.map(([key, name]) => name + ' ' + bytesText(x[key])).join(', ')}, [
+        ...shown.map(([key, name, colour]) => el('span', {
+          style: `width:${(100 * x[key] / whole).toFixed(3)}%;background:${colour}`,
+          onmousemove: e => showTip(e, [name, bytesText(x[key]) + ', ' + percent(x[key], x.total)]), onmouseleave: hideTip})),
+        limit ? el('i', {class: 'limit', style: `left:${(100 * limit / whole).toFixed(2)}%`, title: 'limit ' + bytesText(limit)}) : null])]));
+  });
+  out.push(el('ul', {class: 'legend'}, MEMORY.filter(([key]) => m.plan.memory.some(x => x[key] > 0)).map(([key, name, colour]) =>
+    el('li', {}, [el('span', {class: 'dot', style: 'background:' + colour, 'aria-hidden': 'true'}), name + ' ',
+                  figure('memory.0.' + key, m.plan.memory[0][key], bytesText(m.plan.memory[0][key]))]))));
+  if (m.plan.memory.length > 8) out.push(el('p', {class: 'quiet'}, `and ${m.plan.memory.length - 8} more kinds of ranks`));
+  if (limit) out.push(el('p', {class: 'quiet'}, ['the limit is ', figure('memory_limit', limit, bytesText(limit))]));
+  return out;
+}
+
+function overview(m) {
+  return [cards(m), el('div', {class: 'two'}, [el('div', {}, timeBar(m)), el('div', {}, memoryBars(m))])];
+}
+
+// --- traffic --------------------------------------------------------------------------------------
+function traffic(m) {
+  if (!m.talks.length) return [el('p', {}, 'Nothing is sent: every rank has what it reads.')];
+  const axes = new Map();
+  const by = {};
+  for (const b of m.talks) {
+    const axis = axisText(m, b);
+    axes.set(axis, (axes.get(axis) || 0) + b.bytes);
+    by[b.purpose] = by[b.purpose] || {};
+    by[b.purpose][axis] = (by[b.purpose][axis] || 0) + b.bytes;
+  }
+  const names = [...axes.keys()].sort();
+  const purposes = Object.keys(PURPOSES).filter(p => by[p]);
+  const most = Math.max(1, ...purposes.flatMap(p => Object.values(by[p])));
+  const rows = purposes.map(p => ({p, cells: by[p], sum: Object.values(by[p]).reduce((a, b) => a + b, 0)}));
+  const columns = [{head: 'what is converted', header: true, cell: r => PURPOSES[r.p]}];
+  names.forEach(a => columns.push({head: 'over ' + a, number: true, cell: r => r.cells[a] === undefined ? '' :
+    el('span', {class: 'heat', style: `--heat:${(r.cells[a] / most).toFixed(3)}`},
+       figure(`traffic.${r.p}.${a}`, r.cells[a], bytesText(r.cells[a])))}));
+  columns.push({head: 'all', number: true, cell: r => figure(`traffic.${r.p}`, r.sum, bytesText(r.sum))});
+  const kinds = m.plan.totals.collectives;
+  const mostBytes = Math.max(1, ...kinds.map(k => k.bytes));
+  const reasons = new Map();
+  for (const b of m.talks) {
+    const key = b.reason.replace(/\d+/g, '#') + '|' + b.collective;
+    const r = reasons.get(key) || {reason: b.reason, collective: b.collective, calls: 0, bytes: 0, cost_s: 0};
+    r.calls++;
+    r.bytes += b.bytes;
+    r.cost_s += b.cost_s;
+    if (r.calls > 1) r.reason = b.reason.replace(/\d+/g, '*');
+    reasons.set(key, r);
+  }
+  return [
+    el('p', {class: 'quiet'}, 'Bytes that the busiest rank reads from others in a step.'),
+    table('by what is converted and the axis of the mesh', columns, rows),
+    table('by collective', [
+      {head: 'collective', header: true, cell: k => k.collective},
+      {head: 'calls', number: true, cell: (k, i) => figure(`totals.collectives.${i}.calls`, k.calls, String(k.calls))},
+      {head: 'bytes', number: true, cell: (k, i) => [bar(k.bytes, mostBytes), figure(`totals.collectives.${i}.bytes`, k.bytes, bytesText(k.bytes))]},
+      {head: 'time', number: true, cell: (k, i) => figure(`totals.collectives.${i}.cost_s`, k.cost_s, secondsText(k.cost_s))}], kinds),
+    table('by reader', [
+      {head: 'because', header: true, cell: r => r.reason},
+      {head: 'collective', cell: r => r.collective},
+      {head: 'calls', number: true, cell: r => r.calls},
+      {head: 'bytes', number: true, cell: r => bytesText(r.bytes)},
+      {head: 'time', number: true, cell: r => secondsText(r.cost_s)}],
+      [...reasons.values()].sort((a, b) => b.bytes - a.bytes), 12)];
+}
