@@ -136,8 +136,8 @@ static tsr_status check_tensors(tsri_experiment *e)
         TSRI_TRY(tsri_check_sbp(tsri_section_node(state, "sbp"), input, &state->sbp));
     const tsri_config_pin *pin = t->match.items;
     for (int i = 0; i < t->match.n; i++) {
-        tsr_sbp sbp = pin[i].sbp, gradient = pin[i].gradient;
-        TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "sbp"), &sbp));
+        tsr_sbp given = pin[i].sbp, gradient = pin[i].gradient;
+        TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "sbp"), &given));
         TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "gradient"), &gradient));
     }
     TSRI_TRY(check_layout(e, &t->logits, &other));

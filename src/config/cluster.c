@@ -167,7 +167,7 @@ tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks)
 static tsr_status parse_alone(tsri_pool *pool, const char *what, const char *text, int nranks,
                               tsri_cluster *out_cluster)
 {
-    const tsri_reader r = {.pool = pool, .main = what, .folder = ".", .working = "."};
+    const tsri_reader r = {.pool = pool, .working = "."};
     tsri_config_cluster c = {.said = {0}};
     tsri_yaml *node;
     TSRI_TRY(tsri_yaml_parse(pool, what, text, strlen(text), &node));

@@ -287,7 +287,7 @@ static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
 static tsr_status read_words(const tsri_field *f, const tsri_yaml *node, tsri_words *at)
 {
     if (node->kind == TSRI_YAML_MAP || (node->kind == TSRI_YAML_LIST && !node->n))
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     at->n = 0;
     bool is_list = node->kind == TSRI_YAML_LIST;
     for (const tsri_yaml *c = is_list ? node->first : node; c; c = is_list ? c->next : NULL) {
