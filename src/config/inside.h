@@ -203,13 +203,13 @@ typedef struct tsri_config_op {
 
 /* In the order of the table in src/config/sections.c. */
 enum {
-    TSRI_STRATEGY_DATA,
-    TSRI_STRATEGY_ZERO1,
-    TSRI_STRATEGY_ZERO2,
-    TSRI_STRATEGY_ZERO3,
-    TSRI_STRATEGY_MEGATRON,
-    TSRI_STRATEGY_SEQUENCE,
-    TSRI_STRATEGY_AUTO,
+    TSRI_CONFIG_STRATEGY_DATA,
+    TSRI_CONFIG_STRATEGY_ZERO1,
+    TSRI_CONFIG_STRATEGY_ZERO2,
+    TSRI_CONFIG_STRATEGY_ZERO3,
+    TSRI_CONFIG_STRATEGY_MEGATRON,
+    TSRI_CONFIG_STRATEGY_SEQUENCE,
+    TSRI_CONFIG_STRATEGY_AUTO,
 };
 
 struct tsri_experiment {
@@ -221,7 +221,7 @@ struct tsri_experiment {
     tsri_items placements;           /* tsri_config_placement */
     tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
     int device;          /* of that one: tsr_device - 1 */
-    tsri_words strategy; /* TSRI_STRATEGY_... */
+    tsri_words strategy; /* TSRI_CONFIG_STRATEGY_... */
     tsri_config_model model;
     tsri_config_data data;
     tsri_config_tensors tensors;

@@ -597,7 +597,7 @@ static const tsri_field train_fields[] = {
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
 
-/* In the order of TSRI_STRATEGY_.... */
+/* In the order of TSRI_CONFIG_STRATEGY_.... */
 static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
                                              "megatron", "sequence", "auto",  NULL};
 

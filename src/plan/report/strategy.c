@@ -298,23 +298,35 @@ static bool is_last(const tsri_strategist *s, int layer)
     return true;
 }
 
-/* MEGATRON if there are pairs, and what is split without one is an embedding or the output. */
+static double weights_of(const tsri_strategist *s, const tsri_layer *l)
+{
+    return (double)tsr_dims_count(s->plan->values[l->variable].shape);
+}
+
+/* MEGATRON if there are pairs, and what is split without one is an embedding or the output; layers
+ * with a tenth of all weights may do otherwise. */
 static tsri_strategy_kind name_pairs(tsri_strategist *s, const tsri_stage_strategy *stage,
                                      tsri_axis_strategy *axis)
 {
-    bool fits = axis->pairs > 0;
+    double all = 0, unfit = 0;
     for (int i = 0; i < s->nlayers; i++) {
         const tsri_layer *l = &s->layers[i];
-        if (s->plan->items[l->item].placement != stage->placement || l->paired)
+        if (s->plan->items[l->item].placement != stage->placement)
+            continue;
+        all += weights_of(s, l);
+        if (l->paired)
             continue;
         tsri_layer_kind kind = tsri_layer_over(s, l, axis->dim);
         bool output = kind == TSRI_LAYER_COLUMN && is_last(s, i);
         axis->output |= output;
         axis->embedding |= kind == TSRI_LAYER_VOCABULARY;
-        fits &= output || kind == TSRI_LAYER_VOCABULARY || kind == TSRI_LAYER_REPLICATED ||
-                (kind == TSRI_LAYER_SEQUENCE && axis->norms > 0);
+        if (output || kind == TSRI_LAYER_VOCABULARY || kind == TSRI_LAYER_REPLICATED ||
+            (kind == TSRI_LAYER_SEQUENCE && axis->norms > 0))
+            continue;
+        unfit += weights_of(s, l);
+        axis->others++;
     }
-    return fits ? TSRI_STRATEGY_MEGATRON : TSRI_STRATEGY_NONE;
+    return axis->pairs > 0 && unfit <= 0.1 * all ? TSRI_STRATEGY_MEGATRON : TSRI_STRATEGY_NONE;
 }
 
 /* Whether the weights that are kept in parts are nine tenths of all: small ones may stay whole. */
@@ -325,7 +337,7 @@ static bool gathers_most(const tsri_strategist *s, const tsri_stage_strategy *st
         const tsri_layer *l = &s->layers[i];
         if (s->plan->items[l->item].placement != stage->placement)
             continue;
-        double n = (double)tsr_dims_count(s->plan->values[l->variable].shape);
+        double n = weights_of(s, l);
         all += n;
         gathered += tsri_layer_over(s, l, dim) == TSRI_LAYER_GATHERED ? n : 0;
     }

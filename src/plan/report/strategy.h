@@ -52,6 +52,7 @@ typedef struct tsri_axis_strategy {
     int layers[TSRI_LAYER_KINDS]; /* how many do what */
     int nlayers;
     int pairs;              /* MEGATRON: layers that end one */
+    int others;             /* MEGATRON: layers that do none of what it does */
     int blocks, of_blocks;  /* MEGATRON: with pairs, of alike; of_blocks 0: no blocks have names */
     int norms, of_norms;    /* norms that are split along the sequence */
     bool embedding, output; /* split by the vocabulary */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "placement/placement.h"
 #include "src/plan/report/strategy_inside.h"
 
 /* --- blocks ----------------------------------------------------------------------------------- */
@@ -80,8 +81,11 @@ static tsr_status count_blocks(tsri_strategist *s, const tsri_stage_strategy *st
 /* --- one dimension ---------------------------------------------------------------------------- */
 char *tsri_axis_name(const tsr_placement *p, int dim, char buf[24])
 {
-    (void)p;
-    snprintf(buf, 24, "axis %d", dim);
+    const char *said = tsri_placement_axis(p, dim);
+    if (said)
+        snprintf(buf, 24, "%.20s", said);
+    else
+        snprintf(buf, 24, "axis %d", dim);
     return buf;
 }
 
@@ -127,7 +131,7 @@ static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis
 /* "Megatron pairs x8 in 24 of 24 blocks, sequence-parallel norms, vocabulary-parallel embedding" */
 static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
 {
-    char where[64] = "", norms[64] = "";
+    char where[64] = "", norms[64] = "", others[48] = "";
     if (axis->of_blocks)
         snprintf(where, sizeof where, " in %d of %d block%s", axis->blocks, axis->of_blocks,
                  axis->of_blocks == 1 ? "" : "s");
@@ -141,8 +145,11 @@ static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
                        : axis->embedding ? ", vocabulary-parallel embedding"
                        : axis->output    ? ", vocabulary-parallel output"
                                          : "";
-    return tsri_pool_printf(s->pool, "%s%s x%d%s%s%s", names[TSRI_STRATEGY_MEGATRON],
-                            axis->pairs > 1 ? "s" : "", axis->size, where, norms, what);
+    if (axis->others)
+        snprintf(others, sizeof others, ", %d layer%s otherwise", axis->others,
+                 axis->others == 1 ? "" : "s");
+    return tsri_pool_printf(s->pool, "%s%s x%d%s%s%s%s", names[TSRI_STRATEGY_MEGATRON],
+                            axis->pairs > 1 ? "s" : "", axis->size, where, norms, what, others);
 }
 
 /* "ZeRO-3 (FSDP) x4 in 23 of 24 layers", "data parallel x2". */
