@@ -76,7 +76,13 @@ tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsri_optim_slot *slot
 {
     const tsr_variable *p = slot->param;
     const tsr_sbp said = slot->state_sbp.ndim ? slot->state_sbp : o->state_sbp;
-    return said.ndim ? tsri_sbp_for_axes(said, p->shape.ndim) : p->sbp;
+    tsr_sbp sbp = tsri_sbp_for_axes(said, p->shape.ndim);
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == TSR_SBP_AUTO && d < p->sbp.ndim)
+            sbp.d[d] = p->sbp.d[d];
+        else if (sbp.d[d].kind == TSR_SBP_AUTO)
+            return p->sbp; /* left to the compiler, or of another placement: refused as such */
+    return sbp.ndim ? sbp : p->sbp;
 }
 
 tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *arg)
