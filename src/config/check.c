@@ -238,8 +238,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 static tsr_status check_kind(const tsri_experiment *e)
 {
     static const char *const of_graph[] = {"graph", "loss", "fetch", NULL};
-    static const char *const of_model[] = {"strategy",   "model",     "data", "tensors",
-                                           "parameters", "optimizer", NULL};
+    static const char *const of_model[] = {"strategy", "model", "tensors", "parameters", NULL};
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
                                             "trains a model, or runs a graph");
@@ -265,7 +264,11 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
 {
     e->dtype = e->dtype_word ? TSR_F64 : TSR_F32;
     TSRI_TRY(check_kind(e));
-    e->trains = has(e, "model");
+    e->trains = has(e, "model") || has(e, "optimizer");
     find_nranks(e);
-    return e->trains ? check_training(e, r) : tsri_check_graph(e, r);
+    if (has(e, "model"))
+        return check_training(e, r);
+    if (e->trains || has(e, "data"))
+        TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    return tsri_check_graph(e, r);
 }

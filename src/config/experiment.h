@@ -48,9 +48,9 @@ void tsri_experiment_destroy(tsri_experiment *e);
 int tsri_experiment_nranks(const tsri_experiment *e);
 /* Returns TSR_DEVICE_CUDA if some placement is of that kind, else TSR_DEVICE_CPU. */
 tsr_device tsri_experiment_device(const tsri_experiment *e);
-/* Returns whether the experiment trains a model; otherwise it is a graph to be run. */
+/* Returns whether the experiment trains a model, or a graph; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
-/* Returns the rows of the global batch; 0: the experiment trains no model. */
+/* Returns the rows of the global batch; 0: the experiment trains nothing, or without data. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit, bucket_mb, infer_updates, on_nan.
  * e may be NULL: there is no file, and the options stay. */
@@ -111,8 +111,8 @@ typedef struct tsri_program {
     /* Runs of the plan: what the opts say; else, where a model is trained, those of `train.epochs`,
      * but at most `train.steps`; else `train.steps`, or 1 where the file has none. */
     int64_t steps;
-    int64_t steps_per_epoch; /* 0 where no model is trained */
-    int64_t rows;            /* of the global batch; 0 where no model is trained */
+    int64_t steps_per_epoch; /* 0 where there is no data */
+    int64_t rows;            /* of the global batch; 0 where there is no data */
     struct tsri_program_inside *inside;
 } tsri_program;
 

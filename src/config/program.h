@@ -31,7 +31,11 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
 tsr_module *tsri_plugin_model(tsri_program *p, const tsr_nn_opts *opts);
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
-tsr_status tsri_program_build_graph(tsri_program *p);
+tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps);
+/* Opens the data, unless there shall be none, and counts steps. */
+tsr_status tsri_program_open_data(tsri_program *p, int64_t steps);
+/* Makes the optimizer of the program's module, and declares that it makes the loss small. */
+tsr_status tsri_program_minimize(tsri_program *p, tsr_tensor *loss);
 /* "FILE:LINE:COLUMN: path: " before the last error, in place of less that it may say; returns
  * `status`, which may be TSR_OK: then nothing is done. */
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);

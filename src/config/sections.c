@@ -587,7 +587,8 @@ static const tsri_field experiment_fields[] = {
     PART(SECTION, optimizer, TSRI_NONE, &tsri_optimizer_section, 0, 0,
          "How parameters are updated. Default: sgd."),
     PART(NAMED, graph, TSRI_NONE, &tsri_op_section, 1, TSRI_CONFIG_MAX_OPS,
-         "Instead of model, data, tensors, parameters and optimizer: ops, in order."),
+         "Instead of model, strategy, tensors and parameters: ops, in order. With optimizer, which "
+         "makes loss small, its parameters are trained; data feeds its entries of op input."),
     FIELD(NAME, tsri_experiment, "loss", loss, TSRI_NONE, 0, 0,
           "The entry of graph whose gradients can be fetched. With it the graph is one of "
           "training: dropout drops, batch norm uses the batch's statistics."),

@@ -81,6 +81,8 @@ GOOD += [
     LAYERS + "  name: layers\n  parts: {a: [relu], b: [{layer: part, of: a}]}\n  layers:\n"
     "  - {layer: residual, repeat: 2, name: body, layers: [{layer: part, of: b}]}\n  - {layer: softmax, axis: 1}\n",
     LAYERS + "  plugin: a.so\n  function: f\n",
+    HEAD + "data: {dataset: synthetic, shape: [4], classes: 3}\ngraph: {x: {op: input, field: x}, w: {op: parameter, fill: 1, shape: "
+    "[1], trained: true}, l: {op: mul, in: [x, w]}, m: {op: mean, in: l}}\nloss: m\noptimizer: {name: sgd}\n",
     TRAIN + "strategy: zero3\ntensors: [{match: '0', sbp: S(1)}]\n",
     TRAIN + "strategy: [data, megatron]\ntensors: {input: {placement: g}, match: [{match: '0', sbp: \"(S(0),S(1))\", gradient: B}]}\n",
     TRAIN + "parameters: [{match: '*', use: B, state: S(0), gradient: S(0)}]\n",
