@@ -36,7 +36,7 @@ typedef struct tsri_config_tensors {
 typedef struct tsri_config_pin {
     tsri_head head;
     const char *match;
-    tsr_sbp sbp, gradient;
+    tsr_sbp sbp, use, gradient, gradient_use;
 } tsri_config_pin;
 
 typedef struct tsri_config_pattern {

@@ -47,33 +47,66 @@ static void replace(tsri_pins *pins, const tsr_tensor *x, tsr_tensor *y, tsr_ten
 
 /* A rule's word for one tensor. */
 typedef struct wish {
-    tsr_sbp sbp, gradient;           /* gradient AUTO: any */
-    const tsri_yaml *node, *at_back; /* the rule; where it says the gradient */
+    tsr_sbp sbp;
+    tsr_sbp use, gradient, gradient_use; /* AUTO: any */
+    const tsri_yaml *node, *at_back;     /* the rule; where it says the gradient */
 } wish;
 
 static wish wish_of(const tsri_config_pin *by)
 {
-    return (wish){by->sbp, by->gradient, by->head.node, tsri_section_node(by, "gradient")};
+    return (wish){by->sbp,          by->use,       by->gradient,
+                  by->gradient_use, by->head.node, tsri_section_node(by, "gradient")};
 }
 
-/* Brings x into a signature right where it is made. */
+/* Declares, right behind x, that it is brought into a signature; *out is NULL on an error. */
+static tsr_status bring(tsri_pins *pins, tsr_tensor *x, tsr_sbp sbp, const tsri_yaml *node,
+                        tsr_tensor **out)
+{
+    tsr_graph *g = pins->program->graph;
+    tsr_tensor *y = tsr_to_global_at(
+        x, NULL, tsri_sbp_extend(sbp, tsr_placement_ndim(x->placement)), node->file, node->line);
+    TSRI_TRY(tsri_program_fail(node, tsr_graph_status(g)));
+    tsri_graph_move(g, y->op, x->op->id + 1);
+    *out = y;
+    return TSR_OK;
+}
+
+/* Checks a signature that is said for a gradient of x, and extends it. */
+static tsr_status take_back(const tsr_tensor *x, const char *name, const tsri_yaml *node,
+                            tsr_sbp *sbp)
+{
+    *sbp = tsri_sbp_extend(*sbp, tsr_placement_ndim(x->placement));
+    tsr_status status = sbp->ndim ? tsri_sbp_check(x->placement, x->shape, *sbp, true) : TSR_OK;
+    return status == TSR_OK
+               ? status
+               : tsri_program_fail(node, tsri_fail_prefix(status, "the gradient of %s", name));
+}
+
+/* Brings x into the signatures that are said, one behind the other, right where it is made: into
+ * none, which its gradient leaves as gradient_use; into sbp; into use. */
 static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, tsr_tensor **result)
 {
     tsr_graph *g = pins->program->graph;
     const char *scope = g->scope;
-    const int ndim = tsr_placement_ndim(x->placement);
-    const tsr_sbp back = tsri_sbp_extend(w.gradient, ndim);
-    tsr_status status = back.ndim ? tsri_sbp_check(x->placement, x->shape, back, true) : TSR_OK;
-    if (status != TSR_OK)
-        return tsri_program_fail(w.at_back, tsri_fail_prefix(status, "the gradient of %s", name));
+    tsr_tensor *chain[4] = {x};
+    int n = 1;
+    TSRI_TRY(take_back(x, name, w.at_back, &w.gradient));
+    TSRI_TRY(take_back(x, name, w.at_back, &w.gradient_use));
+    const tsr_sbp steps[] = {TSR_AUTO, w.sbp, w.use},
+                  backs[] = {w.gradient_use, w.gradient, TSR_AUTO};
+    const bool wanted[] = {w.gradient_use.ndim > 0, true, w.use.ndim > 0};
+    tsr_status status = TSR_OK;
     g->scope = name;
-    tsr_tensor *y =
-        tsr_to_global_at(x, NULL, tsri_sbp_extend(w.sbp, ndim), w.node->file, w.node->line);
+    for (int i = 0; i < 3 && status == TSR_OK; i++) {
+        if (!wanted[i])
+            continue;
+        status = bring(pins, chain[n - 1], steps[i], w.node, &chain[n]);
+        if (status == TSR_OK)
+            chain[n++]->op->back = backs[i];
+    }
     g->scope = scope;
-    TSRI_TRY(tsri_program_fail(w.node, tsr_graph_status(g)));
-    y->op->back = back;
-    tsri_graph_move(g, y->op, x->op->id + 1);
-    replace(pins, x, y, result);
+    TSRI_TRY(status);
+    replace(pins, x, chain[n - 1], result);
     return TSR_OK;
 }
 
