@@ -160,6 +160,14 @@ for text in BAD:
     if takes(text):
         faults.append(f"tessera takes\n{text}")
 
+# Every layer of the library that takes one tensor and gives one is there.
+header = open(os.path.join(root, "include/tessera/layers.h")).read()
+of_library = set(re.findall(r"tsr_module \*tsr_nn_(\w+)\(", header))
+several = {"lstm_cell", "gru_cell", "rnn_cell", "transformer_decoder_layer", "transformer_decoder", "fn"}
+words = {w for d in schema["$defs"].values() for c in d.get("anyOf", []) for w in c.get("enum", [])}
+if len(of_library) < 50 or of_library - several - words or several & words:
+    faults.append(f"layers that no word is for: {of_library - several - words}, of {len(of_library)}; {several & words}")
+
 with tempfile.TemporaryDirectory() as folder:
     base, own = os.path.join(folder, "base.yaml"), os.path.join(folder, "own.yaml")
     open(base, "w").write(TRAIN + "vars: {batch: 64}\ntrain: {steps: 3}\n")
