@@ -180,13 +180,13 @@ typedef struct tsri_config_op {
 
 /* In the order of the table in src/config/sections.c. */
 enum {
-    TSRI_STRATEGY_DATA,
-    TSRI_STRATEGY_ZERO1,
-    TSRI_STRATEGY_ZERO2,
-    TSRI_STRATEGY_ZERO3,
-    TSRI_STRATEGY_MEGATRON,
-    TSRI_STRATEGY_SEQUENCE,
-    TSRI_STRATEGY_AUTO,
+    TSRI_CONFIG_STRATEGY_DATA,
+    TSRI_CONFIG_STRATEGY_ZERO1,
+    TSRI_CONFIG_STRATEGY_ZERO2,
+    TSRI_CONFIG_STRATEGY_ZERO3,
+    TSRI_CONFIG_STRATEGY_MEGATRON,
+    TSRI_CONFIG_STRATEGY_SEQUENCE,
+    TSRI_CONFIG_STRATEGY_AUTO,
 };
 
 struct tsri_experiment {
@@ -196,7 +196,7 @@ struct tsri_experiment {
     const tsri_yaml *include, *vars; /* always NULL: their work is done before sections are read */
     int dtype_word;                  /* 0: f32, 1: f64 */
     tsri_items placements;           /* tsri_config_placement */
-    tsri_words strategy;             /* TSRI_STRATEGY_... */
+    tsri_words strategy;             /* TSRI_CONFIG_STRATEGY_... */
     tsri_config_model model;
     tsri_config_data data;
     tsri_config_tensors tensors;

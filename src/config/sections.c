@@ -523,7 +523,7 @@ static const tsri_field cluster_fields[] = {
 static const tsri_section cluster_section = {
     .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};
 
-/* In the order of TSRI_STRATEGY_.... */
+/* In the order of TSRI_CONFIG_STRATEGY_.... */
 static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
                                              "megatron", "sequence", "auto",  NULL};
 

@@ -65,7 +65,7 @@ typedef struct expansion {
 /* --- words ------------------------------------------------------------------------------------ */
 static bool is_pairs(int word)
 {
-    return word == TSRI_STRATEGY_MEGATRON || word == TSRI_STRATEGY_SEQUENCE;
+    return word == TSRI_CONFIG_STRATEGY_MEGATRON || word == TSRI_CONFIG_STRATEGY_SEQUENCE;
 }
 
 static bool has_word(const expansion *x, int first, int last)
@@ -98,10 +98,10 @@ static tsr_status spread_words(expansion *x)
     for (int d = 0; d < x->ndim; d++) {
         bool is_last = d == x->ndim - 1;
         x->words[d] = said->n > 1                            ? said->words[d]
-                      : is_pairs(said->words[0]) && !is_last ? TSRI_STRATEGY_DATA
+                      : is_pairs(said->words[0]) && !is_last ? TSRI_CONFIG_STRATEGY_DATA
                                                              : said->words[0];
         npairs += is_pairs(x->words[d]);
-        if (said->n > 1 && x->words[d] == TSRI_STRATEGY_AUTO)
+        if (said->n > 1 && x->words[d] == TSRI_CONFIG_STRATEGY_AUTO)
             return tsri_yaml_fail(x->node, "auto stands alone: it is for all dimensions");
     }
     return npairs > 1 ? tsri_yaml_fail(x->node, "megatron and sequence are for one dimension")
@@ -117,7 +117,7 @@ static tsr_sbp1 split(int axis)
 /* The axis along a dimension of pairs. */
 static int axis_of(const expansion *x, int d, const pair_rule *rule)
 {
-    return x->words[d] == TSRI_STRATEGY_MEGATRON ? rule->megatron : rule->sequence;
+    return x->words[d] == TSRI_CONFIG_STRATEGY_MEGATRON ? rule->megatron : rule->sequence;
 }
 
 /* The axis along a dimension of ZeRO: another than the pairs', whose pieces are then cut again. */
@@ -147,19 +147,21 @@ static tsr_status add_param(expansion *x, const pair_rule *rule)
     for (int d = 0; d < x->ndim; d++) {
         int word = x->words[d];
         const tsr_sbp1 pairs = split(is_pairs(word) ? axis_of(x, d, rule) : NONE);
-        sbp.d[d] = word == TSRI_STRATEGY_ZERO3 ? zero : pairs;
+        sbp.d[d] = word == TSRI_CONFIG_STRATEGY_ZERO3 ? zero : pairs;
         use.d[d] = pairs;
-        state.d[d] = word >= TSRI_STRATEGY_ZERO1 && word <= TSRI_STRATEGY_ZERO3 ? zero : pairs;
-        gradient.d[d] = word == TSRI_STRATEGY_ZERO1 ? split(NONE) : state.d[d];
+        state.d[d] =
+            word >= TSRI_CONFIG_STRATEGY_ZERO1 && word <= TSRI_CONFIG_STRATEGY_ZERO3 ? zero : pairs;
+        gradient.d[d] = word == TSRI_CONFIG_STRATEGY_ZERO1 ? split(NONE) : state.d[d];
     }
     tsri_section_give(&tsri_pattern_section, p, "match");
-    say(p, "sbp", &p->sbp, has_word(x, TSRI_STRATEGY_AUTO, TSRI_STRATEGY_AUTO) ? TSR_AUTO : sbp);
-    if (has_word(x, TSRI_STRATEGY_ZERO1, TSRI_STRATEGY_SEQUENCE))
+    say(p, "sbp", &p->sbp,
+        has_word(x, TSRI_CONFIG_STRATEGY_AUTO, TSRI_CONFIG_STRATEGY_AUTO) ? TSR_AUTO : sbp);
+    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_SEQUENCE))
         say(p, "use", &p->use, use);
-    if (has_word(x, TSRI_STRATEGY_ZERO1, TSRI_STRATEGY_ZERO3) &&
+    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_ZERO3) &&
         !tsri_section_has(&tsri_optimizer_section, &x->e->optimizer, "state"))
         say(p, "state", &p->state, state);
-    if (has_word(x, TSRI_STRATEGY_ZERO1, TSRI_STRATEGY_ZERO1))
+    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_ZERO1))
         say(p, "gradient", &p->gradient, gradient);
     return TSR_OK;
 }
@@ -177,7 +179,7 @@ static tsr_status add_pin(expansion *x, const pair_rule *rule)
     p->gradient = p->sbp;
     tsri_section_give(&tsri_pin_section, p, "gradient");
     /* Sequences gather what is split by positions before a pair, and its gradient behind one. */
-    if (!rule->whole || !has_word(x, TSRI_STRATEGY_SEQUENCE, TSRI_STRATEGY_SEQUENCE))
+    if (!rule->whole || !has_word(x, TSRI_CONFIG_STRATEGY_SEQUENCE, TSRI_CONFIG_STRATEGY_SEQUENCE))
         return TSR_OK;
     tsr_sbp *whole = rule->whole == USED_WHOLE ? &p->use : &p->gradient_use;
     whole->ndim = (int8_t)x->ndim;
@@ -242,8 +244,9 @@ static tsr_status add_layers(expansion *x)
 static tsr_status add_pairs(expansion *x)
 {
     int model = x->e->model.head.variant;
-    const char *word =
-        has_word(x, TSRI_STRATEGY_MEGATRON, TSRI_STRATEGY_MEGATRON) ? "megatron" : "sequence";
+    const char *word = has_word(x, TSRI_CONFIG_STRATEGY_MEGATRON, TSRI_CONFIG_STRATEGY_MEGATRON)
+                           ? "megatron"
+                           : "sequence";
     const pair_rule *rules = model == TSRI_MODEL_TRANSFORMER ? transformer_rules
                              : model == TSRI_MODEL_GPT       ? gpt_rules
                                                              : NULL;
@@ -293,7 +296,7 @@ tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(spread_words(&x));
     split_input(&x);
     TSRI_TRY(add_param(&x, &all));
-    if (has_word(&x, TSRI_STRATEGY_MEGATRON, TSRI_STRATEGY_SEQUENCE))
+    if (has_word(&x, TSRI_CONFIG_STRATEGY_MEGATRON, TSRI_CONFIG_STRATEGY_SEQUENCE))
         TSRI_TRY(add_pairs(&x));
     TSRI_TRY(prepend(r->pool, &e->parameters, sizeof *x.params, x.nparams, x.params));
     TSRI_TRY(prepend(r->pool, &e->tensors.match, sizeof *x.pins, x.npins, x.pins));
