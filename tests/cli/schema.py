@@ -123,7 +123,7 @@ BAD = [
     TRAIN.replace("classes: 3", "classes: three"),
     TRAIN.replace("classes: 3", "clases: 3"),
     TRAIN.replace(", classes: 3", ""),
-    TRAIN + "dtype: f16\n",
+    TRAIN + "dtype: f33\n",
     TRAIN + "tesera: 1\n",
     TRAIN + "tensors: {input: {sbp: S(9)}}\n",
     TRAIN + "tensors: {input: {sbp: [S(0), Q]}}\n",
