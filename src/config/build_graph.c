@@ -97,7 +97,7 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
     else if (tsri_op_has(op, "uniform"))
         init = (tsr_init){.kind = TSR_INIT_UNIFORM, .a = op->uniform[0], .b = op->uniform[1]};
     tsr_status status = tsri_module_add_variable(b->p->module, c->name, c->placement, f.dtype,
-                                                 f.dims, c->sbp, init, true, &f.variable);
+                                                 f.dims, c->sbp, init, op->trained, &f.variable);
     if (status != TSR_OK)
         return tsri_program_fail(op->head.node, status);
     if (tsri_op_has(op, "sbp"))
@@ -106,6 +106,43 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
         f.variable->said_by = "";
     *out = tsri_graph_read(c->graph, f.variable, (tsri_loc){c->file, c->line});
     return is_drawn(op) ? TSR_OK : add_feed(b, f);
+}
+
+/* --- inputs ----------------------------------------------------------------------------------- */
+static const char *const input_names[] = {"x", "y"};
+
+static tsr_dims input_dims(const tsri_program *p, int field)
+{
+    const tsri_data_sizes s = tsri_config_data_sizes(&p->experiment->data);
+    return field == TSRI_INPUT_X ? TSR_DIMS(p->rows, s.channels, s.height, s.width)
+                                 : TSR_DIMS(p->rows);
+}
+
+static tsr_tensor *build_input(const builder *b, const tsri_op_call *c)
+{
+    const tsri_config_op *op = c->op;
+    return tsr_input_at(c->graph, input_names[op->field], op->dtype, input_dims(b->p, op->field),
+                        c->placement, c->sbp, c->file, c->line);
+}
+
+/* Loaders feed both fields: one that no entry reads is an input that nothing uses. */
+static tsr_status add_unread(const builder *b)
+{
+    const tsri_experiment *e = b->p->experiment;
+    const tsri_config_op *ops = e->graph.items;
+    const tsri_yaml *node = e->data.head.node;
+    const tsr_placement *where;
+    bool reads[2] = {false};
+    for (int i = 0; i < e->graph.n; i++)
+        if (tsri_op_rows[ops[i].head.variant].role == TSRI_ROLE_INPUT)
+            reads[ops[i].field] = true;
+    TSRI_TRY(tsri_program_placement(b->p, e->placements.items, &where));
+    for (int f = 0; f < 2 && node; f++)
+        if (!reads[f])
+            tsr_input_at(b->p->graph, input_names[f], f == TSRI_INPUT_X ? e->dtype : TSR_I64,
+                         input_dims(b->p, f), where, tsri_sbp_b(tsr_placement_ndim(where)),
+                         node->file, node->line);
+    return tsri_program_fail(node, tsr_graph_status(b->p->graph));
 }
 
 /* --- local values ----------------------------------------------------------------------------- */
@@ -245,6 +282,9 @@ static tsr_status declare(builder *b, const tsri_op_call *c, tsr_tensor **out)
         return build_from_local(b, c, out);
     case TSRI_ROLE_PARAMETER:
         return build_parameter(b, c, out);
+    case TSRI_ROLE_INPUT:
+        *out = build_input(b, c);
+        return TSR_OK;
     case TSRI_ROLE_SPLIT:
         tsr_split_at(c->in[0], op->sizes.n, op->sizes.v, (int)op->axis, out, c->file, c->line);
         return TSR_OK;
@@ -400,11 +440,14 @@ static tsr_status build_fetches(builder *b)
     return tsr_graph_status(b->p->graph);
 }
 
-tsr_status tsri_program_build_graph(tsri_program *p)
+tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps)
 {
     const tsri_experiment *e = p->experiment;
     const tsri_config_op *ops = e->graph.items;
     builder b = {.p = p, .pool = &p->inside->pool};
+    bool has_data = tsri_section_has(&tsri_experiment_section, e, "data");
+    if (has_data)
+        TSRI_TRY(tsri_program_open_data(p, steps));
     b.made = tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *b.made);
     TSRI_NEED(b.made);
     p->inside->made = b.made;
@@ -418,5 +461,9 @@ tsr_status tsri_program_build_graph(tsri_program *p)
         TSRI_TRY(build_op(&b, &ops[i], b.made[i]));
         TSRI_TRY(tsri_program_fail(ops[i].head.node, tsr_graph_status(p->graph)));
     }
+    if (has_data)
+        TSRI_TRY(add_unread(&b));
+    if (e->trains)
+        TSRI_TRY(tsri_program_minimize(p, find(&b, e->loss.name)));
     return build_fetches(&b);
 }

@@ -346,8 +346,9 @@ static tsr_status place_states(void *arg, const tsr_variable *v, tsr_sbp *state,
 static tsr_status make_optimizer(tsri_program *p)
 {
     const tsri_config_optimizer *o = &p->experiment->optimizer;
+    const char *input = p->experiment->tensors.input.placement.name;
     const tsri_config_placement *where =
-        tsri_experiment_placement(p->experiment, p->experiment->tensors.input.placement.name);
+        input ? tsri_experiment_placement(p->experiment, input) : p->experiment->placements.items;
     tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
     p->optimizer = make_of_kind(p->module, o, make_schedule(p), state);
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
@@ -505,22 +506,35 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(g));
 }
 
+static void declare_minimize(tsri_program *p, tsr_tensor *loss)
+{
+    place at = place_of(p->experiment, "optimizer");
+    const tsri_config_optimizer *o = &p->experiment->optimizer;
+    const tsr_minimize_opts *how =
+        TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .clip_value = o->clip_value,
+                          .loss_scale = o->loss_scale, .accumulate = o->accumulate);
+    tsr_minimize_with_at(p->optimizer, 1, &loss, how, at.file, at.line);
+}
+
+tsr_status tsri_program_minimize(tsri_program *p, tsr_tensor *loss)
+{
+    TSRI_TRY(make_optimizer(p));
+    declare_minimize(p, loss);
+    return tsri_program_fail(p->experiment->optimizer.head.node, tsr_graph_status(p->graph));
+}
+
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
 {
     const tsri_experiment *e = p->experiment;
     tsri_data_sizes s = tsri_config_data_sizes(&e->data);
-    place at = place_of(e, "optimizer"), tensors = place_of(e, "tensors");
+    place tensors = place_of(e, "tensors");
     tsri_forward f;
     TSRI_TRY(tsri_program_open_data(p, steps));
     TSRI_TRY(make_model(p, &s));
     TSRI_TRY(make_optimizer(p));
     TSRI_TRY(tsri_program_forward(p, p->graph, p->rows, &f));
     tsr_tensor *loss = f.loss;
-    const tsri_config_optimizer *o = &e->optimizer;
-    const tsr_minimize_opts *how =
-        TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .clip_value = o->clip_value,
-                          .loss_scale = o->loss_scale, .accumulate = o->accumulate);
-    tsr_minimize_with_at(p->optimizer, 1, &loss, how, at.file, at.line);
+    declare_minimize(p, loss);
     tsr_sbp sbp = tsri_sbp_b(tsr_placement_ndim(tsr_tensor_placement(loss)));
     tsr_output_at(p->graph, "loss", loss, NULL, sbp, tensors.file, tensors.line);
     tsri_fetch *fetch = tsri_pool_alloc(&p->inside->pool, sizeof *fetch);

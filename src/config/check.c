@@ -138,9 +138,10 @@ static tsr_status check_tensors(tsri_experiment *e)
                                   input->mesh.ndim, input->mesh.name, TSR_SBP_AUTO, &state->sbp));
     const tsri_config_pin *pin = t->match.items;
     for (int i = 0; i < t->match.n; i++) {
-        tsr_sbp given = pin[i].sbp, gradient = pin[i].gradient;
-        TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "sbp"), &given));
-        TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], "gradient"), &gradient));
+        static const char *const keys[] = {"sbp", "use", "gradient", "gradient_use"};
+        tsr_sbp said[] = {pin[i].sbp, pin[i].use, pin[i].gradient, pin[i].gradient_use};
+        for (int k = 0; k < 4; k++)
+            TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], keys[k]), &said[k]));
     }
     TSRI_TRY(check_layout(e, &t->logits, &other));
     return check_layout(e, &t->loss, &other);
@@ -307,8 +308,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 static tsr_status check_kind(const tsri_experiment *e)
 {
     static const char *const of_graph[] = {"graph", "loss", "fetch", NULL};
-    static const char *const of_model[] = {"strategy",   "model",     "data", "tensors",
-                                           "parameters", "optimizer", NULL};
+    static const char *const of_model[] = {"strategy", "model", "tensors", "parameters", NULL};
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
                                             "trains a model, or runs a graph");
@@ -342,9 +342,13 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     e->dtype = dtypes[e->dtype_word];
     TSRI_TRY(tsri_check_placements(e, r));
     TSRI_TRY(check_kind(e));
-    e->trains = has(e, "model");
+    e->trains = has(e, "model") || has(e, "optimizer");
     find_nranks(e);
     if (has(e, "cluster"))
         TSRI_TRY(tsri_check_cluster(&e->cluster, e->nranks));
-    return e->trains ? check_training(e, r) : tsri_check_graph(e, r);
+    if (has(e, "model"))
+        return check_training(e, r);
+    if (e->trains || has(e, "data"))
+        TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    return tsri_check_graph(e, r);
 }

@@ -171,6 +171,27 @@ static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
                : TSR_OK;
 }
 
+/* A field of the batch: rows are split by default. */
+static tsr_status check_input(tsri_experiment *e, int index)
+{
+    tsri_config_op *ops = e->graph.items, *op = &ops[index];
+    if (!tsri_section_has(&tsri_experiment_section, e, "data"))
+        return tsri_yaml_fail_key(op->head.node, "'data' is missing: what gives the batches");
+    for (int i = 0; i < index; i++)
+        if (tsri_op_rows[ops[i].head.variant].role == TSRI_ROLE_INPUT && ops[i].field == op->field)
+            return tsri_yaml_fail(tsri_section_node(op, "field"),
+                                  "'%s' reads it already; other entries can use that",
+                                  ops[i].head.name);
+    op->dtype = op->field == TSRI_INPUT_X ? e->dtype : TSR_I64;
+    if (tsri_op_has(op, "sbp"))
+        return TSR_OK;
+    op->sbp = tsri_sbp_b(op->where->ranks.ndim);
+    for (int d = 0; d < op->sbp.ndim; d++)
+        op->sbp.d[d] = (tsr_sbp1){TSR_SBP_SPLIT, 0};
+    tsri_section_give(&tsri_op_section, op, "sbp");
+    return TSR_OK;
+}
+
 static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
 {
     tsri_config_op *op = (tsri_config_op *)e->graph.items + index;
@@ -190,6 +211,8 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
                               op->sizes.n, TSRI_CONFIG_MAX_IN);
     if (role == TSRI_ROLE_CONSTANT || role == TSRI_ROLE_PARAMETER)
         return check_value(op);
+    if (role == TSRI_ROLE_INPUT)
+        return check_input(e, index);
     if (role == TSRI_ROLE_FROM_LOCAL)
         return check_locals(op, r);
     if (role == TSRI_ROLE_TO_GLOBAL && !tsri_op_has(op, "placement") && !tsri_op_has(op, "sbp"))
@@ -227,11 +250,26 @@ static tsr_status fetch_last(tsri_experiment *e, const tsri_reader *r)
     return e->fetch.refs ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
+/* Puts the loss, which runs that train show, behind what is fetched. */
+static tsr_status fetch_loss(tsri_experiment *e, const tsri_reader *r)
+{
+    for (int i = 0; i < e->fetch.n; i++)
+        if (!strcmp(e->fetch.refs[i].name, e->loss.name))
+            return TSR_OK;
+    tsri_ref *refs = tsri_pool_alloc(r->pool, ((size_t)e->fetch.n + 1) * sizeof *refs);
+    TSRI_NEED(refs);
+    if (e->fetch.n)
+        memcpy(refs, e->fetch.refs, (size_t)e->fetch.n * sizeof *refs);
+    refs[e->fetch.n] = e->loss;
+    e->fetch = (tsri_refs){e->fetch.n + 1, refs};
+    return TSR_OK;
+}
+
 static tsr_status check_fetches(tsri_experiment *e, const tsri_reader *r)
 {
     enum { MOST = 1024 };
     if (!tsri_section_has(&tsri_experiment_section, e, "fetch")) {
-        TSRI_TRY(fetch_last(e, r));
+        TSRI_TRY(e->trains ? fetch_loss(e, r) : fetch_last(e, r));
         tsri_section_give(&tsri_experiment_section, e, "fetch");
         return TSR_OK;
     }
@@ -245,6 +283,29 @@ static tsr_status check_fetches(tsri_experiment *e, const tsri_reader *r)
                 return tsri_yaml_fail(e->fetch.refs[i].node, "'%.60s' is there twice",
                                       e->fetch.refs[i].name);
     }
+    return e->trains ? fetch_loss(e, r) : TSR_OK;
+}
+
+/* Checks that what is there for training is used. */
+static tsr_status check_training(const tsri_experiment *e)
+{
+    const tsri_config_op *ops = e->graph.items;
+    const tsri_section *all = &tsri_experiment_section;
+    int ninputs = 0, ntrained = 0;
+    for (int i = 0; i < e->graph.n; i++) {
+        tsri_op_role role = tsri_op_rows[ops[i].head.variant].role;
+        ninputs += role == TSRI_ROLE_INPUT;
+        ntrained += role == TSRI_ROLE_PARAMETER && ops[i].trained;
+    }
+    if (tsri_section_has(all, e, "data") && !ninputs)
+        return tsri_yaml_fail_key(tsri_section_node(e, "data"),
+                                  "nothing reads it: graph has no entry {op: input, field: x}");
+    if (e->trains && !tsri_section_has(all, e, "loss"))
+        return tsri_yaml_fail_key(tsri_section_node(e, "optimizer"),
+                                  "'loss' is missing: the entry that it makes small");
+    if (e->trains && !ntrained)
+        return tsri_yaml_fail_key(tsri_section_node(e, "optimizer"),
+                                  "graph has no entry {op: parameter} that it could train");
     return TSR_OK;
 }
 
@@ -259,5 +320,6 @@ tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
     }
     if (tsri_section_has(&tsri_experiment_section, e, "loss"))
         TSRI_TRY(check_operand(e, &e->loss, e->graph.n));
+    TSRI_TRY(check_training(e));
     return check_fetches(e, r);
 }

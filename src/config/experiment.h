@@ -57,13 +57,13 @@ int tsri_experiment_nranks(const tsri_experiment *e);
 int tsri_experiment_asked(const tsri_experiment *e);
 /* Returns TSR_DEVICE_CUDA if some placement is of that kind, else TSR_DEVICE_CPU. */
 tsr_device tsri_experiment_device(const tsri_experiment *e);
-/* Returns whether the experiment trains a model; otherwise it is a graph to be run. */
+/* Returns whether the experiment trains a model, or a graph; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
 /* Returns what is computed, in a word: "mobilenet_v2", "graph". */
 const char *tsri_experiment_subject(const tsri_experiment *e);
 /* Returns what is computed in. */
 tsr_dtype tsri_experiment_dtype(const tsri_experiment *e);
-/* Returns the rows of the global batch; 0: the experiment trains no model. */
+/* Returns the rows of the global batch; 0: the experiment trains nothing, or without data. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
  * default), bucket_mb, infer_updates, on_nan. e may be NULL: there is no file, and the options
@@ -145,8 +145,8 @@ typedef struct tsri_program {
      * most those of `train.epochs`, or one epoch where the file has neither; else `train.steps`, or
      * 1 where the file has none. */
     int64_t steps;
-    int64_t steps_per_epoch; /* 0 where no model is trained */
-    int64_t rows;            /* of the global batch; 0 where no model is trained */
+    int64_t steps_per_epoch; /* 0 where there is no data */
+    int64_t rows;            /* of the global batch; 0 where there is no data */
     struct tsri_program_inside *inside;
 } tsri_program;
 

@@ -37,7 +37,7 @@ typedef struct tsri_config_tensors {
 typedef struct tsri_config_pin {
     tsri_head head;
     const char *match;
-    tsr_sbp sbp, gradient;
+    tsr_sbp sbp, use, gradient, gradient_use;
 } tsri_config_pin;
 
 typedef struct tsri_config_pattern {
@@ -171,6 +171,7 @@ typedef struct tsri_config_cluster {
     tsri_cluster said;
 } tsri_config_cluster;
 
+enum { TSRI_INPUT_X, TSRI_INPUT_Y };
 /* An entry of `graph`: attributes of all ops; each uses its own. */
 typedef struct tsri_config_op {
     tsri_head head; /* variant: which op */
@@ -195,6 +196,8 @@ typedef struct tsri_config_op {
     tsr_axes axes, y_axes;
     bool keepdim, ta, tb, count_include_pad, causal, ids, descending, largest;
     int reduction, stats, form;
+    int field;    /* of `input`: TSRI_INPUT_... */
+    bool trained; /* of `parameter` */
     /* Worked out. */
     const tsri_config_placement *where;
     tsr_dims dims;      /* of `value`, or `locals` that stand in the file */

@@ -72,9 +72,13 @@
        TSRI_ATTR(shape, SHAPE, shape, TSRI_NONE, 0, 0, NULL, \
                  "the global shape; needed to plan without the files") DTYPE) \
     OP(parameter, NULL, PARAMETER, NULL, \
-       "A variable, which gradients can be taken of. Its first value is given as a constant's " \
-       "is.", \
-       VALUES DTYPE) \
+       "A variable, which gradients can be taken of, and which `optimizer` trains. Its first " \
+       "value is given as a constant's is.", \
+       VALUES DTYPE FLAG(trained, trained, "true", "false: the optimizer leaves it")) \
+    OP(input, NULL, INPUT, NULL, \
+       "A field of the batch that `data` gives in each step, S(0) in each dimension by default.", \
+       ONE_OF(field, field, TSRI_NEEDED, input_words, \
+       "x: the samples, (rows, channels, height, width); y: their labels, i64 (rows)")) \
     OP(normal, NULL, SOURCE, tsr_normal_at(c->graph, c->name, A.dtype, A.shape, c->placement, \
        c->sbp, A.mean, A.std, AT), \
        "Normal random numbers, by the seed of `train` and the entry's name.", \

@@ -14,6 +14,7 @@
 #include "src/graph/graph.h"
 
 static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
+static const char *const input_words[] = {"x", "y", NULL};
 static const char *const gelu_words[] = {"erf", "tanh", NULL};
 static const char *const interpolation_words[] = {"nearest", "bilinear", "corners", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};

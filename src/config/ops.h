@@ -29,6 +29,7 @@ typedef enum tsri_op_role {
     TSRI_ROLE_CONSTANT,
     TSRI_ROLE_FROM_LOCAL,
     TSRI_ROLE_PARAMETER,
+    TSRI_ROLE_INPUT, /* a field of the data's batch */
 } tsri_op_role;
 
 typedef struct tsri_op_row {

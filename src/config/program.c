@@ -65,8 +65,12 @@ static tsr_status build(tsri_program *p, int64_t steps)
     p->graph = tsr_graph_create(
         p->world, TSR_GRAPH_OPTS(.training = training, .seed = (uint64_t)e->train.seed));
     TSRI_NEED(p->graph);
-    TSRI_TRY(e->trains ? tsri_program_build_training(p, steps) : tsri_program_build_graph(p));
-    if (!e->trains)
+    bool has_data = tsri_section_has(&tsri_experiment_section, e, "data");
+    if (tsri_section_has(&tsri_experiment_section, e, "model"))
+        TSRI_TRY(tsri_program_build_training(p, steps));
+    else
+        TSRI_TRY(tsri_program_build_graph(p, steps));
+    if (!has_data)
         p->steps = steps > 0                                                   ? steps
                    : tsri_section_has(&tsri_train_section, &e->train, "steps") ? e->train.steps
                                                                                : 1;
@@ -146,8 +150,10 @@ tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan)
         if (status != TSR_OK)
             return tsri_program_fail(tsri_section_node(t, "init"), status);
     }
+    /* Weights that were loaded stay. */
     for (int i = 0; i < p->inside->nfeeds; i++)
-        TSRI_TRY(feed_value(p, plan, &p->inside->feeds[i]));
+        if (!p->inside->feeds[i].variable || !p->experiment->trains || !t->init)
+            TSRI_TRY(feed_value(p, plan, &p->inside->feeds[i]));
     return TSR_OK;
 }
 

@@ -55,7 +55,7 @@ tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_s
 tsr_module *tsri_plugin_model(tsri_program *p, const tsr_nn_opts *opts);
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
-tsr_status tsri_program_build_graph(tsri_program *p);
+tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps);
 /* Declares a forward pass of `rows` rows, with inputs x and y, in a graph of training or not. */
 tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
                                 tsri_forward *out_forward);
@@ -67,6 +67,8 @@ tsr_status tsri_program_open_data(tsri_program *p, int64_t steps);
 tsr_status tsri_program_open_test(tsri_program *p);
 /* Closes a part; one that was not opened is fine. */
 void tsri_program_part_close(tsri_program_part *part);
+/* Makes the optimizer of the program's module, and declares that it makes the loss small. */
+tsr_status tsri_program_minimize(tsri_program *p, tsr_tensor *loss);
 /* "FILE:LINE:COLUMN: path: " before the last error, in place of less that it may say; returns
  * `status`, which may be TSR_OK: then nothing is done. */
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);

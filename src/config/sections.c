@@ -305,8 +305,14 @@ static const tsri_field pin_fields[] = {
         "the first one of a module :softmax.1, and so on."),
     FIELD(SBP, tsri_config_pin, "sbp", sbp, TSRI_NEEDED, 0, 0,
           "The signature of what the module, or the op, gives. B alone is B in each dimension."),
+    FIELD(SBP, tsri_config_pin, "use", use, TSRI_NONE, 0, 0,
+          "That into which it is brought then, for those that use it. Default: what is cheapest."),
     FIELD(SBP, tsri_config_pin, "gradient", gradient, TSRI_NONE, 0, 0,
           "That into which its gradient is brought. Default: what is cheapest."),
+    FIELD(
+        SBP, tsri_config_pin, "gradient_use", gradient_use, TSRI_NONE, 0, 0,
+        "That into which the gradient is brought then, for what makes the tensor. Default: what is "
+        "cheapest."),
 };
 const tsri_section tsri_pin_section = {
     .name = "match", .size = sizeof(tsri_config_pin), FIELDS(pin_fields)};
@@ -676,7 +682,8 @@ static const tsri_field experiment_fields[] = {
     PART(SECTION, optimizer, TSRI_NONE, &tsri_optimizer_section, 0, 0,
          "How parameters are updated. Default: sgd."),
     PART(NAMED, graph, TSRI_NONE, &tsri_op_section, 1, TSRI_CONFIG_MAX_OPS,
-         "Instead of model, data, tensors, parameters and optimizer: ops, in order."),
+         "Instead of model, strategy, tensors and parameters: ops, in order. With optimizer, which "
+         "makes loss small, its parameters are trained; data feeds its entries of op input."),
     FIELD(NAME, tsri_experiment, "loss", loss, TSRI_NONE, 0, 0,
           "The entry of graph whose gradients can be fetched. With it the graph is one of "
           "training: dropout drops, batch norm uses the batch's statistics."),

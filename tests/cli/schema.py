@@ -81,6 +81,8 @@ GOOD += [
     LAYERS + "  name: layers\n  parts: {a: [relu], b: [{layer: part, of: a}]}\n  layers:\n"
     "  - {layer: residual, repeat: 2, name: body, layers: [{layer: part, of: b}]}\n  - {layer: softmax, axis: 1}\n",
     LAYERS + "  plugin: a.so\n  function: f\n",
+    HEAD + "data: {dataset: synthetic, shape: [4], classes: 3}\ngraph: {x: {op: input, field: x}, w: {op: parameter, fill: 1, shape: "
+    "[1], trained: true}, l: {op: mul, in: [x, w]}, m: {op: mean, in: l}}\nloss: m\noptimizer: {name: sgd}\n",
     TRAIN + "strategy: zero3\ntensors: [{match: '0', sbp: S(1)}]\n",
     TRAIN + "strategy: [data, megatron]\ntensors: {input: {placement: g}, match: [{match: '0', sbp: \"(S(0),S(1))\", gradient: B}]}\n",
     TRAIN + "parameters: [{match: '*', use: B, state: S(0), gradient: S(0)}]\n",
@@ -121,7 +123,7 @@ BAD = [
     TRAIN.replace("classes: 3", "classes: three"),
     TRAIN.replace("classes: 3", "clases: 3"),
     TRAIN.replace(", classes: 3", ""),
-    TRAIN + "dtype: f16\n",
+    TRAIN + "dtype: f33\n",
     TRAIN + "tesera: 1\n",
     TRAIN + "tensors: {input: {sbp: S(9)}}\n",
     TRAIN + "tensors: {input: {sbp: [S(0), Q]}}\n",
@@ -157,6 +159,14 @@ for text in BAD:
         faults.append(f"the schema takes\n{text}")
     if takes(text):
         faults.append(f"tessera takes\n{text}")
+
+# Every layer of the library that takes one tensor and gives one is there.
+header = open(os.path.join(root, "include/tessera/layers.h")).read()
+of_library = set(re.findall(r"tsr_module \*tsr_nn_(\w+)\(", header))
+several = {"lstm_cell", "gru_cell", "rnn_cell", "transformer_decoder_layer", "transformer_decoder", "fn"}
+words = {w for d in schema["$defs"].values() for c in d.get("anyOf", []) for w in c.get("enum", [])}
+if len(of_library) < 50 or of_library - several - words or several & words:
+    faults.append(f"layers that no word is for: {of_library - several - words}, of {len(of_library)}; {several & words}")
 
 with tempfile.TemporaryDirectory() as folder:
     base, own = os.path.join(folder, "base.yaml"), os.path.join(folder, "own.yaml")

@@ -5,7 +5,7 @@
  */
 #include <ctype.h>
 
-#include "src/config/ops.h"
+#include "src/config/layers/layers.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
@@ -151,6 +151,13 @@ static size_t put_value(text *t, const tsri_field *f, char *to, size_t room)
     case TSRI_FIELD_TRIPLE:
         return (size_t)snprintf(to, room, "[%s, %s, %s]", any_number(t), any_number(t),
                                 any_number(t));
+    case TSRI_FIELD_SECTIONS:
+        return (size_t)snprintf(to, room, "[relu]");
+    case TSRI_FIELD_WORDS:
+        while (f->words[nwords])
+            nwords++;
+        return (size_t)snprintf(to, room, "[%s, %s]", f->words[draw(t, nwords)],
+                                f->words[draw(t, nwords)]);
     case TSRI_FIELD_ANY:
         return draw(t, 2) ? put_list(t, to, room, 4)
                           : (size_t)snprintf(to, room, "[[%s, %s], [%s, %s]]", any_number(t),
@@ -158,6 +165,22 @@ static size_t put_value(text *t, const tsri_field *f, char *to, size_t room)
     default:
         return (size_t)snprintf(to, room, "%s", any_number(t));
     }
+}
+
+/* Keys of an op or a layer: those that are needed, and some others. */
+static size_t put_keys(text *t, const tsri_section *s, char entry[ENTRY_MOST], size_t used)
+{
+    for (int i = 0; i < s->nfields + 1 && used < ENTRY_MOST; i++) {
+        static const tsri_field sbp = {.name = "sbp", .kind = TSRI_FIELD_SBP};
+        const tsri_field *f = i < s->nfields ? &s->fields[i] : &sbp;
+        if ((f == &sbp && s->size != sizeof(tsri_config_op)) ||
+            (f->fallback != TSRI_NEEDED && draw(t, 3)))
+            continue;
+        used += (size_t)snprintf(entry + used, ENTRY_MOST - used, ", %s: ", f->name);
+        if (used < ENTRY_MOST)
+            used += put_value(t, f, entry + used, ENTRY_MOST - used);
+    }
+    return used;
 }
 
 /* "  n12: {op: conv2d, in: [x, y], stride: [2, 1]}" of a drawn op, on names of the text. */
@@ -176,17 +199,32 @@ static void make_entry(text *t, char entry[ENTRY_MOST])
                                  names[draw(t, (uint32_t)nnames)]);
     if (nin && nnames && used < ENTRY_MOST)
         used += (size_t)snprintf(entry + used, ENTRY_MOST - used, "]");
-    for (int i = 0; i < op->nfields + 1 && used < ENTRY_MOST; i++) {
-        static const tsri_field sbp = {.name = "sbp", .kind = TSRI_FIELD_SBP};
-        const tsri_field *f = i < op->nfields ? &op->fields[i] : &sbp;
-        if (f->fallback != TSRI_NEEDED && draw(t, 3))
-            continue;
-        used += (size_t)snprintf(entry + used, ENTRY_MOST - used, ", %s: ", f->name);
-        if (used < ENTRY_MOST)
-            used += put_value(t, f, entry + used, ENTRY_MOST - used);
-    }
+    used = put_keys(t, op, entry, used);
     if (used < ENTRY_MOST)
         snprintf(entry + used, ENTRY_MOST - used, "}\n");
+}
+
+/* "  - {layer: conv2d, in: 3, out: 4, kernel: 2}" of a drawn layer. */
+static void make_layer(text *t, char entry[ENTRY_MOST])
+{
+    const tsri_section *layer =
+        &tsri_layer_section.variants[draw(t, (uint32_t)tsri_layer_section.nvariants)];
+    size_t used = (size_t)snprintf(entry, ENTRY_MOST, "  - {layer: %s", layer->name);
+    used = put_keys(t, layer, entry, used);
+    if (used < ENTRY_MOST && !draw(t, 4))
+        used += (size_t)snprintf(entry + used, ENTRY_MOST - used, ", repeat: %s", any_number(t));
+    if (used < ENTRY_MOST)
+        snprintf(entry + used, ENTRY_MOST - used, "}\n");
+}
+
+/* "  - {match: '*.0', sbp: S(1), gradient: B}", for tensors and parameters. */
+static void make_rule(text *t, char entry[ENTRY_MOST])
+{
+    static const char *const patterns[] = {"*", "0", "*.weight", "?.bias", "*:linear", "*.[0-2].*"};
+    static const char *const keys[] = {"gradient", "use", "state"};
+    snprintf(entry, ENTRY_MOST, "  - {match: '%s', sbp: %s, %s: %s}\n",
+             patterns[draw(t, sizeof patterns / sizeof *patterns)], any_sbp(t), keys[draw(t, 3)],
+             any_sbp(t));
 }
 
 /* The line at or behind a drawn place; false if there is none. */
@@ -251,7 +289,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
         change_word(&t);
         break;
     case 2: /* to the end, too, where a graph's entries mostly are */
-        make_entry(&t, entry);
+        (draw(&t, 3) ? make_entry : draw(&t, 2) ? make_layer : make_rule)(&t, entry);
         if (draw(&t, 2) && draw_line(&t, &at, &n))
             replace(&t, at, 0, entry);
         else

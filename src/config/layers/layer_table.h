@@ -105,6 +105,7 @@
        "Several of them, layers.0 and so on.", ENCODER \
        L_ATTR(layers, INT, count, TSRI_NEEDED, 1, 1024, "how many") \
        L_ATTR(norm, BOOL, final_norm, "false", 0, 0, "a layer norm behind them")) \
+    LAYER(identity, tsr_nn_identity(W, O), "x itself.", ) \
     LAYER(sequential, make_container(c, sequential_forward), "Layers, one behind the other.", \
        L_ITEMS(layers, TSRI_NEEDED, "Its layers; their names are within its own.")) \
     LAYER(residual, make_container(c, residual_forward), \

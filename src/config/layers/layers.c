@@ -246,14 +246,15 @@ TSRI_LAYER_TABLE(CALL)
      .min = 1,                                    \
      .max = TSRI_CONFIG_MAX_LAYERS,               \
      .doc = doc_},
-#define FIELDS(layer_, call_, doc_, ...) static const tsri_field fields_##layer_[] = {__VA_ARGS__};
+#define FIELDS(layer_, call_, doc_, ...) \
+    static const tsri_field fields_##layer_[] = {__VA_ARGS__{.name = NULL}};
 TSRI_LAYER_TABLE(FIELDS)
 
-#define SECTION(layer_, call_, doc_, ...)                           \
-    {.name = #layer_,                                               \
-     .doc = doc_,                                                   \
-     .size = sizeof(tsri_config_layer),                             \
-     .nfields = (int)(sizeof fields_##layer_ / sizeof(tsri_field)), \
+#define SECTION(layer_, call_, doc_, ...)                               \
+    {.name = #layer_,                                                   \
+     .doc = doc_,                                                       \
+     .size = sizeof(tsri_config_layer),                                 \
+     .nfields = (int)(sizeof fields_##layer_ / sizeof(tsri_field)) - 1, \
      .fields = fields_##layer_},
 static const tsri_section own_sections[] = {TSRI_LAYER_TABLE(SECTION)};
 

@@ -45,35 +45,81 @@ static void replace(tsri_pins *pins, const tsr_tensor *x, tsr_tensor *y, tsr_ten
         *result = y;
 }
 
+/* A signature, and where it is said. */
+typedef struct said {
+    tsr_sbp sbp; /* ndim 0: nothing is said */
+    const tsri_yaml *node;
+} said;
+
 /* A rule's word for one tensor. */
 typedef struct wish {
-    tsr_sbp sbp, gradient;                    /* gradient AUTO: any */
-    const tsri_yaml *node, *at_sbp, *at_back; /* the rule; where it says the signatures */
+    said sbp, use, gradient, gradient_use;
+    const tsri_yaml *node; /* the rule */
 } wish;
 
 static wish wish_of(const tsri_config_pin *by)
 {
-    return (wish){by->sbp, by->gradient, by->head.node, tsri_section_node(by, "sbp"),
-                  tsri_section_node(by, "gradient")};
+    return (wish){
+        .sbp = {by->sbp, tsri_section_node(by, "sbp")},
+        .use = {by->use, tsri_section_node(by, "use")},
+        .gradient = {by->gradient, tsri_section_node(by, "gradient")},
+        .gradient_use = {by->gradient_use, tsri_section_node(by, "gradient_use")},
+        .node = by->head.node,
+    };
 }
 
-/* Brings x into a signature right where it is made. */
+/* Makes what is said a signature of x's placement. */
+static tsr_status take(const tsr_tensor *x, said *s)
+{
+    return tsri_program_sbp(s->node, x->placement, &s->sbp);
+}
+
+/* Makes it one of x's gradient, and checks it, since that is declared later. */
+static tsr_status take_back(const tsr_tensor *x, const char *name, said *s)
+{
+    TSRI_TRY(take(x, s));
+    if (!s->sbp.ndim)
+        return TSR_OK;
+    tsr_status status = tsri_sbp_check(x->placement, x->shape, s->sbp, true);
+    return status == TSR_OK
+               ? status
+               : tsri_program_fail(s->node, tsri_fail_prefix(status, "the gradient of %s", name));
+}
+
+/* Declares, right behind x, that it is brought into a signature, and its gradient into another. */
+static tsr_status bring(tsri_pins *pins, tsr_tensor *x, tsr_sbp sbp, tsr_sbp back,
+                        const tsri_yaml *node, tsr_tensor **out)
+{
+    tsr_graph *g = pins->program->graph;
+    tsr_tensor *y = tsr_to_global_at(x, NULL, sbp, node->file, node->line);
+    TSRI_TRY(tsri_program_fail(node, tsr_graph_status(g)));
+    y->op->back = back;
+    tsri_graph_move(g, y->op, x->op->id + 1);
+    *out = y;
+    return TSR_OK;
+}
+
+/* Brings x into the signatures that are said, right where it is made: into sbp, and then into use.
+ * Its gradient is brought into `gradient`, and then into gradient_use. */
 static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, tsr_tensor **result)
 {
     tsr_graph *g = pins->program->graph;
     const char *scope = g->scope;
-    TSRI_TRY(tsri_program_sbp(w.at_sbp, x->placement, &w.sbp));
-    TSRI_TRY(tsri_program_sbp(w.at_back, x->placement, &w.gradient));
-    const tsr_sbp back = w.gradient;
-    tsr_status status = back.ndim ? tsri_sbp_check(x->placement, x->shape, back, true) : TSR_OK;
-    if (status != TSR_OK)
-        return tsri_program_fail(w.at_back, tsri_fail_prefix(status, "the gradient of %s", name));
+    tsr_tensor *y = x;
+    TSRI_TRY(take(x, &w.sbp));
+    TSRI_TRY(take(x, &w.use));
+    TSRI_TRY(take_back(x, name, &w.gradient));
+    TSRI_TRY(take_back(x, name, &w.gradient_use));
+    tsr_status status = TSR_OK;
     g->scope = name;
-    tsr_tensor *y = tsr_to_global_at(x, NULL, w.sbp, w.node->file, w.node->line);
+    if (w.gradient_use.sbp.ndim)
+        status = bring(pins, y, TSR_AUTO, w.gradient_use.sbp, w.node, &y);
+    if (status == TSR_OK)
+        status = bring(pins, y, w.sbp.sbp, w.gradient.sbp, w.node, &y);
+    if (status == TSR_OK && w.use.sbp.ndim)
+        status = bring(pins, y, w.use.sbp, TSR_AUTO, w.node, &y);
     g->scope = scope;
-    TSRI_TRY(tsri_program_fail(w.node, tsr_graph_status(g)));
-    y->op->back = back;
-    tsri_graph_move(g, y->op, x->op->id + 1);
+    TSRI_TRY(status);
     replace(pins, x, y, result);
     return TSR_OK;
 }
@@ -153,10 +199,9 @@ static tsr_status pin_uses(tsri_pins *pins, int nops, tsri_op *const *ops, tsr_t
                 by = &p[j];
         if (!by || !by->use.ndim)
             continue;
-        tsr_sbp use = by->use;
-        TSRI_TRY(tsri_program_sbp(tsri_section_node(by, "use"), ops[i]->out[0]->placement, &use));
-        const wish w = {.sbp = tsri_sbp_for_axes(use, ops[i]->out[0]->shape.ndim),
-                        .node = by->head.node};
+        wish w = {.sbp = {by->use, tsri_section_node(by, "use")}, .node = by->head.node};
+        TSRI_TRY(take(ops[i]->out[0], &w.sbp));
+        w.sbp.sbp = tsri_sbp_for_axes(w.sbp.sbp, ops[i]->out[0]->shape.ndim);
         TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[0], w, result));
     }
     return TSR_OK;

@@ -18,36 +18,35 @@ typedef struct pair_rule {
     const char *match;
     int naxes; /* of the parameters; 0: a rule of tensors */
     int megatron, sequence;
+    enum { CUT = 0, USED_WHOLE, MADE_WHOLE } whole; /* by sequence: see add_pin */
 } pair_rule;
 
 /* Axes of tensors are (rows, positions, features). */
 static const pair_rule transformer_rules[] = {
-    {"blocks.*.attn.[qkv].weight", 2, 0, 0},
-    {"blocks.*.attn.[qkv].bias", 1, 0, 0},
-    {"blocks.*.attn.proj.weight", 2, 1, 1},
-    {"blocks.*.mlp.fc1.weight", 2, 0, 0},
-    {"blocks.*.mlp.fc1.bias", 1, 0, 0},
-    {"blocks.*.mlp.fc2.weight", 2, 1, 1},
-    {"blocks.*.norm[12]", 0, NONE, 1},
-    {"blocks.*.attn.[qkv]", 0, 2, 2},
-    {"blocks.*.attn", 0, NONE, 1},
-    {"blocks.*.mlp.fc1", 0, 2, 2},
-    {"blocks.*.mlp", 0, NONE, 1},
-    {0},
+    {"blocks.*.attn.[qkv].weight", 2, 0, 0, CUT},  {"blocks.*.attn.[qkv].bias", 1, 0, 0, CUT},
+    {"blocks.*.attn.proj.weight", 2, 1, 1, CUT},   {"blocks.*.mlp.fc1.weight", 2, 0, 0, CUT},
+    {"blocks.*.mlp.fc1.bias", 1, 0, 0, CUT},       {"blocks.*.mlp.fc2.weight", 2, 1, 1, CUT},
+    {"blocks.*.norm[12]", 0, NONE, 1, USED_WHOLE}, {"blocks.*.attn.[qkv]", 0, 2, 2, CUT},
+    {"blocks.*.attn", 0, NONE, 1, MADE_WHOLE},     {"blocks.*.mlp.fc1", 0, 2, 2, CUT},
+    {"blocks.*.mlp", 0, NONE, 1, MADE_WHOLE},      {0},
 };
 /* Weights are (in, out); the table of tokens is split by the vocabulary. */
 static const pair_rule gpt_rules[] = {
-    {"wte.weight", 2, 0, 0},
-    {"h.*.attn.c_attn.weight", 2, 1, 1},
-    {"h.*.attn.c_attn.bias", 1, 0, 0},
-    {"h.*.attn.c_proj.weight", 2, 0, 0},
-    {"h.*.mlp.c_fc.weight", 2, 1, 1},
-    {"h.*.mlp.c_fc.bias", 1, 0, 0},
-    {"h.*.mlp.c_proj.weight", 2, 0, 0},
-    {"h.*.ln_[12]", 0, NONE, 1},
-    {"h.*.attn", 0, NONE, 1},
-    {"h.*.mlp.c_fc", 0, 2, 2},
-    {"h.*.mlp", 0, NONE, 1},
+    {"wte.weight", 2, 0, 0, CUT},
+    {"h.*.attn.c_attn.weight", 2, 1, 1, CUT},
+    {"h.*.attn.c_attn.bias", 1, 0, 0, CUT},
+    {"h.*.attn.c_proj.weight", 2, 0, 0, CUT},
+    {"h.*.mlp.c_fc.weight", 2, 1, 1, CUT},
+    {"h.*.mlp.c_fc.bias", 1, 0, 0, CUT},
+    {"h.*.mlp.c_proj.weight", 2, 0, 0, CUT},
+    {"wte", 0, NONE, 1, MADE_WHOLE},
+    {"ln_f", 0, NONE, 1, USED_WHOLE},
+    {"h.*.ln_[12]", 0, NONE, 1, USED_WHOLE},
+    {"h.*.attn:permute", 0, 1, 1, CUT}, /* queries, keys, values: (rows, heads, ...) */
+    {"h.*.attn:permute.[12]", 0, 1, 1, CUT},
+    {"h.*.attn", 0, NONE, 1, MADE_WHOLE},
+    {"h.*.mlp.c_fc", 0, 2, 2, CUT},
+    {"h.*.mlp", 0, NONE, 1, MADE_WHOLE},
     {0},
 };
 
@@ -157,13 +156,13 @@ static tsr_status add_param(expansion *x, const pair_rule *rule)
     tsri_section_give(&tsri_pattern_section, p, "match");
     say(p, "sbp", &p->sbp,
         has_word(x, TSRI_CONFIG_STRATEGY_AUTO, TSRI_CONFIG_STRATEGY_AUTO) ? TSR_AUTO : sbp);
-    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO3, TSRI_CONFIG_STRATEGY_ZERO3))
+    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_SEQUENCE))
         say(p, "use", &p->use, use);
-    if (!has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_ZERO3))
-        return TSR_OK;
-    if (!tsri_section_has(&tsri_optimizer_section, &x->e->optimizer, "state"))
+    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_ZERO3) &&
+        !tsri_section_has(&tsri_optimizer_section, &x->e->optimizer, "state"))
         say(p, "state", &p->state, state);
-    say(p, "gradient", &p->gradient, gradient);
+    if (has_word(x, TSRI_CONFIG_STRATEGY_ZERO1, TSRI_CONFIG_STRATEGY_ZERO1))
+        say(p, "gradient", &p->gradient, gradient);
     return TSR_OK;
 }
 
@@ -179,6 +178,14 @@ static tsr_status add_pin(expansion *x, const pair_rule *rule)
     tsri_section_give(&tsri_pin_section, p, "sbp");
     p->gradient = p->sbp;
     tsri_section_give(&tsri_pin_section, p, "gradient");
+    /* Sequences gather what is split by positions before a pair, and its gradient behind one. */
+    if (!rule->whole || !has_word(x, TSRI_CONFIG_STRATEGY_SEQUENCE, TSRI_CONFIG_STRATEGY_SEQUENCE))
+        return TSR_OK;
+    tsr_sbp *whole = rule->whole == USED_WHOLE ? &p->use : &p->gradient_use;
+    whole->ndim = (int8_t)x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        whole->d[d] = split(is_pairs(x->words[d]) ? NONE : 0);
+    tsri_section_give(&tsri_pin_section, p, rule->whole == USED_WHOLE ? "use" : "gradient_use");
     return TSR_OK;
 }
 
@@ -195,11 +202,11 @@ static tsr_status add_pair(void *arg, const char *first, const char *second)
     tsri_pool *pool = x->reader->pool;
     x->npairs++;
     const pair_rule rules[] = {
-        {tsri_pool_printf(pool, "%s.weight", first), 2, 0, 0},
-        {tsri_pool_printf(pool, "%s.bias", first), 1, 0, 0},
-        {tsri_pool_printf(pool, "%s.weight", second), 2, 1, 1},
-        {tsri_pool_strdup(pool, first), 0, 1, 1},
-        {tsri_pool_strdup(pool, second), 0, NONE, NONE},
+        {tsri_pool_printf(pool, "%s.weight", first), 2, 0, 0, CUT},
+        {tsri_pool_printf(pool, "%s.bias", first), 1, 0, 0, CUT},
+        {tsri_pool_printf(pool, "%s.weight", second), 2, 1, 1, CUT},
+        {tsri_pool_strdup(pool, first), 0, 1, 1, CUT},
+        {tsri_pool_strdup(pool, second), 0, NONE, NONE, CUT},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         TSRI_NEED(rules[i].match);
@@ -283,7 +290,7 @@ static void split_input(expansion *x)
 
 tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
 {
-    static const pair_rule all = {"*", 2, NONE, NONE};
+    static const pair_rule all = {"*", 2, NONE, NONE, CUT};
     expansion x = {.e = e, .reader = r, .node = tsri_section_node(e, "strategy")};
     TSRI_TRY(find_place(&x));
     TSRI_TRY(spread_words(&x));

@@ -130,9 +130,9 @@ tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides *
 /* The side that makes a tensor. */
 tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out);
 /* Finds the dimensions of placements on which all parameters stay in B, as they are said to, and
- * data are said to be split; where the signature of gradients is said, it is enough that
- * parameters are used in B. There a program is data parallel: what is split along the data stays
- * so, but for ops that have no other way; gradients are summed. */
+ * data are said to be split; or on which the program says how parameters are used. There a program
+ * is data parallel: what is split along the data stays so, but for ops that have no other way;
+ * gradients are summed. */
 tsr_status tsri_infer_parallel(tsri_problem *p);
 /* Costs of converting t between the signatures of two lists. */
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,

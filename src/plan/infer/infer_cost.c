@@ -115,49 +115,56 @@ static tsri_parallel *parallel_of(const tsri_problem *p, const tsr_placement *pl
     return NULL;
 }
 
-/* Notes, by tensor, the dimensions on which all ops that use a variable take it in B, as is said.
- */
-static void find_whole_uses(const tsri_problem *p, unsigned *whole)
+/* The signature in which ops use a variable, as far as the program says it. */
+typedef struct said_use {
+    unsigned dims; /* those in which all uses are B or S */
+    bool any;      /* some op uses it */
+    bool open;     /* some op uses it in whatever signature is cheapest */
+} said_use;
+
+/* Notes, by tensor, how the variables' values are used. */
+static void find_uses(const tsri_problem *p, said_use *uses)
 {
     const tsr_graph *g = p->g;
-    memset(whole, 0xff, (size_t)g->ntensors * sizeof *whole);
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
         bool is_update = tsri_op_gradient_operand(op->kind, op->nin) >= 0;
         for (int j = 0; j < op->nin && p->out->live[i] && !is_update; j++) {
-            const tsri_op *from = op->in[j]->op;
-            if (from->kind == TSRI_OP_VARIABLE)
-                whole[op->in[j]->id] &= tsri_sbp_dims(
-                    from->placement, op->kind == TSRI_OP_TO_GLOBAL ? op->sbp : from->variable->sbp,
-                    TSR_SBP_BROADCAST);
+            if (op->in[j]->op->kind != TSRI_OP_VARIABLE)
+                continue;
+            said_use *u = &uses[op->in[j]->id];
+            unsigned dims = tsri_sbp_dims(op->placement, op->sbp, TSR_SBP_BROADCAST) |
+                            tsri_sbp_dims(op->placement, op->sbp, TSR_SBP_SPLIT);
+            u->open |= op->kind != TSRI_OP_TO_GLOBAL || !op->sbp.ndim;
+            u->dims = u->any ? u->dims & dims : dims;
+            u->any = true;
         }
     }
 }
 
-/* The dimensions on which an update's parameter is whole: where it is kept; or, where the program
- * says into what its gradient is summed, where it is used. */
-static unsigned whole_dims(const tsri_op *op, const unsigned *whole_uses)
+/* The dimensions on which an update's parameter is as the program says: B where it is kept; or B or
+ * S wherever it is used. */
+static unsigned said_dims(const tsri_op *op, const said_use *uses)
 {
-    const tsr_tensor *gradient = op->in[tsri_op_gradient_operand(op->kind, op->nin)];
     const tsr_tensor *value = op->in[0];
-    if (gradient->op->kind == TSRI_OP_TO_GLOBAL && value->op->kind == TSRI_OP_VARIABLE &&
-        gradient->op->sbp.ndim)
-        return whole_uses[value->id];
-    return tsri_sbp_dims(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);
+    const said_use *u = value->op->kind == TSRI_OP_VARIABLE ? &uses[value->id] : NULL;
+    return u && u->any && !u->open
+               ? u->dims
+               : tsri_sbp_dims(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);
 }
 
 tsr_status tsri_infer_parallel(tsri_problem *p)
 {
     tsr_graph *g = p->g;
-    unsigned *whole_uses = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *whole_uses);
-    TSRI_NEED(whole_uses);
-    find_whole_uses(p, whole_uses);
+    said_use *uses = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *uses);
+    TSRI_NEED(uses);
+    find_uses(p, uses);
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
         if (!p->out->live[i] || tsri_op_gradient_operand(op->kind, op->nin) < 0)
             continue;
         tsri_parallel *known = parallel_of(p, op->placement);
-        unsigned whole = whole_dims(op, whole_uses);
+        unsigned whole = said_dims(op, uses);
         if (known)
             known->dims &= whole;
         else if (!TSRI_PUSH(p->pool, p->parallel, p->nparallel, p->cparallel))

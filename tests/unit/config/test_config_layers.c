@@ -216,6 +216,7 @@ static void test_table(void **state)
         "true}",
         "{layer: sequential, layers: [relu]}",
         "{layer: residual, layers: [relu]}",
+        "identity",
         "{layer: part, of: p}",
         "softmax",
         "{layer: transpose, a: 1, b: 2}",
@@ -230,7 +231,7 @@ static void test_table(void **state)
         /* Of ids. */
         "{layer: embedding, in: 300, out: 3}",
     };
-    const int planes = 19, volumes = 23, ids = 25;
+    const int planes = 20, volumes = 24, ids = 26;
     bool seen[512] = {false};
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++) {
         char text[2000];
@@ -283,13 +284,13 @@ static const struct {
     {IMAGES "  name: mlp\n  layers: [relu]\n",
      "f.yaml:6:3: model.layers: unknown key; legal are name, args"},
     {LAYERS "  - {layer: linaer, in: 3, out: 4}\n",
-     "f.yaml:6:13: model.layers[0].layer: found 'linaer'; legal are the 165 that tessera-yaml(5) "
+     "f.yaml:6:13: model.layers[0].layer: found 'linaer'; legal are the 166 that tessera-yaml(5) "
      "lists; did you mean 'linear'?"},
     {LAYERS "  - relu\n  - gleu\n",
-     "f.yaml:7:5: model.layers[1].layer: found 'gleu'; legal are the 165 that tessera-yaml(5) "
+     "f.yaml:7:5: model.layers[1].layer: found 'gleu'; legal are the 166 that tessera-yaml(5) "
      "lists; did you mean 'gelu'?"},
     {LAYERS "  - {in: 3, out: 4}\n",
-     "f.yaml:6:5: model.layers[0]: 'layer' is missing; legal are the 165 that tessera-yaml(5) "
+     "f.yaml:6:5: model.layers[0]: 'layer' is missing; legal are the 166 that tessera-yaml(5) "
      "lists"},
     {LAYERS "  - {layer: linear, in: 3}\n",
      "f.yaml:6:5: model.layers[0]: 'out' is missing; legal is a whole number from 1 to 2147483648"},
