@@ -230,7 +230,7 @@ def check_metrics_live():
     """Lines are there while it runs."""
     train = write("live.yaml", MNIST + "train: {steps: 100000000, metrics: live.jsonl}\n")
     p = subprocess.Popen([TESSERA, "run", train], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1"})
+                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "2"})
     until, seen = time.monotonic() + 30, 0
     while seen < 3 and time.monotonic() < until:
         time.sleep(0.02)
@@ -238,6 +238,8 @@ def check_metrics_live():
             with open(path("live.jsonl"), encoding="utf-8") as f:
                 seen = f.read().count("\n")
     check(p.poll() is None and seen >= 3, "lines come while it runs")
+    with open(f"/proc/{p.pid}/environ", "rb") as f:
+        check(b"\0GOMP_SPINCOUNT=5000\0" in b"\0" + f.read(), "its OpenMP team yields soon")
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=30)
     equal(p.returncode, 130, "SIGINT")
