@@ -457,6 +457,11 @@ def check_resume():
     _, err = tessera("run", half, "--set", "model.args.hidden=17", code=1)
     check("half.yaml:6:59: train.checkpoint: " in err and
           "'model/0.weight' has shape (16,784) in the checkpoint, (17,784) here\n" in err, err)
+    _, err = tessera("run", half, "--set", "data.batch_size=12", code=1)
+    check("train.checkpoint: the checkpoint of step 18 is of batches of 24 rows, 4 an epoch; here they have "
+          "12, 8 an epoch\n" in err, err)
+    _, err = tessera("run", half, "--set", "train.checkpoint.dir=/dev/null/x", code=1)
+    check("train.checkpoint: /dev/null/x: Not a directory\n" in err, err)
 
 
 def check_signal(launch):
