@@ -291,7 +291,6 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
         tsri_section_give(&tsri_train_section, &e->train, "epochs");
     }
     TSRI_TRY(tsri_check_data(e));
-    TSRI_TRY(check_upkeep(e));
     TSRI_TRY(fill_args(e));
     TSRI_TRY(tsri_layers_check(e));
     if (has(e, "strategy"))
@@ -310,10 +309,12 @@ static tsr_status check_kind(const tsri_experiment *e)
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
                                             "trains a model, or runs a graph");
+    /* Only a model is evaluated. */
     static const char *const of_training[] = {"eval", "checkpoint", "metrics", "tensorboard", NULL};
-    bool model = has(e, "model");
-    for (const char *const *key = model ? of_training + 4 : of_training; *key; key++)
-        if (tsri_section_has(&tsri_train_section, &e->train, *key))
+    bool model = has(e, "model"), trains = model || has(e, "optimizer");
+    for (const char *const *key = of_training; *key; key++)
+        if (tsri_section_has(&tsri_train_section, &e->train, *key) &&
+            !(key == of_training ? model : trains))
             return tsri_yaml_fail_key(
                 tsri_section_node(&e->train, *key),
                 "not beside 'graph': it is a key of experiments that train a model");
@@ -340,6 +341,7 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     e->dtype = dtypes[e->dtype_word];
     TSRI_TRY(tsri_check_placements(e, r));
     TSRI_TRY(check_kind(e));
+    TSRI_TRY(check_upkeep(e));
     e->trains = has(e, "model");
     find_nranks(e);
     if (has(e, "cluster"))

@@ -29,7 +29,9 @@ static tsr_status add_parts(run_rank *r)
     TSRI_TRY(tsr_checkpoint_add_bytes(r->checkpoint, "run", &r->of, sizeof r->of));
     TSRI_TRY(tsr_checkpoint_add_module(r->checkpoint, "model", r->program->module));
     TSRI_TRY(tsr_checkpoint_add_optimizer(r->checkpoint, "optimizer", r->program->optimizer));
-    return tsr_checkpoint_add_loader(r->checkpoint, "loader", r->program->loader);
+    return r->program->loader
+               ? tsr_checkpoint_add_loader(r->checkpoint, "loader", r->program->loader)
+               : TSR_OK;
 }
 
 /* The loader's place is a number of batches: of others it would be another place. */
@@ -151,7 +153,7 @@ static tsr_status evaluate(run_rank *r, int64_t step, bool *stops)
 static bool is_due(const run_rank *r, tsri_every every, int64_t step)
 {
     const int64_t unit = every.epochs ? r->program->steps_per_epoch : 1;
-    return every.n > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
+    return every.n > 0 && unit > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
 }
 
 tsr_status run_upkeep_step(run_rank *r, bool *stops)
