@@ -17,6 +17,15 @@ typedef int cli_command_fn(int argc, char **argv);
 cli_command_fn cli_box, cli_ckpt, cli_flight, cli_info, cli_launch, cli_plan, cli_run, cli_schema,
     cli_trace;
 
+/*
+ * How often a thread of an OpenMP team looks for work before it sleeps: about 0.1 ms. libgomp's own
+ * 300,000 keep a core for several ms behind each kernel, which on a busy machine is the core that
+ * the thread it waits for needs. It reads the variable GOMP_SPINCOUNT when it is loaded.
+ */
+#define CLI_SPINS "5000"
+/* Whether the user has said nothing of it. */
+bool cli_spins_freely(void);
+
 /* --- output.c: how the commands talk ---------------------------------------------------------- */
 /* Prints the library's last error as it is, on stderr. Returns CLI_FAILED. */
 int cli_fail(const char *command);

@@ -4,8 +4,11 @@
 
 #include <tessera/base.h>
 
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct command {
     const char *name, *summary;
@@ -35,6 +38,23 @@ static void print_help(FILE *f)
     fprintf(f, "\n`tessera COMMAND --help` tells more; see also tessera(1).\n");
 }
 
+bool cli_spins_freely(void)
+{
+    return !getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY");
+}
+
+/* Starts this program once more, with the variable that OpenMP has read by now. Where that fails
+ * nothing is lost. */
+static void bound_spinning(char **argv)
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+    cpu_set_t set;
+    const bool alone = threads ? !strcmp(threads, "1")
+                               : sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < 2;
+    if (!alone && cli_spins_freely() && !setenv("GOMP_SPINCOUNT", CLI_SPINS, 0))
+        execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -51,8 +71,11 @@ int main(int argc, char **argv)
         return cli_end(CLI_OK);
     }
     for (int i = 0; i < COMMANDS; i++)
-        if (!strcmp(name, commands[i].name))
+        if (!strcmp(name, commands[i].name)) {
+            if (commands[i].run == cli_run) /* which computes with a team */
+                bound_spinning(argv);
             return cli_end(commands[i].run(argc - 1, argv + 1));
+        }
     const char *near = cli_nearest(name, COMMANDS, &commands[0].name, sizeof commands[0]);
     fprintf(stderr, "tessera: there is no command '%s'%s%s%s\nTry `tessera --help`.\n", name,
             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");

@@ -461,13 +461,6 @@ static tsr_tensor *declare_logits(const pass *c, const tsri_data_sizes *s, tsr_t
     return tsr_mean_at(x, TSR_AXES(1), false, at.file, at.line);
 }
 
-static tsr_dims rows_of(int64_t rows, tsr_dims row)
-{
-    tsr_dims all = {.ndim = row.ndim + 1, .d = {rows}};
-    memcpy(all.d + 1, row.d, (size_t)row.ndim * sizeof *row.d);
-    return all;
-}
-
 tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
                                 tsri_forward *out)
 {
@@ -477,10 +470,10 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     const tsri_data_sizes s = tsri_config_data_sizes(&e->data);
     place model = place_of(e, "model"), tensors = place_of(e, "tensors");
     tsr_tensor *x, *y;
-    const bool is_text = e->data.head.variant == TSRI_DATA_TEXT;
-    const tsr_dims dims = rows_of(rows, s.row);
-    TSRI_TRY(declare_input(&c, "x", is_text ? TSR_I64 : e->dtype, dims, &t->input, &x));
-    TSRI_TRY(declare_input(&c, "y", TSR_I64, is_text ? dims : TSR_DIMS(rows), &t->label, &y));
+    const tsri_data_input in_x = tsri_config_data_input(e, false, rows);
+    const tsri_data_input in_y = tsri_config_data_input(e, true, rows);
+    TSRI_TRY(declare_input(&c, "x", in_x.dtype, in_x.dims, &t->input, &x));
+    TSRI_TRY(declare_input(&c, "y", in_y.dtype, in_y.dims, &t->label, &y));
     /* Rules are about the step that trains; evaluation takes what is cheapest. */
     const bool pins_rules = g == p->graph;
     tsri_pins pins;

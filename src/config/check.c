@@ -121,6 +121,16 @@ static tsr_status check_input(const tsri_experiment *e, tsri_config_layout *l,
     return TSR_OK;
 }
 
+/* The optimizer's states: axes that their signature does not name are as the parameter's. */
+static tsr_status check_state(tsri_experiment *e, const tsri_config_placement *where)
+{
+    tsri_config_state *state = &e->optimizer.state;
+    return state->sbp.ndim == TSRI_SBP_NAMED
+               ? tsri_sbp_by_axes(tsri_section_node(state, "sbp"), where->head.name,
+                                  where->mesh.ndim, where->mesh.name, TSR_SBP_AUTO, &state->sbp)
+               : TSR_OK;
+}
+
 static tsr_status check_tensors(tsri_experiment *e)
 {
     tsri_config_tensors *t = &e->tensors;
@@ -132,10 +142,7 @@ static tsr_status check_tensors(tsri_experiment *e)
         if (sbp.d[i].kind != TSR_SBP_SPLIT || sbp.d[i].arg != 0)
             sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     TSRI_TRY(check_input(e, &t->label, input, &sbp, &other));
-    tsri_config_state *state = &e->optimizer.state;
-    if (state->sbp.ndim == TSRI_SBP_NAMED) /* axes that are not named: as the parameter's */
-        TSRI_TRY(tsri_sbp_by_axes(tsri_section_node(state, "sbp"), input->head.name,
-                                  input->mesh.ndim, input->mesh.name, TSR_SBP_AUTO, &state->sbp));
+    TSRI_TRY(check_state(e, input));
     const tsri_config_pin *pin = t->match.items;
     for (int i = 0; i < t->match.n; i++) {
         static const char *const keys[] = {"sbp", "use", "gradient", "gradient_use"};
@@ -294,7 +301,6 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
         tsri_section_give(&tsri_train_section, &e->train, "epochs");
     }
     TSRI_TRY(tsri_check_data(e));
-    TSRI_TRY(check_upkeep(e));
     TSRI_TRY(fill_args(e));
     TSRI_TRY(tsri_layers_check(e));
     if (has(e, "strategy"))
@@ -312,10 +318,12 @@ static tsr_status check_kind(const tsri_experiment *e)
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
                                             "trains a model, or runs a graph");
+    /* Only a model is evaluated. */
     static const char *const of_training[] = {"eval", "checkpoint", "metrics", "tensorboard", NULL};
-    bool model = has(e, "model");
-    for (const char *const *key = model ? of_training + 4 : of_training; *key; key++)
-        if (tsri_section_has(&tsri_train_section, &e->train, *key))
+    bool model = has(e, "model"), trains = model || has(e, "optimizer");
+    for (const char *const *key = of_training; *key; key++)
+        if (tsri_section_has(&tsri_train_section, &e->train, *key) &&
+            !(key == of_training ? model : trains))
             return tsri_yaml_fail_key(
                 tsri_section_node(&e->train, *key),
                 "not beside 'graph': it is a key of experiments that train a model");
@@ -342,6 +350,7 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     e->dtype = dtypes[e->dtype_word];
     TSRI_TRY(tsri_check_placements(e, r));
     TSRI_TRY(check_kind(e));
+    TSRI_TRY(check_upkeep(e));
     e->trains = has(e, "model") || has(e, "optimizer");
     find_nranks(e);
     if (has(e, "cluster"))
@@ -350,5 +359,6 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
         return check_training(e, r);
     if (e->trains || has(e, "data"))
         TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    TSRI_TRY(check_state(e, e->placements.items));
     return tsri_check_graph(e, r);
 }

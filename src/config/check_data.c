@@ -49,6 +49,21 @@ tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
     }
 }
 
+static tsr_dims rows_of(int64_t rows, tsr_dims row)
+{
+    tsr_dims all = {.ndim = row.ndim + 1, .d = {rows}};
+    memcpy(all.d + 1, row.d, (size_t)row.ndim * sizeof *row.d);
+    return all;
+}
+
+tsri_data_input tsri_config_data_input(const tsri_experiment *e, bool is_label, int64_t rows)
+{
+    const bool is_text = e->data.head.variant == TSRI_DATA_TEXT;
+    const tsr_dims all = rows_of(rows, tsri_config_data_sizes(&e->data).row);
+    return is_label ? (tsri_data_input){TSR_I64, is_text ? all : TSR_DIMS(rows)}
+                    : (tsri_data_input){is_text ? TSR_I64 : e->dtype, all};
+}
+
 /* --- files ------------------------------------------------------------------------------------ */
 static tsr_status fail_at(const tsri_config_data *d, const char *key, tsr_status status)
 {
@@ -134,9 +149,10 @@ static tsr_status check_model(const tsri_experiment *e)
     const int model = e->model.head.variant;
     const char *name = tsri_model_section.variants[model].name;
     const bool reads_text = model == TSRI_MODEL_GPT || model == TSRI_MODEL_LSTM_LM;
+    const bool reads_images = model <= TSRI_MODEL_LENET && model != TSRI_MODEL_MLP;
     const tsri_yaml *node = tsri_section_node(d, "dataset");
     if (d->head.variant == TSRI_DATA_TEXT)
-        return reads_text
+        return model > TSRI_MODEL_LENET
                    ? TSR_OK
                    : tsri_yaml_fail(node, "text is for gpt and lstm_lm; the model is %s", name);
     if (reads_text && !tsri_data_is_images(d))
@@ -144,7 +160,7 @@ static tsr_status check_model(const tsri_experiment *e)
                               "%s learns text, or the bytes of images of up to %d channels and 256 "
                               "classes",
                               name, TSRI_MAX_CHANNELS);
-    if (tsri_config_data_sizes(d).row.ndim > 3 && model != TSRI_MODEL_MLP)
+    if (tsri_config_data_sizes(d).row.ndim > 3 && reads_images)
         return tsri_yaml_fail(tsri_section_node(d, "shape"),
                               "%d sizes; %s takes images, of (channels, height, width)",
                               d->shape.ndim, name);

@@ -133,8 +133,9 @@ bool tsri_experiment_trains(const tsri_experiment *e)
 
 const char *tsri_experiment_subject(const tsri_experiment *e)
 {
-    return tsri_experiment_trains(e) ? tsri_model_section.variants[e->model.head.variant].name
-                                     : "graph";
+    return e && tsri_section_has(&tsri_experiment_section, e, "model")
+               ? tsri_model_section.variants[e->model.head.variant].name
+               : "graph";
 }
 
 tsr_dtype tsri_experiment_dtype(const tsri_experiment *e)

@@ -304,6 +304,12 @@ typedef struct tsri_data_sizes {
     int64_t channels, height, width, classes, count;
     tsr_dims row;
 } tsri_data_sizes;
+/* An input of batches of so many rows: the rows, or their labels. */
+typedef struct tsri_data_input {
+    tsr_dtype dtype;
+    tsr_dims dims;
+} tsri_data_input;
+tsri_data_input tsri_config_data_input(const tsri_experiment *e, bool is_label, int64_t rows);
 /* Whether rows are bytes of images, which are decoded, cropped and flipped; else they are those of
  * a set of rows (src/data/row_set.h). */
 bool tsri_data_is_images(const tsri_config_data *d);

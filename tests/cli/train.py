@@ -5,9 +5,12 @@ checkpoints, signals, and going on from them on other ranks. usage: train.py TES
 import glob
 import json
 import os
+import pty
+import re
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -156,7 +159,9 @@ def read_events(name):
 
 
 def check_tensorboard(folder, lines):
-    """By its own reader, where it is installed."""
+    """By its own reader, where it is installed: also in the folder TESSERA_TENSORBOARD, whose NumPy
+    must not come before this one's."""
+    sys.path.append(os.environ.get("TESSERA_TENSORBOARD", os.devnull))
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
@@ -230,7 +235,7 @@ def check_metrics_live():
     """Lines are there while it runs."""
     train = write("live.yaml", MNIST + "train: {steps: 100000000, metrics: live.jsonl}\n")
     p = subprocess.Popen([TESSERA, "run", train], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1"})
+                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "2"})
     until, seen = time.monotonic() + 30, 0
     while seen < 3 and time.monotonic() < until:
         time.sleep(0.02)
@@ -238,11 +243,36 @@ def check_metrics_live():
             with open(path("live.jsonl"), encoding="utf-8") as f:
                 seen = f.read().count("\n")
     check(p.poll() is None and seen >= 3, "lines come while it runs")
+    with open(f"/proc/{p.pid}/environ", "rb") as f:
+        check(b"\0GOMP_SPINCOUNT=5000\0" in b"\0" + f.read(), "its OpenMP team yields soon")
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=30)
     equal(p.returncode, 130, "SIGINT")
     steps = [m["step"] for m in lines_of("live.jsonl")]
     equal(steps, list(range(1, len(steps) + 1)), "lines to the end")
+
+
+def check_terminal():
+    """On a terminal a line says how far it is, and is gone at the end."""
+    train = write("far.yaml", MNIST + "train: {steps: 30, eval: {every: 30}}\n")
+    main, side = pty.openpty()
+    p = subprocess.Popen([TESSERA, "run", train], stdout=side, stderr=side,
+                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1"})
+    os.close(side)
+    text = b""
+    try:
+        while chunk := os.read(main, 65536):
+            text += chunk
+    except OSError:  # the end of a terminal
+        pass
+    equal(p.wait(timeout=30), 0, text.decode())
+    lines = [line.split("\r")[-1].rstrip() for line in text.decode().split("\r\n")]
+    check(lines[0].startswith("mlp: ") and lines[1].startswith("planned: "), f"header: {lines[:2]}")
+    shown = re.findall(r"\rstep (\d+) of 30, epoch (\d+), loss [\d.]+, [\d.]+ s *", text.decode())
+    equal([(int(s), int(e)) for s, e in shown], [(s, (s - 1) // 4 + 1) for s in range(1, 31)], "progress")
+    steps = [int(m.group(1)) for line in lines if (m := re.match(r"step (\d+): loss ", line))]
+    equal((steps[:3], steps[-3:], len(steps)), ([1, 2, 3], [28, 29, 30], len(set(steps))), "lines of losses")
+    check(not [line for line in lines if " of 30, epoch" in line], f"what stays of it: {lines}")
 
 
 # --- data of the user's own -----------------------------------------------------------------------
@@ -427,6 +457,11 @@ def check_resume():
     _, err = tessera("run", half, "--set", "model.args.hidden=17", code=1)
     check("half.yaml:6:59: train.checkpoint: " in err and
           "'model/0.weight' has shape (16,784) in the checkpoint, (17,784) here\n" in err, err)
+    _, err = tessera("run", half, "--set", "data.batch_size=12", code=1)
+    check("train.checkpoint: the checkpoint of step 18 is of batches of 24 rows, 4 an epoch; here they have "
+          "12, 8 an epoch\n" in err, err)
+    _, err = tessera("run", half, "--set", "train.checkpoint.dir=/dev/null/x", code=1)
+    check("train.checkpoint: /dev/null/x: Not a directory\n" in err, err)
 
 
 def check_signal(launch):
@@ -457,6 +492,7 @@ def check_signal(launch):
 
 check_evaluation(*make_mnist())
 check_metrics_live()
+check_terminal()
 check_npy()
 check_text()
 check_resume()

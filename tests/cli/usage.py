@@ -132,6 +132,10 @@ out, _ = tessera("launch", "--no_python", "--role", "worker", "--start-method=sp
                  "echo $ROLE_NAME $RANK $ROLE_WORLD_SIZE")
 equal(sorted(out.splitlines()), ["worker 0 2", "worker 1 2"], "launch as torchrun")
 equal(tessera("launch", "sh", "-c", "echo $ROLE_NAME")[0], "default\n", "the usual role")
+# OpenMP's teams yield soon, where the user has not said how.
+for env, said in (({}, "5000 -"), ({"GOMP_SPINCOUNT": "7"}, "7 -"), ({"OMP_WAIT_POLICY": "active"}, "- active")):
+    out, _ = tessera("launch", "sh", "-c", "echo ${GOMP_SPINCOUNT:--} ${OMP_WAIT_POLICY:--}", env=env)
+    equal(out, said + "\n", f"launch sets GOMP_SPINCOUNT: {env}")
 # What comes behind the program is the program's.
 out, _ = tessera("launch", "-n2", "echo", "-n", "--prefix", "x")
 equal(out, "--prefix x--prefix x", "launch passes options on")

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's surroundings: its variables, its arguments, its cores. All made before it is forked. */
+#include "src/cli/cli.h"
 #include "src/cli/launch/launch.h"
 
 #include <stdarg.h>
@@ -158,6 +159,8 @@ char **launch_environment(const launch *l, int local)
         int threads = launch_count_cores() / c->nlocal;
         set(&w, "OMP_NUM_THREADS=%d", threads > 1 ? threads : 1);
     }
+    if (cli_spins_freely())
+        set(&w, "GOMP_SPINCOUNT=" CLI_SPINS);
     if (l->nodes && !getenv("TESSERA_GLOO_MODULE"))
         set_gloo_module(&w);
     if (c->log_dir && !getenv("TESSERA_FLIGHT_DIR"))

@@ -45,6 +45,11 @@ typedef struct run_eval {
     tsri_evaluation mean;
 } run_eval;
 
+/* The part of a checkpoint that says what its steps were. */
+typedef struct run_saved {
+    int64_t rows, steps_per_epoch;
+} run_saved;
+
 /* Where figures go as they come, on the rank that speaks. */
 typedef struct run_metrics {
     FILE *lines, *events; /* NULL: not asked for */
@@ -68,6 +73,7 @@ typedef struct run_rank {
     int64_t printed_steps;      /* that it and those before it speak of */
     run_watch *watch;           /* of the process; NULL: another rank has it */
     tsr_checkpoint *checkpoint; /* NULL: none is kept */
+    run_saved of;               /* of the checkpoint that was loaded, or will be saved */
     int64_t saved, evaluated;   /* after which step last; -1: never */
     run_metrics metrics;
     int nevals;

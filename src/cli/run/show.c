@@ -47,15 +47,17 @@ void run_show_header(const run_rank *r)
     int n = tsr_world_size(r->world), most = 0;
     for (int i = 1; i < n; i++)
         most = run_memory(&r->all[i]) > run_memory(&r->all[most]) ? i : most;
-    printf("%s: %s parameters on %d rank%s (%s%s); %lld step%s of %lld rows, %lld an epoch\n",
-           tsri_experiment_subject(p->experiment), count_text(tsr_module_count(p->module), count), n,
-           n == 1 ? "" : "s",
+    printf("%s: %s parameters on %d rank%s (%s%s); %lld step%s",
+           tsri_experiment_subject(p->experiment), count_text(tsr_module_count(p->module), count),
+           n, n == 1 ? "" : "s",
            tsri_experiment_device(p->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
            run_is_launched() ? ", processes"
            : n > 1           ? ", threads"
                              : "",
-           (long long)r->planned, r->planned == 1 ? "" : "s", (long long)p->rows,
-           (long long)p->steps_per_epoch);
+           (long long)r->planned, r->planned == 1 ? "" : "s");
+    if (p->rows > 0)
+        printf(" of %lld rows, %lld an epoch", (long long)p->rows, (long long)p->steps_per_epoch);
+    putchar('\n');
     if (r->first > 0)
         printf("goes on after step %lld, from %s\n", (long long)r->first,
                tsri_experiment_upkeep(p->experiment).checkpoint);
@@ -110,7 +112,7 @@ void run_show_loss(run_rank *r, int64_t i)
         s += r->seconds[k];
     run_clear_progress(r);
     printf("step %lld: loss %s", (long long)step + 1, run_number(r->losses[i], 8, loss));
-    if (s > 0) {
+    if (s > 0 && r->program->rows > 0) {
         const double rate = (double)((i + 1 - r->printed_steps) * r->program->rows) / s;
         printf(", %.*f rows/s", rate < 100 ? 1 : 0, rate);
     }

@@ -146,12 +146,15 @@ void run_print_summary(const run_rank *r)
     double run_s = 0;
     for (int64_t i = 0; i < r->steps; i++)
         run_s += r->seconds[i];
+    const double rows = (double)(r->steps * r->program->rows);
     if (r->first > 0 && r->first >= r->planned)
         printf("all %lld steps were done before\n", (long long)r->planned);
-    else
+    else if (r->program->rows > 0)
         printf("%lld step%s of %lld rows in %.3f s: %.1f rows/s\n", (long long)r->steps,
                r->steps == 1 ? "" : "s", (long long)r->program->rows, run_s,
-               run_s > 0 ? (double)(r->steps * r->program->rows) / run_s : 0);
+               run_s > 0 ? rows / run_s : 0);
+    else
+        printf("%lld step%s in %.3f s\n", (long long)r->steps, r->steps == 1 ? "" : "s", run_s);
     if (r->steps > 0) {
         printf("  %-22s %10s %10s\n", "", "planned", "measured");
         snprintf(note, sizeof note, "  rank %d, mean", tsr_world_rank(r->world));

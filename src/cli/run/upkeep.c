@@ -2,12 +2,15 @@
 /* A training run beside its steps: it evaluates, keeps checkpoints, and goes on from one. */
 #include "src/cli/run/run.h"
 #include "src/core/clock.h"
+#include "src/core/new_file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 static bool has_checkpoint(const char *folder)
@@ -21,11 +24,36 @@ static bool has_checkpoint(const char *folder)
     return any;
 }
 
-static tsr_status add_parts(const run_rank *r)
+static tsr_status add_parts(run_rank *r)
 {
+    TSRI_TRY(tsr_checkpoint_add_bytes(r->checkpoint, "run", &r->of, sizeof r->of));
     TSRI_TRY(tsr_checkpoint_add_module(r->checkpoint, "model", r->program->module));
     TSRI_TRY(tsr_checkpoint_add_optimizer(r->checkpoint, "optimizer", r->program->optimizer));
-    return tsr_checkpoint_add_loader(r->checkpoint, "loader", r->program->loader);
+    return r->program->loader
+               ? tsr_checkpoint_add_loader(r->checkpoint, "loader", r->program->loader)
+               : TSR_OK;
+}
+
+/* The loader's place is a number of batches: of others it would be another place. */
+static tsr_status check_loaded(const run_rank *r, int64_t step)
+{
+    const tsri_program *p = r->program;
+    if (r->of.rows == p->rows && r->of.steps_per_epoch == p->steps_per_epoch)
+        return TSR_OK;
+    return tsr_set_error(TSR_ERR_STATE,
+                         "the checkpoint of step %lld is of batches of %lld rows, %lld an epoch; "
+                         "here they have %lld, %lld an epoch",
+                         (long long)step, (long long)r->of.rows, (long long)r->of.steps_per_epoch,
+                         (long long)p->rows, (long long)p->steps_per_epoch);
+}
+
+/* Says now, not after hours, that the folder can't be made. */
+static tsr_status make_folder(const char *folder)
+{
+    const int rc = -tsri_make_folders(folder, 0777);
+    if (rc || access(folder, W_OK))
+        return tsr_set_error(TSR_ERR_IO, "%s: %s", folder, strerror(rc ? rc : errno));
+    return TSR_OK;
 }
 
 /* Goes on from the newest checkpoint, if there is one. */
@@ -34,7 +62,9 @@ static tsr_status open_checkpoint(run_rank *r, const tsri_upkeep *u)
     int64_t step;
     TSRI_TRY(tsr_checkpoint_create(r->world, u->checkpoint, TSR_CHECKPOINT_OPTS(.keep = u->keep),
                                    &r->checkpoint));
+    r->of = (run_saved){r->program->rows, r->program->steps_per_epoch};
     TSRI_TRY(add_parts(r));
+    TSRI_TRY(make_folder(u->checkpoint));
     /* No rank may save before all have looked. */
     bool any = has_checkpoint(u->checkpoint);
     TSRI_TRY(tsr_world_barrier(r->world));
@@ -44,6 +74,7 @@ static tsr_status open_checkpoint(run_rank *r, const tsri_upkeep *u)
                              "another folder, or remove them",
                              u->checkpoint);
     TSRI_TRY(tsr_checkpoint_load(r->checkpoint, NULL, &step));
+    TSRI_TRY(check_loaded(r, step));
     r->first = step > 0 ? step : 0;
     r->saved = step;
     return TSR_OK;
@@ -122,7 +153,7 @@ static tsr_status evaluate(run_rank *r, int64_t step, bool *stops)
 static bool is_due(const run_rank *r, tsri_every every, int64_t step)
 {
     const int64_t unit = every.epochs ? r->program->steps_per_epoch : 1;
-    return every.n > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
+    return every.n > 0 && unit > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
 }
 
 tsr_status run_upkeep_step(run_rank *r, bool *stops)
