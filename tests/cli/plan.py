@@ -345,6 +345,7 @@ for name in examples:
             if options and columns == 100:
                 rows = re.findall(r"^  \S+ .*(?:\n {6}.*)*", out[:out.index("communication of a step")], re.M)
                 equal(len(rows), len(set(rows)), f"{what}: equal lines")
+                check(not [x for x in rows if len(x.split(" ", 3)[2]) < 15 and x[17] == " "], f"{what}: no name")
 
 # One number for a step: that by which signatures were chosen is said with what came after it.
 out, _ = tessera("plan", os.path.join(EXAMPLES, "dp2.yaml"), "--full")
