@@ -47,7 +47,7 @@ enum { CLI_NUMBER_MAX = 32 };
 char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX]);
 char *cli_seconds(double s, char buf[CLI_NUMBER_MAX]);
 
-/* "80.0 GFLOP", "1.50 PFLOP"; "1.20 M" of things that are counted, "512" below 1000. */
+/* "80.0 GFLOP", "1.50 PFLOP"; "1.20 M", "7.00 B" of things that are counted, "512" below 1000. */
 char *cli_flops(double flops, char buf[CLI_NUMBER_MAX]);
 char *cli_count(double n, char buf[CLI_NUMBER_MAX]);
 

@@ -81,7 +81,7 @@ char *cli_flops(double flops, char buf[CLI_NUMBER_MAX])
 
 char *cli_count(double n, char buf[CLI_NUMBER_MAX])
 {
-    static const char *const units[] = {"", "K", "M", "G", "T"};
+    static const char *const units[] = {"", "K", "M", "B", "T"};
     scaled(n, units, 5, buf);
     size_t end = strlen(buf);
     if (end && buf[end - 1] == ' ')

@@ -285,7 +285,7 @@ printed, said = tessera("run", write("log.yaml", {
               "y": {"op": "log", "in": ["x"]}, "l": {"op": "sum", "in": ["y"]}},
     "loss": "l", "fetch": ["l", "grad(x)"]}))
 check("nan" in printed, "a graph's values are printed as they are: " + printed)
-check("the loss is nan; it begins in the result of log (log.yaml:1)" in said, said)
+check("the loss is nan; it begins in the result of log 'y' (log.yaml:1)" in said, said)
 
 
 def most_used(*options):

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/plan/fold.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/core/rng.h"
 
-void fold_begin(fold *f, bool none)
+fold *fold_create(bool none)
 {
-    *f = (fold){.none = none};
+    fold *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    f->none = none;
     tsri_pool_init(&f->pool, NULL);
+    return f;
 }
 
-void fold_end(fold *f)
+void fold_destroy(fold *f)
 {
-    tsri_pool_finish(&f->pool);
+    if (f)
+        tsri_pool_finish(&f->pool);
+    free(f);
 }
 
 /* The length of a number at the beginning of `at` that is a part of a name with dots, or all of a

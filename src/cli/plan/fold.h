@@ -24,13 +24,15 @@ typedef struct fold {
     int n, capacity;
 } fold;
 
-void fold_begin(fold *f, bool none);
+/* Returns NULL when there is no memory. */
+fold *fold_create(bool none);
 /* Adds a line, or counts it. Names in `note` are compared but for their numbers, as in
  * "linear h.3.fc1 reads B"; `what` and `text` as they are. by_name: so is `name`; else lines are
  * one whatever they are named. Returns false when there is no memory. */
 bool fold_add(fold *f, const char *what, const char *name, bool by_name, const char *text,
               const char *note);
-void fold_end(fold *f);
+/* f may be NULL. */
+void fold_destroy(fold *f);
 
 /* "h.*.fc1" of "h.3.fc1" and "h.12.fc1", in a; false if they differ in more than numbers. */
 bool fold_merge(char *a, const char *b);

@@ -307,11 +307,9 @@ static bool print_others(const plan_view *v, const cli_style *style)
 {
     const tsri_report *r = v->report;
     other *all = malloc(((size_t)r->nrows + 1) * sizeof *all);
-    fold *f = malloc(sizeof *f);
+    fold *f = fold_create(false);
     bool ok = all && f;
     int n = ok ? find_others(r, all) : 0;
-    if (ok)
-        fold_begin(f, false);
     for (int i = 0; i < n && ok && f->n <= MOST_OTHERS; i++) {
         char text[256], more[CLI_NUMBER_MAX], word[CLI_NUMBER_MAX + 1];
         snprintf(word, sizeof word, "%s%s", all[i].more_s < 0 ? "" : "+",
@@ -332,9 +330,7 @@ static bool print_others(const plan_view *v, const cli_style *style)
         printf("  %-9s", l->what);
         cli_wrap(line, LABEL, LABEL, cli_columns());
     }
-    if (f)
-        fold_end(f);
-    free(f);
+    fold_destroy(f);
     free(all);
     return ok;
 }

@@ -130,10 +130,9 @@ static void print_line(const fold_line *l, const cli_style *style, int columns)
 static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
 {
     const tsri_report *r = v->report;
-    fold *f = malloc(sizeof *f);
+    fold *f = fold_create(v->verbose);
     if (!f)
         return false;
-    fold_begin(f, v->verbose);
     bool several = has_several_placements(r->plan), ok = true;
     for (int i = 0; i < r->nrows && ok; i++) {
         const tsri_report_row *row = &r->rows[i];
@@ -148,8 +147,7 @@ static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
         printf("  none\n");
     for (int i = 0; i < f->n && ok; i++)
         print_line(f->all[i], style, cli_columns());
-    fold_end(f);
-    free(f);
+    fold_destroy(f);
     return ok;
 }
 

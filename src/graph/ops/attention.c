@@ -285,7 +285,10 @@ static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scal
                                                   TSRI_ATTR_FIELD(attention.causal, I32, "causal"),
                                                   TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_flash_attention = {
-    .rule = rule_flash, .gradient = grad_flash, .flops = flops_flash, .attrs = attention_attrs};
+const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
+                                              .gradient = grad_flash,
+                                              .flops = flops_flash,
+                                              .is_product = true,
+                                              .attrs = attention_attrs};
 const tsri_op_def tsri_def_flash_attention_dx = {
-    .rule = rule_flash_dx, .flops = flops_flash_dx, .attrs = attention_attrs};
+    .rule = rule_flash_dx, .flops = flops_flash_dx, .is_product = true, .attrs = attention_attrs};

@@ -117,10 +117,16 @@ static const tsri_attr_field matmul_attrs[] = {TSRI_ATTR_FIELD(matmul.ta, I32, "
                                                TSRI_ATTR_FIELD(matmul.tb, I32, "transpose_b"),
                                                TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_matmul = {
-    .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul, .attrs = matmul_attrs};
-const tsri_op_def tsri_def_batch_matmul = {
-    .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul, .attrs = matmul_attrs};
+const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
+                                     .gradient = grad_matmul,
+                                     .flops = flops_matmul,
+                                     .is_product = true,
+                                     .attrs = matmul_attrs};
+const tsri_op_def tsri_def_batch_matmul = {.rule = rule_matmul,
+                                           .gradient = grad_matmul,
+                                           .flops = flops_matmul,
+                                           .is_product = true,
+                                           .attrs = matmul_attrs};
 
 /* --- linear ----------------------------------------------------------------------------------- */
 
@@ -177,8 +183,10 @@ static double flops_linear(const tsri_op *op)
 }
 
 const tsri_op_def tsri_def_linear = {
-    .rule_of = rule_linear, .gradient = grad_linear, .flops = flops_linear};
+    .rule_of = rule_linear, .gradient = grad_linear, .flops = flops_linear, .is_product = true};
 
-const tsri_op_def tsri_def_linear_dx = {.rule_text = "... n, n k -> ... k", .flops = flops_linear};
+const tsri_op_def tsri_def_linear_dx = {
+    .rule_text = "... n, n k -> ... k", .flops = flops_linear, .is_product = true};
 
-const tsri_op_def tsri_def_linear_dw = {.rule_text = "... k, ... n -> n k", .flops = flops_linear};
+const tsri_op_def tsri_def_linear_dw = {
+    .rule_text = "... k, ... n -> n k", .flops = flops_linear, .is_product = true};

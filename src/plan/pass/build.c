@@ -296,8 +296,7 @@ static int64_t groups_here(const builder *b, const tsri_op *op)
  */
 static double flops_of(const tsri_op *op)
 {
-    const tsri_op_def *def = tsri_op_def_of(op->kind);
-    return def->flops && def->layout != TSRI_LAYOUT_ANY ? tsri_op_flops(op) : 0;
+    return tsri_op_def_of(op->kind)->is_product ? tsri_op_flops(op) : 0;
 }
 
 static tsr_status get_operands(builder *b, const tsri_op *op, int *in)

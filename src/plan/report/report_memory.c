@@ -139,11 +139,14 @@ static tsri_memory_kind of_variable(const tsr_variable *v)
     return v->trainable ? TSRI_MEMORY_PARAMETERS : TSRI_MEMORY_BUFFERS;
 }
 
-static void mark(memory_maker *m, int value, tsri_memory_kind c)
+/* Returns whether the value was of another kind. */
+static bool mark(memory_maker *m, int value, tsri_memory_kind c)
 {
     int root = tsri_plan_root(m->plan, value);
-    if (m->plan->values[root].storage == TSRI_STORAGE_ARENA)
-        m->kind[root] = (uint8_t)c;
+    if (m->plan->values[root].storage != TSRI_STORAGE_ARENA || m->kind[root] == c)
+        return false;
+    m->kind[root] = (uint8_t)c;
+    return true;
 }
 
 static bool is_marked(const memory_maker *m, int value, tsri_memory_kind c)
@@ -162,13 +165,17 @@ static void find_gradients(memory_maker *m)
         if (arg >= 0)
             mark(m, it->in[arg], TSRI_MEMORY_GRADIENTS);
     }
-    /* Backwards, as a conversion of several steps is in order; buckets stand behind all else. */
-    for (int i = plan->nitems - 1; i >= 0; i--) {
-        const tsri_item *it = &plan->items[i];
-        bool keeps = tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW;
-        for (int j = 0; keeps && j < it->nout; j++)
-            if (is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
-                mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
+    /* Backwards, as a conversion of several steps is in order; but buckets stand behind all else,
+     * also behind what converts their results further. */
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = plan->nitems - 1; i >= 0; i--) {
+            const tsri_item *it = &plan->items[i];
+            bool keeps = tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW;
+            for (int j = 0; keeps && j < it->nout; j++)
+                if (is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
+                    again |= mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
+        }
     }
 }
 

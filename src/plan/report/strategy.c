@@ -100,15 +100,15 @@ tsri_layer_kind tsri_layer_over(const tsri_strategist *s, const tsri_layer *l, i
     const tsri_value *x = &plan->values[it->in[l->x]], *w = &plan->values[it->in[l->w]];
     const tsri_value *y = &plan->values[it->out[0]], *kept = &plan->values[l->variable];
     tsr_sbp_kind kx = kind_over(x, dim), kw = kind_over(w, dim), ky = kind_over(y, dim);
+    bool gathered = kept->placement == it->placement && is_split(kept, dim);
     if (kw == TSR_SBP_BROADCAST && kx == TSR_SBP_SPLIT && ky == TSR_SBP_SPLIT) {
-        bool kept_split = kept->placement == it->placement && is_split(kept, dim);
         if (x->layout.sbp.d[dim].arg == 0)
-            return kept_split ? TSRI_LAYER_GATHERED : TSRI_LAYER_DATA;
-        return kept_split || tsri_op_def_of(it->kernel.op)->has_groups ? TSRI_LAYER_OTHER
-                                                                       : TSRI_LAYER_SEQUENCE;
+            return gathered ? TSRI_LAYER_GATHERED : TSRI_LAYER_DATA;
+        return gathered || tsri_op_def_of(it->kernel.op)->has_groups ? TSRI_LAYER_OTHER
+                                                                     : TSRI_LAYER_SEQUENCE;
     }
     if (kw == TSR_SBP_BROADCAST && kx == TSR_SBP_BROADCAST && ky == TSR_SBP_BROADCAST)
-        return TSRI_LAYER_REPLICATED;
+        return gathered ? TSRI_LAYER_OTHER : TSRI_LAYER_REPLICATED;
     if (kw != TSR_SBP_SPLIT)
         return TSRI_LAYER_OTHER;
     if (is_integer(x->dtype))

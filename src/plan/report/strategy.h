@@ -3,18 +3,22 @@
  * The strategy of a plan in the field's words, recognised from its signatures alone. A layer is a
  * forward op that reads a parameter of two or more axes and is not element-wise: a product, a
  * convolution, an embedding. Each dimension of a placement is named by what its layers do there:
- *
+ */
+// clang-format off
+/*
  *   data parallel   weights are in B, what they meet is split along axis 0
  *   ZeRO-1          so, and each rank keeps a part of the optimizer's states; gradients are whole
  *   ZeRO-2          so, and of a gradient each rank receives the part that it keeps states for
- *   ZeRO-3 (FSDP)   so, and weights (nine tenths of them at least) are kept in parts too, and
- * gathered where they are used Megatron        pairs: a layer that splits its results feeds one
- * that splits what it sums over, and what lies between stays split (Shoeybi et al.,
- * arXiv:1909.08053) sequence        weights are in B, what they meet is split along an axis between
- * batch and width replicated      all ranks compute all of it
+ *   ZeRO-3 (FSDP)   so, and weights, nine tenths of them at least, are kept in parts too, and
+ *                   gathered where they are used
+ *   Megatron        pairs: a layer that splits its results feeds one that splits what it sums
+ *                   over, and what lies between stays split (Shoeybi et al., arXiv:1909.08053)
+ *   sequence        weights are in B, what they meet is split along an axis between batch and width
+ *   replicated      all ranks compute all of it
  *
  * A name is given only where all layers agree; else there is none, and `layers` says what they do.
  */
+// clang-format on
 #ifndef TESSERA_PLAN_STRATEGY_H
 #define TESSERA_PLAN_STRATEGY_H
 

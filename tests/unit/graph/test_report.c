@@ -129,6 +129,48 @@ static void test_sums(void **state)
     tsr_world_destroy(w);
 }
 
+/* The summary against sums of the rows, and sizes that are counted by hand. */
+static void test_summary(void **state)
+{
+    (void)state;
+    tsr_world *w = imagine(0);
+    tsr_module *net;
+    tsr_optimizer *opt;
+    tsr_plan *plan = train(w, &net, &opt);
+    tsri_report *r;
+    assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
+    const tsri_summary *s = &r->summary;
+    uint64_t bytes = 0, updates = 0;
+    double cost = 0;
+    int calls = 0, rows = 0;
+    for (int i = 0; i < s->ntraffic; i++) {
+        const tsri_traffic *t = &s->traffic[i];
+        bytes += t->bytes;
+        cost += t->cost_s;
+        calls += t->calls;
+        assert_true(i == 0 || t->cost_s <= s->traffic[i - 1].cost_s);
+        assert_true((t->kind == TSRI_TRAFFIC_STAGES) == (t->from != t->to));
+        updates += t->kind == TSRI_TRAFFIC_UPDATES;
+    }
+    for (int i = 0; i < r->nrows; i++)
+        rows += r->rows[i].link >= 0;
+    assert_int_equal(bytes, r->bytes);
+    assert_int_equal(calls, rows);
+    assert_int_equal(updates, 0);
+    assert_true(cost <= r->comm_s * (1 + 1e-9) && cost >= r->comm_s * (1 - 1e-9));
+    assert_int_equal(s->parameters, 23 * 17 + 17 + 17 * 5 + 5);
+    assert_int_equal(s->tensors, 4);
+    assert_int_equal(s->samples, 31);
+    assert_int_equal(s->tokens, 0);
+    assert_int_equal(s->nranks, 12);
+    /* Two layers, each a product forward and one for its weight; the second one for its input too.
+     */
+    assert_true(s->flops == 2.0 * 31 * (2 * 23 * 17 + 3 * 17 * 5));
+    assert_true(s->alike >= 1 && s->alike_s >= 0 && s->alike_s <= r->compute_s);
+    tsri_report_destroy(r);
+    tsr_world_destroy(w);
+}
+
 /* A conversion of even parts is one collective of its name, not copies from rank to rank. */
 static void test_kinds(void **state)
 {
@@ -272,9 +314,10 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_kinds),     cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_memory),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_summary), cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_scratch), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
