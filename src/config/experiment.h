@@ -54,6 +54,8 @@ tsr_device tsri_experiment_device(const tsri_experiment *e);
 bool tsri_experiment_trains(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
+/* Returns the number of entries of `parameters`, which the next would have. */
+int tsri_experiment_nparameters(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit, bucket_mb, infer_updates, on_nan.
  * e may be NULL: there is no file, and the options stay. */
 void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts);
