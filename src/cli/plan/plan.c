@@ -138,7 +138,8 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;
     tsri_report *report;
-    cli_progress_begin("planning");
+    if (opts.memory_limit) /* the search within a limit may take long */
+        cli_progress_begin("planning");
     tsr_status status = tsr_compile_with(program->graph, &opts, &plan);
     cli_progress_end();
     if (status != TSR_OK) {
