@@ -363,13 +363,22 @@ tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *
     tsri_pool_init(&pool, &graph->world->mem);
     tsri_choosing c;
     tsri_choosing_begin(graph, &o, false, &pool, &c);
-    tsr_plan *plan = new_plan(graph, &o);
-    tsr_status status = plan ? run_passes(&c, plan) : TSR_ERR_NO_MEMORY;
-    tsr_plan_destroy(plan);
+    bool fits = false;
+    tsr_status status = TSR_OK;
+    /* The leanest last, as a compile does, unless it would need to be much leaner. */
+    for (int i = 0; i < 2 && status == TSR_OK && !fits; i++) {
+        c.leanest = i > 0;
+        tsr_plan *plan = new_plan(graph, &o);
+        status = plan ? run_passes(&c, plan) : TSR_ERR_NO_MEMORY;
+        tsr_plan_destroy(plan);
+        fits = c.found && (!o.memory_limit || c.bytes <= o.memory_limit);
+        if (c.bytes > 2 * o.memory_limit)
+            break;
+    }
     tsri_choosing_end(&c);
     tsri_pool_finish(&pool);
     if (status == TSR_OK)
-        *out_fits = c.found;
+        *out_fits = fits;
     return status;
 }
 
