@@ -4,6 +4,7 @@
 #include "src/cli/options.h"
 #include "src/cli/page/page.h"
 #include "src/cli/plan/ask.h"
+#include "src/cli/plan/progress.h"
 #include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
@@ -184,7 +185,10 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;
     tsri_report *report;
+    if (opts.memory_limit) /* the search within a limit may take long */
+        cli_progress_begin("planning");
     tsr_status status = tsr_compile_with(program->graph, &opts, &plan);
+    cli_progress_end();
     if (status != TSR_OK) {
         int code = cli_fail("plan");
         const cli_fits fits = {path,          a->sets.n,
