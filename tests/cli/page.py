@@ -282,6 +282,49 @@ check("--compare needs --html" in err, err)
 _, err = tessera("plan", names[0], "--html", file, "--compare", "/nonexistent.yaml", code=1)
 check("/nonexistent.yaml" in err, err)
 
+# Runs: one that trains, one that computes a graph, and one that diverges.
+def check_run(file, r, what):
+    document, console = open_page(file)
+    check_page(document, console, file, what)
+    for f in document.having("data-figure"):
+        want = r
+        for word in f["data-figure"].split("."):
+            want = want[int(word)] if isinstance(want, list) else want[word]
+        equal(float(f["data-value"]), want, f"{what}: {f['data-figure']}")
+        if re.search(r"[Bs]$", f.text()) and not f.text().endswith("rows/s"):
+            check_text(f.text(), want, f"{what}: {f['data-figure']}")
+    return document
+
+
+file = path_of("run.html")
+r = json.loads(tessera("run", os.path.join(FILES, "tensor_parallel.yaml"), "--html", file, "--json")[0])
+document = check_run(file, r, "run")
+equal([int(e["data-points"]) for e in document.of_class("curve")], [20, 20, 20, 20], "points of loss, rows/s, time, plan")
+near(sum(r["step_seconds"]), r["seconds"], "seconds of steps")
+equal(len(r["step_seconds"]), 20, "steps")
+# The same with what a run may have more: evaluations, and times by kind.
+r["evaluations"] = [{"step": s, "loss": 2 - s / 20, "accuracy": s / 25, "top5": s / 21, "rows": 64, "seconds": 0.1} for s in (5, 10, 20)]
+r["step_by_kind"] = [{"kind": "linear", "communicates": False, "planned_s": 2e-4, "measured_s": 3e-4},
+                     {"kind": "all_reduce", "communicates": True, "planned_s": 1e-4, "measured_s": 9e-4}]
+r["interrupted"] = {"signal": "SIGTERM", "step": 20, "planned_steps": 30}
+r["losses"][3] = None
+with open(file, encoding="utf-8") as f:
+    text = f.read()
+plain = '<script type="application/json" id="data">'
+check(plain in text, "a small page has its data as they are")
+head, rest = text.split(plain)
+with open(file, "w", encoding="utf-8") as f:
+    f.write(head + plain + json.dumps(r).replace("<", "\\u003c") + rest[rest.index("</script>"):])
+document = check_run(file, r, "run with evaluations")
+seen = {f["data-figure"] for f in document.having("data-figure")}
+check({"evaluations.2.accuracy", "step_by_kind.1.measured_s", "collectives.0.bytes", "per_rank.1.run_s"} <= seen, f"figures: {seen}")
+equal(sorted(int(e["data-points"]) for e in document.of_class("curve")), [3, 3, 3, 20, 20, 20, 20], "curves")
+check("interrupted by SIGTERM after 20 of 30 steps" in document.text(), "the interruption")
+r = json.loads(tessera("run", os.path.join(FILES, "matmul.yaml"), "--html", file, "--json")[0])
+check_run(file, r, "run of a graph")
+_, err = tessera("run", os.path.join(FILES, "matmul.yaml"), "--html", "/nonexistent/x.html", code=1)
+check("tessera run: /nonexistent/x.html: No such file or directory" in err, err)
+
 # Many blocks are one; ranks are many.
 with open(path_of("gpt.yaml"), "w", encoding="utf-8") as f:
     f.write("""\

@@ -117,24 +117,23 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static int write_html(const plan_args *a, const plan_view *v)
+static tsr_status write_html(const plan_args *a, const plan_view *v)
 {
-    cJSON *json = plan_make_json(v);
+    cJSON *json = plan_make_json(v), *both;
     if (!a->plans)
-        return page_write("plan", a->html, "plan", name_of(v->path), json);
-    if (!json || !cJSON_AddItemToArray(a->plans, json))
-        return page_write("plan", a->html, "compare", "", NULL);
+        return page_write(a->html, "plan", name_of(v->path), json);
+    TSRI_NEED(json && cJSON_AddItemToArray(a->plans, json));
     if (cJSON_GetArraySize(a->plans) < 2)
-        return CLI_OK;
-    cJSON *both = cJSON_CreateObject();
+        return TSR_OK;
+    both = cJSON_CreateObject();
     cJSON_AddItemToObject(both, "plans", cJSON_Duplicate(a->plans, true));
-    return page_write("plan", a->html, "compare", name_of(v->path), both);
+    return page_write(a->html, "compare", name_of(v->path), both);
 }
 
 static int show(const plan_args *a, const plan_view *v)
 {
-    if (a->html && write_html(a, v) != CLI_OK)
-        return CLI_FAILED;
+    if (a->html && write_html(a, v) != TSR_OK)
+        return cli_fail("plan");
     if (a->dot && write_dot(a, v) != CLI_OK)
         return CLI_FAILED;
     if (cJSON_GetArraySize(a->plans) > 1)

@@ -264,6 +264,8 @@ static tsr_status finish(run_rank *r)
         TSRI_TRY(run_write_trace(r));
     if (job->out && tsr_world_rank(r->world) == 0)
         TSRI_TRY(run_write_result(r));
+    if (tsr_world_rank(r->world) == 0)
+        TSRI_TRY(run_write_page(r));
     if (!job->json)
         return has_values ? print_values(r) : TSR_OK;
     if (tsr_world_rank(r->world) == 0 && cli_print_json(run_make_result(r)) != CLI_OK)
@@ -287,6 +289,7 @@ static tsr_status finish_alone(run_rank *r)
     r->all[rank] = r->mine;
     if (r->job->out)
         TSRI_TRY(run_write_result(r));
+    TSRI_TRY(run_write_page(r));
     if (!r->job->json && r->losses)
         print_speed(r);
     if (r->job->json && cli_print_json(run_make_result(r)) != CLI_OK)
