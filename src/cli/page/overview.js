@@ -129,7 +129,7 @@ function traffic(m) {
       {head: 'bytes', number: true, cell: (k, i) => [bar(k.bytes, mostBytes), figure(`totals.collectives.${i}.bytes`, k.bytes, bytesText(k.bytes))]},
       {head: 'time', number: true, cell: (k, i) => figure(`totals.collectives.${i}.cost_s`, k.cost_s, secondsText(k.cost_s))}], kinds),
     table('by reader', [
-      {head: 'because', header: true, cell: r => r.reason},
+      {head: 'because', header: true, cell: r => nameText(r.reason)},
       {head: 'collective', cell: r => r.collective},
       {head: 'calls', number: true, cell: r => r.calls},
       {head: 'bytes', number: true, cell: r => bytesText(r.bytes)},
