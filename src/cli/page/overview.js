@@ -112,12 +112,13 @@ function traffic(m) {
   const mostBytes = Math.max(1, ...kinds.map(k => k.bytes));
   const reasons = new Map();
   for (const b of m.talks) {
-    const key = b.reason.replace(/\d+/g, '#') + '|' + b.collective;
+    const reason = b.reason.replace(/(?<=[. ])\d+(?=[. ]|$)/g, '*');
+    const key = reason + '|' + b.collective;
     const r = reasons.get(key) || {reason: b.reason, collective: b.collective, calls: 0, bytes: 0, cost_s: 0};
     r.calls++;
     r.bytes += b.bytes;
     r.cost_s += b.cost_s;
-    if (r.calls > 1) r.reason = b.reason.replace(/\d+/g, '*');
+    if (r.calls > 1 && r.reason !== b.reason) r.reason = reason;
     reasons.set(key, r);
   }
   return [

@@ -190,7 +190,7 @@ function moduleRow(m, view, row) {
     el('button', {type: 'button', class: 'caret', 'aria-expanded': String(!!node.expanded), disabled: !toggles,
                   'aria-label': (node.expanded ? 'close ' : 'open ') + name, onclick: () => view.toggle(node)},
        toggles ? (node.expanded ? '▾' : '▸') : '·'),
-    el('button', {type: 'button', class: 'name', onclick: () => view.select({node}), 'aria-label':
+    el('button', {type: 'button', class: 'name', onclick: () => view.select({node}), title: node.path, 'aria-label':
                   `${name}: ${sbp}, forward ${secondsText(forward)}, backward ${secondsText(backward)}`}, [
       el('b', {}, moduleLabel(node)), node.times > 1 ? el('span', {class: 'times'}, '×' + node.times) : null]),
     el('span', {class: 'sig'}, sbp), el('span', {class: 'time'}, secondsText(forward)),
@@ -203,8 +203,13 @@ function opBox(m, view, op, side) {
   const sbp = op.out.length ? m.value(op.out[0]).sbp : 'B';
   const title = op.phase === 'source' ? op.name.split('.').pop() : op.op;
   const mark = op.phase === 'source' ? (op.op === 'input' ? '⇢ ' : '▪ ') : op.phase === 'update' ? '↻ ' : '';
+  const other = op.alternatives[0];
   return el('button', {type: 'button', class: `op ${op.phase} ${side}`, style: `--sbp:${sbpColours(sbp)}`,
-                       'data-op': op.id, onclick: () => view.select({row: op}), title: op.name,
+                       'data-op': op.id, onclick: () => view.select({row: op}), onmouseleave: hideTip,
+                       onmousemove: e => showTip(e, [
+                         rowTitle(op), op.in.map(v => m.value(v).sbp).join(', ') + (op.in.length ? ' → ' : '') + op.out.map(v => m.value(v).sbp).join(', '),
+                         op.why === 'said' ? 'said by the file' : other ? `next best: ${other.out.join(', ')}, +${secondsText(other.more_s)}` : '',
+                         sourceText(op)]),
                        'aria-label': `${op.phase} ${rowTitle(op)}: ${sbp}, ${secondsText(op.cost_s)}`}, [
     el('span', {class: 'name'}, mark + title), el('span', {class: 'sig'}, sbp),
     el('span', {class: 'time'}, op.cost_s ? secondsText(op.cost_s) : '')]);

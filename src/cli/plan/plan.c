@@ -2,7 +2,6 @@
 /* `tessera plan`: what an experiment would do, without devices or data. */
 #include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
-#include "src/cli/page/page.h"
 #include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
@@ -111,28 +110,9 @@ static int write_dot(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static tsr_status write_html(const plan_args *a, const plan_view *v)
-{
-    cJSON *json = plan_make_json(v), *both;
-    if (!a->plans)
-        return page_write(a->html, "plan", name_of(v->path), json);
-    TSRI_NEED(json && cJSON_AddItemToArray(a->plans, json));
-    if (cJSON_GetArraySize(a->plans) < 2)
-        return TSR_OK;
-    both = cJSON_CreateObject();
-    cJSON_AddItemToObject(both, "plans", cJSON_Duplicate(a->plans, true));
-    return page_write(a->html, "compare", name_of(v->path), both);
-}
-
 static int show(const plan_args *a, const plan_view *v)
 {
-    if (a->html && write_html(a, v) != TSR_OK)
+    if (a->html && plan_write_html(v, a->html, a->plans) != TSR_OK)
         return cli_fail("plan");
     if (a->dot && write_dot(a, v) != CLI_OK)
         return CLI_FAILED;

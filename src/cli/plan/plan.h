@@ -21,6 +21,10 @@ bool plan_print_text(const plan_view *v);
 struct cJSON *plan_make_json(const plan_view *v);
 bool plan_write_dot(const plan_view *v, FILE *f);
 
+/* html.c: writes a page. beside: NULL, or a list of plans' JSON, to which this one's is added; the
+ * page is written when it is the second. */
+tsr_status plan_write_html(const plan_view *v, const char *path, struct cJSON *beside);
+
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);
 /* "0-3,8": the ranks of n that `of` has `which` for. */
