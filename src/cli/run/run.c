@@ -68,6 +68,16 @@ static int try_file(const char *folder, const char *name)
     return -rc;
 }
 
+static int try_page(const char *path)
+{
+    bool absolute = path[0] == '/';
+    int rc = try_file(absolute ? "" : ".", path + absolute);
+    if (!rc)
+        return CLI_OK;
+    fprintf(stderr, "tessera run: %s: %s\n", path, strerror(rc));
+    return CLI_FAILED;
+}
+
 /* Makes the folder, and finds out whether the files can be written there. */
 static int open_folder(const run_job *job)
 {
@@ -101,16 +111,6 @@ static tsr_status run_as_process(run_job *job, const run_args *a)
 bool run_is_launched(void)
 {
     return getenv("RANK") && getenv("WORLD_SIZE");
-}
-
-static int try_page(const char *path)
-{
-    bool absolute = path[0] == '/';
-    int rc = try_file(absolute ? "" : ".", path + absolute);
-    if (!rc)
-        return CLI_OK;
-    fprintf(stderr, "tessera run: %s: %s\n", path, strerror(rc));
-    return CLI_FAILED;
 }
 
 static int work(const run_args *a, run_job *job)
