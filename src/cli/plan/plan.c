@@ -11,11 +11,12 @@
 enum { MAX_RANKS = 1 << 20 };
 
 typedef struct plan_args {
+    const char *html, *compare;
+    struct cJSON *plans; /* that a page of two has so far */
     int64_t ranks, memory_limit;
     cli_list sets;
-    const char *dot, *html, *compare;
+    const char *dot;
     bool json, verbose;
-    struct cJSON *plans; /* what a page of two has so far */
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -24,12 +25,12 @@ static const cli_option options[] = {
      MAX_RANKS, "a number of ranks"},
     {"set", 's', CLI_LIST, AT(sets), "PATH=VALUE",
      "overrides an entry of the file; may be given again", 0, 0, NULL},
-    {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
-     0, NULL},
-    {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
     {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page for a browser", 0, 0, NULL},
     {"compare", 0, CLI_TEXT, AT(compare), "FILE.yaml", "puts its plan beside, on the page", 0, 0,
      NULL},
+    {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
+     0, NULL},
+    {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL, "every line, also those that are alike", 0, 0,
      NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
