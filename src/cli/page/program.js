@@ -43,11 +43,23 @@ function itemsOf(node) {
 // Backward runs up, beside the forward ops; updates, the last of a step, come on top.
 const backwardOf = node => node.ops.filter(o => o.phase === 'backward' || o.phase === 'update').sort((a, b) => b.id - a.id);
 
+// Each op beside one of its backward, which is known by name and line; what is left fills the gaps.
 function rowsInside(node) {
-  const items = itemsOf(node);
-  const backward = backwardOf(node);
-  const rows = items.map(x => x.child ? {node: x.child} : {node, forward: x.op, backward: backward.shift()});
-  for (const op of backward) rows.push({node, backward: op});
+  const key = op => op.name + ':' + (op.line || '');
+  const waiting = new Map();
+  for (const op of backwardOf(node)) {
+    const k = op.phase === 'backward' ? key(op) : '';
+    if (!waiting.has(k)) waiting.set(k, []);
+    waiting.get(k).push(op);
+  }
+  const rows = itemsOf(node).map(x => {
+    if (x.child) return {node: x.child};
+    const own = x.op.phase === 'forward' ? waiting.get(key(x.op)) : null;
+    return {node, forward: x.op, backward: own ? own.shift() : undefined};
+  });
+  const left = [...waiting.values()].flat().sort((a, b) => b.id - a.id);
+  for (const row of rows) if (row.forward && !row.backward) row.backward = left.shift();
+  for (const op of left) rows.push({node, backward: op});
   return rows;
 }
 
@@ -201,7 +213,8 @@ function moduleRow(m, view, row) {
 function opBox(m, view, op, side) {
   if (!op) return null;
   const sbp = op.out.length ? m.value(op.out[0]).sbp : 'B';
-  const title = op.phase === 'source' ? op.name.split('.').pop() : op.op;
+  const title = op.phase === 'source' ? op.name.split('.').pop() :
+    op.op + (op.phase !== 'update' && op.name !== m.nodes[op.module].path ? ' ' + op.name : '');
   const mark = op.phase === 'source' ? (op.op === 'input' ? '⇢ ' : '▪ ') : op.phase === 'update' ? '↻ ' : '';
   const other = op.alternatives[0];
   return el('button', {type: 'button', class: `op ${op.phase} ${side}`, style: `--sbp:${sbpColours(sbp)}`,
