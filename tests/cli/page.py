@@ -192,6 +192,69 @@ for name in ("matmul", "tensor_parallel", "attention", "dp2", "pipeline2", "grid
         op = next(o for o in p["ops"] if o["alternatives"] and o["why"] == "chosen" and "file" in o and o["out"])
         check_op(p, file, op, f"{name}: {op['op']}")
 
+# With the keyboard alone: what keys do, written down by a script that is added to a copy.
+KEYS = """
+<script>
+function press(node, key) {
+  node.focus();
+  node.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
+}
+function go() {
+  if (!document.body.dataset.ready) return void setTimeout(go, 5);
+  const note = {};
+  const modules = () => document.querySelectorAll('.module').length;
+  const caret = () => [...document.querySelectorAll('.module')].find(x => x.dataset.module === 'blocks.0.attn').querySelector('.caret');
+  note.closed = modules();
+  press(caret(), 'ArrowRight');
+  note.open = modules();
+  note.expanded = caret().getAttribute('aria-expanded');
+  note.stays = document.activeElement === caret();
+  press(caret(), 'ArrowDown');
+  note.next = document.activeElement.closest('.module').dataset.module;
+  document.activeElement.click();
+  note.details = document.querySelector('.details h3').textContent;
+  press(caret(), 'ArrowLeft');
+  note.again = modules();
+  const [clock, memory] = document.querySelectorAll('.chart');
+  const first = () => clock.querySelector('text.cut').textContent;
+  const spans = () => clock.querySelectorAll('rect').length;
+  note.clock = [first()];
+  press(clock, '+');
+  press(clock, '+');
+  note.clock.push(first());
+  press(clock, '0');
+  note.clock.push(first());
+  note.peak = document.querySelector('#memory p').textContent;
+  press(memory, 'ArrowRight');
+  note.beside = document.querySelector('#memory p').textContent;
+  document.querySelector('input[type=search]').value = 'mlp.fc1';
+  document.querySelector('input[type=search]').dispatchEvent(new Event('input'));
+  note.rows = [...document.querySelectorAll('#rows tbody th')].map(x => x.textContent);
+  document.body.dataset.note = JSON.stringify(note);
+}
+go();
+</script>
+</body>"""
+file, p = make(os.path.join(FILES, "attention.yaml"), "keys")
+with open(file, encoding="utf-8") as f:
+    text = f.read()
+with open(file, "w", encoding="utf-8") as f:
+    f.write(text.replace("</body>", KEYS))
+document, console = open_page(file)
+equal(console, [], "console")
+note = json.loads(document.named("body")[0]["data-note"])
+equal((note["open"] - note["closed"], note["expanded"], note["stays"], note["again"]),
+      (len([m for m in p["modules"] if m["path"].startswith("blocks.0.attn.")]), "true", True, note["closed"]), f"opening: {note}")
+check(note["next"].startswith("blocks.0.attn."), f"the next row: {note['next']}")
+check(note["details"].startswith(note["next"]), f"details of it: {note['details']}")
+check(note["clock"][0] == "0 s" == note["clock"][2] != note["clock"][1], f"zooming: {note['clock']}")
+place = p["memory"][0]["peak"] + 1
+check(f"At the peak, place {place} of" in note["peak"] and f"At this moment, place {place + 1} of" in note["beside"], f"moments: {note}")
+rows = {x["id"]: x for x in p["ops"] + p["boxing"]}
+check(note["rows"] and all("mlp.fc1" in r or any("mlp.fc1" in rows[x].get("reason", "") for x in rows if
+                                                 f"{rows[x].get('collective', rows[x].get('op'))} {rows[x]['name']}".strip() == r)
+                           for r in note["rows"]), f"rows with a text: {note['rows']}")
+
 # Up to four dimensions, uneven, with empty parts; and a file whose name is markup.
 evil = path_of("<img src=x onerror=\"document.body.dataset.bad=1\">&'.yaml")
 with open(evil, "w", encoding="utf-8") as f:
