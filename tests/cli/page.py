@@ -338,6 +338,15 @@ a, b = map(signatures, both)
 equal(document.named("caption") and [c.text() for c in document.named("caption") if "other signatures" in c.text()],
       [f"tensors in other signatures: {sum(a[k] != b[k] for k in a.keys() & b.keys())}"], "tensors that differ")
 equal(len(document.of_class("map")), 2, "two programs")
+for other, moved in (("zero", 0), ("dp2", None)):
+    p = json.loads(tessera("plan", os.path.join(FILES, other + ".yaml"), "--json")[0])
+    tessera("plan", names[0], "--html", path_of("moved.html"), "--compare", os.path.join(FILES, other + ".yaml"))
+    document, console = open_page(path_of("moved.html"))
+    check_page(document, console, path_of("moved.html"), f"dp4 and {other}")
+    c = signatures(p)
+    heads = [x.text() for x in document.named("caption") if "on other ranks" in x.text()]
+    equal(heads, [f"tensors on other ranks: {len(a.keys() & c.keys())}"] if moved is None else [], f"dp4 and {other}: ranks")
+document, console = open_page(file)
 equal(sum(int(e["data-calls"]) for e in document.of_class("edge")),
       sum(x["communicates"] for p in both for x in p["boxing"]), "edges of both")
 _, err = tessera("plan", names[0], "--compare", names[1], code=2)
