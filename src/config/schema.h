@@ -193,8 +193,7 @@ tsr_status tsri_sbp_by_axes(const tsri_yaml *node, const char *place, int ndim,
                             const char *const *axis, tsr_sbp_kind rest, tsr_sbp *out_sbp);
 void tsri_sbp_dump_named(const tsri_yaml *node, FILE *out);
 
-/* --- dumping values: src/config/print/dump.c
- * -------------------------------------------------------- */
+/* --- dumping values: src/config/print/dump.c -------------------------------------------------- */
 void tsri_text_dump(const char *text, FILE *out);
 /* Writes a value of TSRI_FIELD_ANY: numbers or texts, in lists. */
 void tsri_yaml_dump(const tsri_yaml *node, FILE *out);
