@@ -297,25 +297,6 @@ const tsri_section tsri_layout_section = {
         .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_tensors, key), \
         .fallback = "{}", .section = &tsri_layout_section, .doc = doc_                          \
     }
-static const tsri_field pin_fields[] = {
-    FIELD(
-        TEXT, tsri_config_pin, "match", match, TSRI_NEEDED, 0, 0,
-        "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
-        "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind "
-        "the first one of a module :softmax.1, and so on."),
-    FIELD(SBP, tsri_config_pin, "sbp", sbp, TSRI_NEEDED, 0, 0,
-          "The signature of what the module, or the op, gives. B alone is B in each dimension."),
-    FIELD(SBP, tsri_config_pin, "use", use, TSRI_NONE, 0, 0,
-          "That into which it is brought then, for those that use it. Default: what is cheapest."),
-    FIELD(SBP, tsri_config_pin, "gradient", gradient, TSRI_NONE, 0, 0,
-          "That into which its gradient is brought. Default: what is cheapest."),
-    FIELD(
-        SBP, tsri_config_pin, "gradient_use", gradient_use, TSRI_NONE, 0, 0,
-        "That into which the gradient is brought then, for what makes the tensor. Default: what is "
-        "cheapest."),
-};
-const tsri_section tsri_pin_section = {
-    .name = "match", .size = sizeof(tsri_config_pin), FIELDS(pin_fields)};
 static const tsri_field tensor_fields[] = {
     LAYOUT(input, "The images. Default: the first placement, S(0) in each dimension."),
     LAYOUT(label, "The labels. Default: as the input."),
