@@ -321,7 +321,7 @@ static const struct {
                            "match, sbp, use, gradient, gradient_use"},
     {MLP "tensors: [{match: '0'}]\n",
      "f.yaml:6:11: tensors[0]: 'sbp' is missing; legal is a signature, as in S(0), B, P, auto, "
-     "\"(S(0),B)\" or [S(0), B]"},
+     "\"(S(0),B)\", [S(0), B] or {dp: S(0)}"},
     {MLP "tensors: [{match: '0', sbp: S(1), placement: d}]\n",
      "f.yaml:6:35: tensors[0].placement: unknown key; legal are match, sbp, use, gradient, "
      "gradient_use"},
