@@ -641,15 +641,17 @@ static const tsri_field experiment_fields[] = {
      .offset = offsetof(tsri_experiment, strategy),
      .words = strategy_words,
      .doc =
-         "Rules for parameters and tensors, in a word for each dimension of the input's placement: "
-         "data, the batch is split, and parameters are everywhere; zero1, optimizer states are "
-         "split too; zero2, gradients too; zero3, parameters too, which are gathered where they "
-         "are used; megatron, pairs of linear layers are split by their features; sequence, what "
-         "is "
-         "between these pairs by positions too; auto, alone, all is inferred. One word is for all "
-         "dimensions; megatron and sequence are for the last one, and data for those before it. "
-         "The "
-         "rules stand before the file's own, which so count more; tessera schema FILE shows them."},
+         "Rules for parameters and tensors, in a word for each dimension of the input's placement, "
+         "as a list, or by axes' names, as in {dp: zero1, tp: megatron}, where axes that are not "
+         "named are data: data, the batch is split, and parameters are everywhere; zero1, "
+         "optimizer "
+         "states are split too; zero2, gradients too; zero3, parameters too, which are gathered "
+         "where they are used; megatron, pairs of linear layers are split by their features; "
+         "sequence, what is between these pairs by positions too; auto, alone, all is inferred. "
+         "One "
+         "word is for all dimensions; megatron and sequence are for the last one, and data for "
+         "those before it. The rules stand before the file's own, which so count more; tessera "
+         "schema FILE shows them."},
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
     {.name = "tensors",
