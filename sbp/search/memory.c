@@ -307,12 +307,12 @@ static tsr_status minimise(lagrangian *x, bool *out_done)
     copy_load(x, low);
     TSRI_TRY(mend(x, x->choice));
     TSRI_TRY(least_usage(x));
-    if (!proven(x)) {
+    if (!proven(x))
         TSRI_TRY(one_price(x, at, low_cost, low));
+    if (!proven(x) && !x->p->quick_within)
         TSRI_TRY(all_prices(x));
-    }
     *out_done = proven(x);
-    return *out_done ? TSR_OK : branch(x, out_done);
+    return *out_done || x->p->quick_within ? TSR_OK : branch(x, out_done);
 }
 
 tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, int *picked,
@@ -321,6 +321,7 @@ tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, in
     lagrangian x = {.p = p, .pool = pool, .lower = result->bound, .upper = INFINITY};
     bool done = true;
     TSRI_TRY(tsri_times_start(&x.times, pool, p));
+    result->least = x.times.least;
     if (!x.times.infeasible) {
         TSRI_TRY(start(&x));
         memcpy(x.choice, picked, (size_t)p->nnodes * sizeof(int));

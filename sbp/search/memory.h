@@ -12,7 +12,8 @@ typedef struct tsri_times {
     int ntimes;
     int *from, *to;  /* [n] of nodes; from > to: none */
     int64_t *load;   /* [ntimes] scratch */
-    bool infeasible; /* at some time the nodes' least usage exceeds the limit */
+    int64_t least;   /* the nodes' least usage, at the time when that is most */
+    bool infeasible; /* it exceeds the limit */
 } tsri_times;
 
 tsr_status tsri_times_start(tsri_times *t, tsri_pool *pool, const tsri_search_problem *p);

@@ -38,6 +38,8 @@ typedef struct tsri_search_problem {
     int64_t max_table;   /* 0 = 1 << 20 entries of 8 bytes */
     tsri_mem *mem;       /* counts the allocations; may be NULL */
     int64_t usage_limit; /* 0: none */
+    bool quick_within;   /* within the limit a good assignment will do: one price is searched, not
+                            one of each time, and nothing is proven */
 } tsri_search_problem;
 
 typedef struct tsri_search_result {
@@ -47,6 +49,7 @@ typedef struct tsri_search_result {
     bool exact;     /* the optimum, proven (up to rounding in double) */
     double bound;   /* no assignment within the limit costs less; cost if exact */
     int64_t peak;   /* most usage of choice[] at a time; over the limit only if cost is INFINITY */
+    int64_t least;  /* where the limit was not kept at once: no assignment's peak is less; else 0 */
     int64_t tables; /* entries of the largest table of the search without a limit */
 } tsri_search_result;
 

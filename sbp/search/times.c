@@ -88,8 +88,9 @@ tsr_status tsri_times_start(tsri_times *t, tsri_pool *pool, const tsri_search_pr
     for (int i = 0; i < count; i++) {
         place[i] = kept;
         kept += most[i] > p->usage_limit;
-        t->infeasible |= least[i] > p->usage_limit;
+        t->least = least[i] > t->least ? least[i] : t->least;
     }
+    t->infeasible = t->least > p->usage_limit;
     place[count] = kept;
     for (int v = 0; v < p->nnodes; v++) {
         t->from[v] = t->to[v] < t->from[v] ? 0 : place[t->from[v]];

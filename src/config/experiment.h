@@ -65,6 +65,8 @@ const char *tsri_experiment_subject(const tsri_experiment *e);
 tsr_dtype tsri_experiment_dtype(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains nothing, or without data. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
+/* Returns the number of entries of `parameters`, which the next would have. */
+int tsri_experiment_nparameters(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
  * default), bucket_mb, infer_updates, on_nan. e may be NULL: there is no file, and the options
  * stay. */

@@ -28,6 +28,11 @@ tsr_status tsri_program_entries(const tsri_program *p, tsri_pool *pool, int *out
     return TSR_OK;
 }
 
+int tsri_experiment_nparameters(const tsri_experiment *e)
+{
+    return e->parameters.n;
+}
+
 /* The entry of `graph` that a tensor is a result of; NULL: none. */
 static const tsri_config_op *entry_of(const tsri_program *p, const tsr_tensor *t)
 {

@@ -286,7 +286,8 @@ static tsr_status try_updates(tsri_choosing *c, tsri_need *out_need)
 static tsr_status refuse(tsri_choosing *c, tsr_plan *plan, const tsri_need *need)
 {
     tsri_need with_updates = {0};
-    TSRI_TRY(try_updates(c, &with_updates));
+    if (most_of(c, need) < 2 * c->opts->memory_limit) /* else they are too few by far */
+        TSRI_TRY(try_updates(c, &with_updates));
     const tsri_shortage shortage = {.limit = c->opts->memory_limit,
                                     .scratch_of = need->scratch_of,
                                     .with_updates = most_of(c, &with_updates)};
@@ -355,6 +356,33 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     tsri_error_settled();
     *out_plan = plan;
     return TSR_OK;
+}
+
+tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *out_fits)
+{
+    tsr_compile_opts o = *TSR_COMPILE_OPTS();
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, "tsr_compile"));
+    tsri_pool pool;
+    tsri_pool_init(&pool, &graph->world->mem);
+    tsri_choosing c;
+    tsri_choosing_begin(graph, &o, false, &pool, &c);
+    bool fits = false;
+    tsr_status status = TSR_OK;
+    /* The leanest last, as a compile does, unless it would need to be much leaner. */
+    for (int i = 0; i < 2 && status == TSR_OK && !fits; i++) {
+        c.leanest = i > 0;
+        tsr_plan *plan = new_plan(graph, &o);
+        status = plan ? run_passes(&c, plan) : TSR_ERR_NO_MEMORY;
+        tsr_plan_destroy(plan);
+        fits = c.found && (!o.memory_limit || c.bytes <= o.memory_limit);
+        if (c.bytes > 2 * o.memory_limit)
+            break;
+    }
+    tsri_choosing_end(&c);
+    tsri_pool_finish(&pool);
+    if (status == TSR_OK)
+        *out_fits = fits;
+    return status;
 }
 
 tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)

@@ -288,12 +288,14 @@ typedef struct tsri_inferred {
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;
-    int64_t peak; /* bytes of a rank, as inference estimates them */
-    bool fits;    /* within the limit; otherwise nothing is chosen, and peak is the least found */
-    bool relaxed; /* updates were inferred, or zeros filled up, as nothing else was legal */
+    int64_t peak;  /* bytes of a rank, as inference estimates them */
+    int64_t least; /* no signatures need less, by the same estimate; 0: a limit was kept at once */
+    bool fits;     /* within the limit; otherwise nothing is chosen, and peak is the least found */
+    bool relaxed;  /* updates were inferred, or zeros filled up, as nothing else was legal */
 } tsri_inferred;
 typedef struct tsri_infer_opts {
     int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */
+    bool quick_within;    /* within the limit good signatures will do */
     bool alternatives;    /* say what else each op could do */
     double bucket_bytes;  /* gradients' reductions are joined up to this size */
     bool infer_updates;   /* see tsr_compile_opts */
@@ -428,6 +430,9 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
  */
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan);
+/* Whether a plan of a graph in a virtual world is found within opts->memory_limit, by the search of
+ * a compile, but without a word on what the leanest needs where there is none. */
+tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *out_fits);
 
 /* --- lower_groups.c --------------------------------------------------------------------------- */
 /* Makes the communicators between devices that the plan's items need, and their groups. Collective

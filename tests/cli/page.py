@@ -137,7 +137,7 @@ def check_conversion(p, file, box, what):
     check_page(document, console, file, what)
     check_regions(p, document, box["in"][0], what, 0)
     check_regions(p, document, box["out"][0], what, 1)
-    move = p["moves"][box["move"]]
+    move = p["moves"][box["move"]] if "move" in box else {"ranks": [], "bytes": []}
     drawn = {(int(e["data-reader"]), int(e["data-source"])): int(e["data-bytes"]) for e in document.having("data-reader")}
     equal(drawn, {(a, b): move["bytes"][i][j] for i, a in enumerate(move["ranks"]) for j, b in enumerate(move["ranks"])},
           f"{what}: matrix")
@@ -191,6 +191,69 @@ for name in ("matmul", "tensor_parallel", "attention", "dp2", "pipeline2", "grid
             check_conversion(p, file, box, f"{name}: {box['collective']} {box['name']}")
         op = next(o for o in p["ops"] if o["alternatives"] and o["why"] == "chosen" and "file" in o and o["out"])
         check_op(p, file, op, f"{name}: {op['op']}")
+
+# With the keyboard alone: what keys do, written down by a script that is added to a copy.
+KEYS = """
+<script>
+function press(node, key) {
+  node.focus();
+  node.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
+}
+function go() {
+  if (!document.body.dataset.ready) return void setTimeout(go, 5);
+  const note = {};
+  const modules = () => document.querySelectorAll('.module').length;
+  const caret = () => [...document.querySelectorAll('.module')].find(x => x.dataset.module === 'blocks.0.attn').querySelector('.caret');
+  note.closed = modules();
+  press(caret(), 'ArrowRight');
+  note.open = modules();
+  note.expanded = caret().getAttribute('aria-expanded');
+  note.stays = document.activeElement === caret();
+  press(caret(), 'ArrowDown');
+  note.next = document.activeElement.closest('.module').dataset.module;
+  document.activeElement.click();
+  note.details = document.querySelector('.details h3').textContent;
+  press(caret(), 'ArrowLeft');
+  note.again = modules();
+  const [clock, memory] = document.querySelectorAll('.chart');
+  const first = () => clock.querySelector('text.cut').textContent;
+  const spans = () => clock.querySelectorAll('rect').length;
+  note.clock = [first()];
+  press(clock, '+');
+  press(clock, '+');
+  note.clock.push(first());
+  press(clock, '0');
+  note.clock.push(first());
+  note.peak = document.querySelector('#memory p').textContent;
+  press(memory, 'ArrowRight');
+  note.beside = document.querySelector('#memory p').textContent;
+  document.querySelector('input[type=search]').value = 'mlp.fc1';
+  document.querySelector('input[type=search]').dispatchEvent(new Event('input'));
+  note.rows = [...document.querySelectorAll('#rows tbody th')].map(x => x.textContent);
+  document.body.dataset.note = JSON.stringify(note);
+}
+go();
+</script>
+</body>"""
+file, p = make(os.path.join(FILES, "attention.yaml"), "keys")
+with open(file, encoding="utf-8") as f:
+    text = f.read()
+with open(file, "w", encoding="utf-8") as f:
+    f.write(text.replace("</body>", KEYS))
+document, console = open_page(file)
+equal(console, [], "console")
+note = json.loads(document.named("body")[0]["data-note"])
+equal((note["open"] - note["closed"], note["expanded"], note["stays"], note["again"]),
+      (len([m for m in p["modules"] if m["path"].startswith("blocks.0.attn.")]), "true", True, note["closed"]), f"opening: {note}")
+check(note["next"].startswith("blocks.0.attn."), f"the next row: {note['next']}")
+check(note["details"].startswith(note["next"]), f"details of it: {note['details']}")
+check(note["clock"][0] == "0 s" == note["clock"][2] != note["clock"][1], f"zooming: {note['clock']}")
+place = p["memory"][0]["peak"] + 1
+check(f"At the peak, place {place} of" in note["peak"] and f"At this moment, place {place + 1} of" in note["beside"], f"moments: {note}")
+rows = {x["id"]: x for x in p["ops"] + p["boxing"]}
+check(note["rows"] and all("mlp.fc1" in r or any("mlp.fc1" in rows[x].get("reason", "") for x in rows if
+                                                 f"{rows[x].get('collective', rows[x].get('op'))} {rows[x]['name']}".strip() == r)
+                           for r in note["rows"]), f"rows with a text: {note['rows']}")
 
 # Up to four dimensions, uneven, with empty parts; and a file whose name is markup.
 evil = path_of("<img src=x onerror=\"document.body.dataset.bad=1\">&'.yaml")
@@ -275,12 +338,64 @@ a, b = map(signatures, both)
 equal(document.named("caption") and [c.text() for c in document.named("caption") if "other signatures" in c.text()],
       [f"tensors in other signatures: {sum(a[k] != b[k] for k in a.keys() & b.keys())}"], "tensors that differ")
 equal(len(document.of_class("map")), 2, "two programs")
+for other, moved in (("zero", 0), ("dp2", None)):
+    p = json.loads(tessera("plan", os.path.join(FILES, other + ".yaml"), "--json")[0])
+    tessera("plan", names[0], "--html", path_of("moved.html"), "--compare", os.path.join(FILES, other + ".yaml"))
+    document, console = open_page(path_of("moved.html"))
+    check_page(document, console, path_of("moved.html"), f"dp4 and {other}")
+    c = signatures(p)
+    heads = [x.text() for x in document.named("caption") if "on other ranks" in x.text()]
+    equal(heads, [f"tensors on other ranks: {len(a.keys() & c.keys())}"] if moved is None else [], f"dp4 and {other}: ranks")
+document, console = open_page(file)
 equal(sum(int(e["data-calls"]) for e in document.of_class("edge")),
       sum(x["communicates"] for p in both for x in p["boxing"]), "edges of both")
 _, err = tessera("plan", names[0], "--compare", names[1], code=2)
 check("--compare needs --html" in err, err)
 _, err = tessera("plan", names[0], "--html", file, "--compare", "/nonexistent.yaml", code=1)
 check("/nonexistent.yaml" in err, err)
+
+# Runs: one that trains, one that computes a graph, and one that diverges.
+def check_run(file, r, what):
+    document, console = open_page(file)
+    check_page(document, console, file, what)
+    for f in document.having("data-figure"):
+        want = r
+        for word in f["data-figure"].split("."):
+            want = want[int(word)] if isinstance(want, list) else want[word]
+        equal(float(f["data-value"]), want, f"{what}: {f['data-figure']}")
+        if re.search(r"[Bs]$", f.text()) and not f.text().endswith("rows/s"):
+            check_text(f.text(), want, f"{what}: {f['data-figure']}")
+    return document
+
+
+file = path_of("run.html")
+r = json.loads(tessera("run", os.path.join(FILES, "tensor_parallel.yaml"), "--html", file, "--json")[0])
+document = check_run(file, r, "run")
+equal([int(e["data-points"]) for e in document.of_class("curve")], [20, 20, 20, 20], "points of loss, rows/s, time, plan")
+near(sum(r["step_seconds"]), r["seconds"], "seconds of steps")
+equal(len(r["step_seconds"]), 20, "steps")
+# The same with what a run may have more: evaluations, and times by kind.
+r["evaluations"] = [{"step": s, "loss": 2 - s / 20, "accuracy": s / 25, "top5": s / 21, "rows": 64, "seconds": 0.1} for s in (5, 10, 20)]
+r["step_by_kind"] = [{"kind": "linear", "communicates": False, "planned_s": 2e-4, "measured_s": 3e-4},
+                     {"kind": "all_reduce", "communicates": True, "planned_s": 1e-4, "measured_s": 9e-4}]
+r["interrupted"] = {"signal": "SIGTERM", "step": 20, "planned_steps": 30}
+r["losses"][3] = None
+with open(file, encoding="utf-8") as f:
+    text = f.read()
+plain = '<script type="application/json" id="data">'
+check(plain in text, "a small page has its data as they are")
+head, rest = text.split(plain)
+with open(file, "w", encoding="utf-8") as f:
+    f.write(head + plain + json.dumps(r).replace("<", "\\u003c") + rest[rest.index("</script>"):])
+document = check_run(file, r, "run with evaluations")
+seen = {f["data-figure"] for f in document.having("data-figure")}
+check({"evaluations.2.accuracy", "step_by_kind.1.measured_s", "collectives.0.bytes", "per_rank.1.run_s"} <= seen, f"figures: {seen}")
+equal(sorted(int(e["data-points"]) for e in document.of_class("curve")), [3, 3, 3, 20, 20, 20, 20], "curves")
+check("interrupted by SIGTERM after 20 of 30 steps" in document.text(), "the interruption")
+r = json.loads(tessera("run", os.path.join(FILES, "matmul.yaml"), "--html", file, "--json")[0])
+check_run(file, r, "run of a graph")
+_, err = tessera("run", os.path.join(FILES, "matmul.yaml"), "--html", "/nonexistent/x.html", code=1)
+check("tessera run: /nonexistent/x.html: No such file or directory" in err, err)
 
 # Many blocks are one; ranks are many.
 with open(path_of("gpt.yaml"), "w", encoding="utf-8") as f:

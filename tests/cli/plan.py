@@ -5,6 +5,7 @@ of ranks are quick. usage: plan.py TESSERA"""
 import json
 import os
 import re
+import shlex
 import tempfile
 import time
 
@@ -438,6 +439,16 @@ for rows, code in ((batch, 0), (2 * batch, 1)):
     tessera("plan", path, "-m", str(half), "--set", f"data.batch_size={rows}", code=code)
 _, err = tessera("plan", write(TRAIN, RANKS=[0, 1], BATCH=4), "-m", "1K", code=1)
 check("a smaller batch is not enough: --set data.batch_size=1 does not fit\n" in err, err)
+# Sharded states and parameters, alone and with a smaller batch: whatever is named fits.
+OWN = TRAIN + "parameters: [{match: '*', sbp: B}]\n"
+for batch, limit, overrides in ((8, 700000, 2), (20000, 480000, 3), (8, 300000, 2), (8, 3000, 0)):
+    path = write(OWN, RANKS=[0, 1, 2, 3], BATCH=batch)
+    _, err = tessera("plan", path, "-m", str(limit), code=1)
+    named = re.findall(r"^  what fits:( --set .*?)(?:, where the file has \d+)?$", err, re.M)
+    for change in named:
+        tessera("plan", path, "-m", str(limit), *shlex.split(change))
+    equal([change.count("--set") for change in named], [overrides] if overrides else [], err)
+    equal(bool(named), "nothing that was tried fits" not in err, f"{limit}: {err}")
 t = time.monotonic()
 need, _, err = refusal(write(TRAIN, RANKS=list(range(4096)), BATCH=5000), 1000)
 check(" on ranks 0-903\n" in err and "\n  ranks 904-4095: " in err and err.count("\n") < 30, err)

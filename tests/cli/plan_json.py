@@ -108,6 +108,9 @@ def check_moves(p, what):
         if not x["communicates"]:
             equal((x["bytes"], "move" in x), (0, False), f"{what}: {x['name']}")
             continue
+        equal("move" in x, x["group_size"] <= 64, f"{what}: a matrix of {x}")
+        if "move" not in x:
+            continue
         move = p["moves"][x["move"]]
         k = len(move["ranks"])
         equal(k, x["group_size"], f"{what}: ranks of {x}")

@@ -83,8 +83,10 @@ def check_prices(path, name, sets, expected, at_least=2):
 out, rows = check_prices(example("attention.yaml"), "blocks.0.attn.q.weight", lambda sbp:
                          f'parameters[5]={{match: "blocks.0.attn.q.weight", sbp: "{sbp}"}}',
                          ["B", "S(0)", "S(1)"])
-check("attention.yaml:19:36: parameters[1].sbp, the last match that fits: *.attn.[qkv].*" in out,
-      "where it is said: " + out)
+check("attention.yaml:19:36: parameters[1].sbp\n               the last match that fits: *.attn.[qkv].*\n"
+      in out, "where it is said: " + out)
+check(all(len(line) <= 100 for line in out.splitlines()[2:] if "said at" not in line and "--set" not in line),
+      "lines are at most 100 columns: " + out)
 check("in S(0)     linear blocks.0.attn.q: as it is" in out, "a reader: " + out)
 check("all_to_all S(1) -> S(0), 12.3 KB over link 1 in 1 group of 4 ranks" in out,
       "(128 x 32 floats of which a rank has a quarter): " + out)

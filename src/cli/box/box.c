@@ -430,8 +430,8 @@ static int print_text(const box *b, const box_run *run)
 
 static int show(const box_args *a, const box *b, const box_run *run)
 {
-    if (a->html && page_write("box", a->html, "box", "tessera box", make_json(b, run)) != CLI_OK)
-        return CLI_FAILED;
+    if (a->html && page_write(a->html, "box", "tessera box", make_json(b, run)) != TSR_OK)
+        return cli_fail("box");
     return a->json ? print_as_json(b, run) : print_text(b, run);
 }
 

@@ -54,16 +54,14 @@ function matched(ms) {
   return [...all.values()];
 }
 
-function signatureOf(m, op) {
-  const v = m.value(op.out[0]);
-  const p = m.placement(op.out[0]);
-  return {sbp: v.sbp, mesh: p.hierarchy.join(' × ')};
-}
+const signatureOf = (m, op) => ({sbp: m.value(op.out[0]).sbp, place: placementText(m.placement(op.out[0]))});
 
-// Tensors of which signature or mesh differ; those of numbered modules that differ alike are one row.
+// Tensors of which the signature differs; those of numbered modules that differ alike are one row. And how
+// many live on which other ranks.
 function differences(ms) {
   const groups = new Map();
-  let only = [0, 0];
+  const moved = new Map();
+  const only = [0, 0];
   for (const [a, b] of matched(ms)) {
     if (!a || !b) {
       only[a ? 0 : 1]++;
@@ -71,6 +69,8 @@ function differences(ms) {
     }
     const x = signatureOf(ms[0], a);
     const y = signatureOf(ms[1], b);
+    const pair = x.place + '\n' + y.place;
+    if (x.place !== y.place) moved.set(pair, {places: [x.place, y.place], count: (moved.get(pair) || {count: 0}).count + 1});
     if (x.sbp === y.sbp) continue;
     const name = a.name.replace(/(^|\.)\d+(?=\.|$)/g, '$1*');
     const key = [a.phase, a.op, name, x.sbp, y.sbp].join('\n');
@@ -79,15 +79,18 @@ function differences(ms) {
     g.count++;
     groups.set(key, g);
   }
-  return {rows: [...groups.values()], only};
+  return {rows: [...groups.values()], only, moved: [...moved.values()]};
 }
 
 function differenceTable(ms) {
-  const {rows, only} = differences(ms);
+  const {rows, only, moved} = differences(ms);
   const count = rows.reduce((s, r) => s + r.count, 0);
   const note = only[0] || only[1] ? el('p', {class: 'quiet'}, `${plural(only[0], 'tensor')} in A alone, ${plural(only[1], 'tensor')} in B alone.`) : null;
-  if (!rows.length) return [el('p', {}, 'Every tensor that both have is in one signature.'), note];
-  return [table('tensors in other signatures: ' + count, [
+  const places = moved.length ? table('tensors on other ranks: ' + moved.reduce((s, r) => s + r.count, 0), [
+    ...LETTERS.map((letter, i) => ({head: letter, header: !i, cell: r => r.places[i]})),
+    {head: 'tensors', number: true, cell: r => r.count}], moved, 10) : null;
+  if (!rows.length) return [el('p', {}, 'Every tensor that both have is in the same signature.'), places, note];
+  return [places, table('tensors in other signatures: ' + count, [
     {head: 'made by', header: true, cell: r => nameText(r.op.op + ' ' + (r.folded ? r.name : r.op.name))},
     {head: 'phase', cell: r => r.op.phase},
     {head: 'tensors', number: true, cell: r => el('span', {'data-differs': r.count}, r.count)},
@@ -99,7 +102,7 @@ function comparedTraffic(ms) {
   const rows = new Map();
   ms.forEach((m, i) => {
     for (const b of m.talks) {
-      const key = PURPOSES[b.purpose] + ', ' + b.collective + ' over ' + axisText(m, b);
+      const key = PURPOSES[b.purpose] + ', ' + b.collective + (b.dims.length ? ' over ' : ' ') + axisText(m, b);
       if (!rows.has(key)) rows.set(key, {name: key, calls: [0, 0], bytes: [0, 0]});
       rows.get(key).calls[i]++;
       rows.get(key).bytes[i] += b.bytes;

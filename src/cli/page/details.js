@@ -41,7 +41,7 @@ function boxDetails(m, box) {
   return [
     el('h3', {}, rowTitle(box)),
     el('dl', {}, [
-      fact('because', box.reason), fact('converts', PURPOSES[box.purpose]),
+      fact('because', nameText(box.reason)), fact('converts', PURPOSES[box.purpose]),
       fact('from', many ? [chip(from.sbp), ` ${box.in.length} tensors`] : valueLine(m, box.in[0])),
       fact('to', many ? chip(to.sbp) : valueLine(m, box.out[0])),
       fact('over', axisText(m, box) + (box.link ? `, link ${box.link}` : '')),
@@ -59,7 +59,7 @@ function boxDetails(m, box) {
 function boxTable(m, title, boxes, select) {
   return table(title, [
     {head: 'conversion', header: true, cell: b => el('button', {type: 'button', class: 'link', onclick: () => select({row: b})}, nameText(rowTitle(b)))},
-    {head: 'because', cell: b => b.reason},
+    {head: 'because', cell: b => nameText(b.reason)},
     {head: 'bytes', number: true, cell: b => bytesText(b.bytes)},
     {head: 'time', number: true, cell: b => secondsText(b.cost_s)}], boxes, 12);
 }

@@ -103,7 +103,8 @@ const bar = (part, whole) =>
 // Called when all of the page is in the document, and has its width.
 const onceShown = [];
 
-// Draws once an element has its width, and whenever that changes.
+// Draws once an element has its width, and whenever that changes. A probe beside it is observed, whose
+// height does not change by what is drawn.
 function onWidth(node, draw) {
   let width = 0;
   const drawAnew = () => {
@@ -112,8 +113,10 @@ function onWidth(node, draw) {
     draw();
   };
   onceShown.push(() => {
+    const probe = el('div');
+    node.before(probe);
     drawAnew();
-    new ResizeObserver(() => requestAnimationFrame(drawAnew)).observe(node);
+    new ResizeObserver(drawAnew).observe(probe);
   });
 }
 

@@ -17,7 +17,7 @@ async function readData() {
   return JSON.parse(parts.join(''));
 }
 
-const PAGES = {plan: planPage, box: boxPage, compare: comparePage};
+const PAGES = {plan: planPage, box: boxPage, compare: comparePage, run: runPage};
 
 async function main() {
   const data = await readData();

@@ -63,7 +63,8 @@ function timeBar(m) {
 function memoryBars(m) {
   const most = Math.max(1, ...m.plan.memory.map(x => x.total));
   const limit = m.plan.memory_limit || 0;
-  const whole = Math.max(most, limit);
+  const near = limit <= 3 * most; // else the limit would make the bars too short to read
+  const whole = near ? Math.max(most, limit) : most;
   const out = [el('h3', {}, 'Memory of a rank, when most is alive')];
   m.plan.memory.slice(0, 8).forEach((x, i) => {
     const shown = MEMORY.filter(([key]) => x[key] > 0);
@@ -74,13 +75,13 @@ function memoryBars(m) {
         ...shown.map(([key, name, colour]) => el('span', {
           style: `width:${(100 * x[key] / whole).toFixed(3)}%;background:${colour}`,
           onmousemove: e => showTip(e, [name, bytesText(x[key]) + ', ' + percent(x[key], x.total)]), onmouseleave: hideTip})),
-        limit ? el('i', {class: 'limit', style: `left:${(100 * limit / whole).toFixed(2)}%`, title: 'limit ' + bytesText(limit)}) : null])]));
+        limit && near ? el('i', {class: 'limit', style: `left:${(100 * limit / whole).toFixed(2)}%`, title: 'limit ' + bytesText(limit)}) : null])]));
   });
   out.push(el('ul', {class: 'legend'}, MEMORY.filter(([key]) => m.plan.memory.some(x => x[key] > 0)).map(([key, name, colour]) =>
     el('li', {}, [el('span', {class: 'dot', style: 'background:' + colour, 'aria-hidden': 'true'}), name + ' ',
                   figure('memory.0.' + key, m.plan.memory[0][key], bytesText(m.plan.memory[0][key]))]))));
   if (m.plan.memory.length > 8) out.push(el('p', {class: 'quiet'}, `and ${m.plan.memory.length - 8} more kinds of ranks`));
-  if (limit) out.push(el('p', {class: 'quiet'}, ['the limit is ', figure('memory_limit', limit, bytesText(limit))]));
+  if (limit) out.push(el('p', {class: 'quiet'}, ['the limit is ', figure('memory_limit', limit, bytesText(limit)), ', of which the neediest rank takes ' + percent(most, limit)]));
   return out;
 }
 
@@ -112,12 +113,13 @@ function traffic(m) {
   const mostBytes = Math.max(1, ...kinds.map(k => k.bytes));
   const reasons = new Map();
   for (const b of m.talks) {
-    const key = b.reason.replace(/\d+/g, '#') + '|' + b.collective;
+    const reason = b.reason.replace(/(?<=[. ])\d+(?=[. ]|$)/g, '*');
+    const key = reason + '|' + b.collective;
     const r = reasons.get(key) || {reason: b.reason, collective: b.collective, calls: 0, bytes: 0, cost_s: 0};
     r.calls++;
     r.bytes += b.bytes;
     r.cost_s += b.cost_s;
-    if (r.calls > 1) r.reason = b.reason.replace(/\d+/g, '*');
+    if (r.calls > 1 && r.reason !== b.reason) r.reason = reason;
     reasons.set(key, r);
   }
   return [
@@ -129,7 +131,7 @@ function traffic(m) {
       {head: 'bytes', number: true, cell: (k, i) => [bar(k.bytes, mostBytes), figure(`totals.collectives.${i}.bytes`, k.bytes, bytesText(k.bytes))]},
       {head: 'time', number: true, cell: (k, i) => figure(`totals.collectives.${i}.cost_s`, k.cost_s, secondsText(k.cost_s))}], kinds),
     table('by reader', [
-      {head: 'because', header: true, cell: r => r.reason},
+      {head: 'because', header: true, cell: r => nameText(r.reason)},
       {head: 'collective', cell: r => r.collective},
       {head: 'calls', number: true, cell: r => r.calls},
       {head: 'bytes', number: true, cell: r => bytesText(r.bytes)},

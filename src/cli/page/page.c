@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/page/page.h"
 
-#include "src/cli/cli.h"
 #include "src/core/new_file.h"
+#include "src/core/status.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -93,15 +93,12 @@ static bool put_page(FILE *f, const char *kind, const char *title, const char *j
     return ok;
 }
 
-int page_write(const char *command, const char *path, const char *kind, const char *title,
-               struct cJSON *json)
+tsr_status page_write(const char *path, const char *kind, const char *title, struct cJSON *json)
 {
     char *text = json ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
-    if (!text) {
-        fprintf(stderr, "tessera %s: out of memory\n", command);
-        return CLI_FAILED;
-    }
+    if (!text)
+        return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
     tsri_new_file file;
     int rc = tsri_new_file_stream(&file, path);
     if (!rc && !put_page(file.stream, kind, title, text)) {
@@ -111,8 +108,5 @@ int page_write(const char *command, const char *path, const char *kind, const ch
         rc = tsri_new_file_keep(&file, false);
     }
     free(text);
-    if (!rc)
-        return CLI_OK;
-    fprintf(stderr, "tessera %s: %s: %s\n", command, path, strerror(-rc));
-    return CLI_FAILED;
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }

@@ -6,15 +6,15 @@
 #ifndef TESSERA_CLI_PAGE_PAGE_H
 #define TESSERA_CLI_PAGE_PAGE_H
 
+#include <tessera/status.h>
+
 #include <stddef.h>
 
 struct cJSON;
 
 /* Writes a page that shows a value, which it frees; NULL is out of memory. kind: the view that it
- * is for, as in main.js. The file appears as a whole. Says an error on stderr, as `command`'s, and
- * returns the exit code. */
-int page_write(const char *command, const char *path, const char *kind, const char *title,
-               struct cJSON *json);
+ * is for, as in main.js. The file appears as a whole. */
+tsr_status page_write(const char *path, const char *kind, const char *title, struct cJSON *json);
 
 /* Made of page.css and the scripts by the build. */
 extern const unsigned char page_style[], page_script[];

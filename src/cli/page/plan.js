@@ -17,7 +17,7 @@ function opTables(m, select) {
       table('conversions', [
         {head: 'conversion', header: true, cell: b => el('button', {type: 'button', class: 'link', onclick: () => select({row: b})}, nameText(rowTitle(b)))},
         {head: 'from', cell: b => sbps(b, b.in.slice(0, 1))}, {head: 'to', cell: b => sbps(b, b.out.slice(0, 1))},
-        {head: 'because', cell: b => b.reason},
+        {head: 'because', cell: b => nameText(b.reason)},
         {head: 'bytes', number: true, cell: b => figure(`rows.${b.id}.bytes`, b.bytes, bytesText(b.bytes))},
         {head: 'time', number: true, cell: b => figure(`rows.${b.id}.cost_s`, b.cost_s, secondsText(b.cost_s))}], m.plan.boxing.filter(keep), 25),
       table('inputs, variables and ops', [

@@ -43,11 +43,23 @@ function itemsOf(node) {
 // Backward runs up, beside the forward ops; updates, the last of a step, come on top.
 const backwardOf = node => node.ops.filter(o => o.phase === 'backward' || o.phase === 'update').sort((a, b) => b.id - a.id);
 
+// Each op beside one of its backward, which is known by name and line; what is left fills the gaps.
 function rowsInside(node) {
-  const items = itemsOf(node);
-  const backward = backwardOf(node);
-  const rows = items.map(x => x.child ? {node: x.child} : {node, forward: x.op, backward: backward.shift()});
-  for (const op of backward) rows.push({node, backward: op});
+  const key = op => op.name + ':' + (op.line || '');
+  const waiting = new Map();
+  for (const op of backwardOf(node)) {
+    const k = op.phase === 'backward' ? key(op) : '';
+    if (!waiting.has(k)) waiting.set(k, []);
+    waiting.get(k).push(op);
+  }
+  const rows = itemsOf(node).map(x => {
+    if (x.child) return {node: x.child};
+    const own = x.op.phase === 'forward' ? waiting.get(key(x.op)) : null;
+    return {node, forward: x.op, backward: own ? own.shift() : undefined};
+  });
+  const left = [...waiting.values()].flat().sort((a, b) => b.id - a.id);
+  for (const row of rows) if (row.forward && !row.backward) row.backward = left.shift();
+  for (const op of left) rows.push({node, backward: op});
   return rows;
 }
 
@@ -190,7 +202,7 @@ function moduleRow(m, view, row) {
     el('button', {type: 'button', class: 'caret', 'aria-expanded': String(!!node.expanded), disabled: !toggles,
                   'aria-label': (node.expanded ? 'close ' : 'open ') + name, onclick: () => view.toggle(node)},
        toggles ? (node.expanded ? '▾' : '▸') : '·'),
-    el('button', {type: 'button', class: 'name', onclick: () => view.select({node}), 'aria-label':
+    el('button', {type: 'button', class: 'name', onclick: () => view.select({node}), title: node.path, 'aria-label':
                   `${name}: ${sbp}, forward ${secondsText(forward)}, backward ${secondsText(backward)}`}, [
       el('b', {}, moduleLabel(node)), node.times > 1 ? el('span', {class: 'times'}, '×' + node.times) : null]),
     el('span', {class: 'sig'}, sbp), el('span', {class: 'time'}, secondsText(forward)),
@@ -201,10 +213,16 @@ function moduleRow(m, view, row) {
 function opBox(m, view, op, side) {
   if (!op) return null;
   const sbp = op.out.length ? m.value(op.out[0]).sbp : 'B';
-  const title = op.phase === 'source' ? op.name.split('.').pop() : op.op;
+  const title = op.phase === 'source' ? op.name.split('.').pop() :
+    op.op + (op.phase !== 'update' && op.name !== m.nodes[op.module].path ? ' ' + op.name : '');
   const mark = op.phase === 'source' ? (op.op === 'input' ? '⇢ ' : '▪ ') : op.phase === 'update' ? '↻ ' : '';
+  const other = op.alternatives[0];
   return el('button', {type: 'button', class: `op ${op.phase} ${side}`, style: `--sbp:${sbpColours(sbp)}`,
-                       'data-op': op.id, onclick: () => view.select({row: op}), title: op.name,
+                       'data-op': op.id, onclick: () => view.select({row: op}), onmouseleave: hideTip,
+                       onmousemove: e => showTip(e, [
+                         rowTitle(op), op.in.map(v => m.value(v).sbp).join(', ') + (op.in.length ? ' → ' : '') + op.out.map(v => m.value(v).sbp).join(', '),
+                         op.why === 'said' ? 'said by the file' : other ? `next best: ${other.out.join(', ')}, +${secondsText(other.more_s)}` : '',
+                         sourceText(op)]),
                        'aria-label': `${op.phase} ${rowTitle(op)}: ${sbp}, ${secondsText(op.cost_s)}`}, [
     el('span', {class: 'name'}, mark + title), el('span', {class: 'sig'}, sbp),
     el('span', {class: 'time'}, op.cost_s ? secondsText(op.cost_s) : '')]);

@@ -87,7 +87,7 @@ function timeline(m, select) {
     for (const x of ticks(view.from, view.to, inner)) {
       const at = left + (x - view.from) / (view.to - view.from) * inner;
       drawing.append(svg('line', {x1: at, x2: at, y1: 18, y2: 30 + shown.length * pitch(), class: 'tick'}),
-                     svg('text', {x: at, y: 12, class: at - left < 14 ? 'cut start' : 'cut'}, secondsText(x)));
+                     svg('text', {x: at, y: 12, class: at - left < 14 ? 'cut start' : left + inner - at < 20 ? 'cut end' : 'cut'}, secondsText(x)));
     }
     shown.forEach((track, i) => {
       const y = (narrow() ? 34 : 26) + i * pitch();

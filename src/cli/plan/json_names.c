@@ -88,13 +88,15 @@ static void number_value(plan_json *j, int value)
     number_value(j, tsri_plan_root(j->plan, value));
 }
 
-/* Whether an op is called by an input that it copies. */
-static bool is_input(const plan_json *j, const char *name)
+/* Modules are where parameters and buffers are, and what names of ops have before and behind a dot;
+ * another name is a tensor's. */
+static void add_row_module(plan_json *j, const tsri_report_row *row)
 {
-    for (int i = 0; i < j->plan->nports; i++)
-        if (j->plan->ports[i].info.is_input && !strcmp(j->plan->ports[i].info.name, name))
-            return true;
-    return false;
+    const tsr_variable *v = row->item ? NULL : j->plan->values[row->value].variable;
+    if (v && v->scope)
+        add_module(j, row->name, parent_length(row->name, strlen(row->name)));
+    else if (row->kind == TSRI_REPORT_OP && !is_of_variable(row) && strchr(row->name, '.'))
+        add_module(j, row->name, strlen(row->name));
 }
 
 static void number_rows(plan_json *j)
@@ -112,8 +114,7 @@ static void number_rows(plan_json *j)
             number_value(j, it->in[k]);
         for (int k = 0; it && k < it->nout; k++)
             number_value(j, it->out[k]);
-        if (row->kind == TSRI_REPORT_OP && !is_of_variable(row) && !is_input(j, row->name))
-            add_module(j, row->name, strlen(row->name));
+        add_row_module(j, row);
     }
 }
 

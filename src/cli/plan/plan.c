@@ -2,8 +2,8 @@
 /* `tessera plan`: what an experiment would do, without devices or data. */
 #include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
-#include "src/cli/page/page.h"
 #include "src/cli/plan/ask.h"
+#include "src/cli/plan/progress.h"
 #include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
@@ -13,14 +13,15 @@
 enum { MAX_RANKS = 1 << 20 };
 
 typedef struct plan_args {
+    const char *html, *compare;
+    struct cJSON *plans; /* that a page of two has so far */
     int64_t ranks, memory_limit;
     cli_list sets;
-    const char *dot, *html, *compare;
+    const char *dot;
     bool json, full, verbose;
     const char *why, *csv;
     cli_list sweeps;
     bool fixed;
-    struct cJSON *plans; /* what a page of two has so far */
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -29,12 +30,12 @@ static const cli_option options[] = {
      MAX_RANKS, "a number of ranks"},
     {"set", 's', CLI_LIST, AT(sets), "PATH=VALUE",
      "overrides an entry of the file; may be given again", 0, 0, NULL},
-    {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
-     0, NULL},
-    {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
     {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page for a browser", 0, 0, NULL},
     {"compare", 0, CLI_TEXT, AT(compare), "FILE.yaml", "puts its plan beside, on the page", 0, 0,
      NULL},
+    {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
+     0, NULL},
+    {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
     {"full", 'f', CLI_FLAG, AT(full), NULL, "every tensor and conversion, and why", 0, 0, NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL,
      "as --full, with each of the lines that are alike", 0, 0, NULL},
@@ -124,30 +125,10 @@ static int write_dot(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static int write_html(const plan_args *a, const plan_view *v)
-{
-    cJSON *json = plan_make_json(v);
-    if (!a->plans)
-        return page_write("plan", a->html, "plan", name_of(v->path), json);
-    if (!json || !cJSON_AddItemToArray(a->plans, json))
-        return page_write("plan", a->html, "compare", "", NULL);
-    if (cJSON_GetArraySize(a->plans) < 2)
-        return CLI_OK;
-    cJSON *both = cJSON_CreateObject();
-    cJSON_AddItemToObject(both, "plans", cJSON_Duplicate(a->plans, true));
-    return page_write("plan", a->html, "compare", name_of(v->path), both);
-}
-
 static int show(const plan_args *a, const plan_view *v)
 {
-    if (a->html && write_html(a, v) != CLI_OK)
-        return CLI_FAILED;
+    if (a->html && plan_write_html(v, a->html, a->plans) != TSR_OK)
+        return cli_fail("plan");
     if (a->dot && write_dot(a, v) != CLI_OK)
         return CLI_FAILED;
     if (cJSON_GetArraySize(a->plans) > 1)
@@ -184,7 +165,10 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;
     tsri_report *report;
+    if (opts.memory_limit) /* the search within a limit may take long */
+        cli_progress_begin("planning");
     tsr_status status = tsr_compile_with(program->graph, &opts, &plan);
+    cli_progress_end();
     if (status != TSR_OK) {
         int code = cli_fail("plan");
         const cli_fits fits = {path,          a->sets.n,

@@ -46,8 +46,6 @@ char *plan_along(const tsri_traffic *t, char buf[64]);
 
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);
-/* "0-3,8": the ranks of n that `of` has `which` for. */
-char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size);
 /* "0-3,8": the ranks whose memory is that of class m. */
 char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size);
 
@@ -65,5 +63,12 @@ typedef struct cli_fits {
 /* Prints to stderr which changes would make it fit, as far as a few seconds of trying tell. Each
  * that is named was compiled within the limit. */
 void cli_say_what_fits(const cli_fits *how);
+
+/* "0-3,8": the ranks of n that `of` has `which` for. */
+char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size);
+
+/* html.c: writes a page. beside: NULL, or a list of plans' JSON, to which this one's is added; the
+ * page is written when it is the second. */
+tsr_status plan_write_html(const plan_view *v, const char *path, struct cJSON *beside);
 
 #endif

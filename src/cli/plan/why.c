@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { COLUMNS = 100, PLACEMENT_SHOWN = 40 };
+
 typedef struct asker {
     plan_made made;
     plan_names names;
@@ -133,9 +135,9 @@ static bool print_said(const asker *a, const tsr_tensor *t)
     tsri_said said;
     if (!tsri_program_said(a->made.program, t, &said))
         return false;
-    printf("said at %s: %s", said.place, said.key);
+    printf("\n               said at %s: %s", said.place, said.key);
     if (said.match)
-        printf(", the last match that fits: %s", said.match);
+        printf("\n               the last match that fits: %s", said.match);
     return true;
 }
 
@@ -197,10 +199,10 @@ static void print_cause(const asker *a)
         }
         printf("  %-12s %s", layout_text(made_value(plan, t), sbp), a->names.of[t->id]);
         if (i == 0) {
-            printf(": ");
             if (!print_said(a, t))
-                printf("%s", t->op->kind == TSRI_OP_VARIABLE ? "kept as whoever made it chose"
-                                                             : "nobody said; the planner's choice");
+                printf(": %s", t->op->kind == TSRI_OP_VARIABLE
+                                   ? "kept as whoever made it chose"
+                                   : "nobody said; the planner's choice");
         }
         putchar('\n');
     }
@@ -237,10 +239,10 @@ static void print_reader(const asker *a, const tsri_item *it, int operand)
     const char *title = tsri_op_word(it->kernel.op, &it->kernel.attrs);
     const char *name = result >= 0 ? a->names.of[result] : it->name;
     char sbp[TSRI_LAYOUT_TEXT_MAX];
-    printf("  in %-8s %s%s%s: %s\n", layout_text(&plan->values[value], sbp), title,
+    printf("  in %-8s %s%s%s:%s\n", layout_text(&plan->values[value], sbp), title,
            strncmp(name, title, strlen(title)) != 0 ? " " : "",
            strncmp(name, title, strlen(title)) != 0 ? name : name + strlen(title),
-           maker && tsri_item_converts(maker) ? "" : "as it is");
+           maker && tsri_item_converts(maker) ? "" : " as it is");
     print_steps(a, value);
 }
 
@@ -342,13 +344,15 @@ static char *sends_of(const asker *a)
         if (it->kind == TSRI_ITEM_RELABEL || !converts_any(a, it))
             continue;
         if (n++ < SHOWN) {
+            long start = ftell(f);
             fprintf(f, "\n           ");
             put_box(f, a, it);
-            fprintf(f, ": %s", it->box.reason);
+            long length = ftell(f) - start + 1 + (long)strlen(it->box.reason);
+            fprintf(f, ":%s%s", length > COLUMNS ? "\n             " : " ", it->box.reason);
         }
     }
     if (f && n > SHOWN)
-        fprintf(f, "\n           and %d conversions more", n - SHOWN);
+        fprintf(f, "\n           and %d more", n - SHOWN);
     return f && !fclose(f) ? text : NULL;
 }
 
@@ -547,9 +551,10 @@ static tsr_status print_why(asker *a)
                              "computed",
                              a->names.of[a->t->id]);
     TSRI_TRY(index_plan(a));
-    printf("%s%s%s: %s[%s] on %s, %s\n", style.bold, a->names.of[a->t->id], style.plain,
-           tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
-           tsr_placement_text(v->placement), layout_text(v, sbp));
+    const char *where = tsr_placement_text(v->placement);
+    printf("%s%s%s: %s[%s] on %.*s%s, %s\n", style.bold, a->names.of[a->t->id], style.plain,
+           tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims), PLACEMENT_SHOWN, where,
+           strlen(where) > PLACEMENT_SHOWN ? "..." : "", layout_text(v, sbp));
     printf("%sfrom cause to effect%s\n", style.bold, style.plain);
     print_cause(a);
     print_maker(a);

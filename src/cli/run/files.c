@@ -110,6 +110,7 @@ static void add_times(cJSON *json, const run_rank *r)
     cJSON_AddNumberToObject(json, "compile_s", r->mine.compile_s);
     cJSON_AddNumberToObject(json, "infer_s", r->mine.infer_s);
     cJSON_AddNumberToObject(json, "seconds", sum);
+    cJSON_AddItemToObject(json, "step_seconds", cJSON_CreateDoubleArray(r->seconds, (int)r->steps));
     cJSON_AddNumberToObject(json, "fastest_step_s", least);
     cJSON_AddNumberToObject(json, "estimated_step_s", r->mine.cost_s);
     cJSON_AddNumberToObject(json, "planned_step_s", r->mine.step_s);

@@ -223,6 +223,8 @@ static tsr_status finish(run_rank *r)
     r->is_traced = job->trace && has_values;
     if (job->out && tsr_world_rank(r->world) == 0)
         TSRI_TRY(run_write_result(r));
+    if (tsr_world_rank(r->world) == 0)
+        TSRI_TRY(run_write_page(r));
     if (!job->json && !tsri_experiment_trains(job->experiment))
         return has_values ? run_print_values(r) : TSR_OK;
     if (!job->json && r->speaks)
@@ -245,6 +247,7 @@ static tsr_status finish_alone(run_rank *r)
     r->all[tsr_world_rank(r->world)] = r->mine;
     if (r->job->out)
         TSRI_TRY(run_write_result(r));
+    TSRI_TRY(run_write_page(r));
     if (!r->job->json && tsri_experiment_trains(r->job->experiment))
         run_print_summary(r);
     if (r->job->json && cli_print_json(run_make_result(r)) != CLI_OK)

@@ -16,7 +16,7 @@
 typedef struct run_args {
     int64_t ranks, steps, memory_limit;
     cli_list sets;
-    const char *out;
+    const char *out, *html;
     bool trace, json;
 } run_args;
 
@@ -34,6 +34,7 @@ static const cli_option options[] = {
      0, 0, NULL},
     {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
      0, NULL},
+    {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page of the run for a browser", 0, 0, NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print the result as JSON", 0, 0, NULL},
 };
 #undef AT
@@ -66,6 +67,16 @@ static int try_file(const char *folder, const char *name)
     tsri_new_file_drop(&file);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return -rc;
+}
+
+static int try_page(const char *path)
+{
+    bool absolute = path[0] == '/';
+    int rc = try_file(absolute ? "" : ".", path + absolute);
+    if (!rc)
+        return CLI_OK;
+    fprintf(stderr, "tessera run: %s: %s\n", path, strerror(rc));
+    return CLI_FAILED;
 }
 
 /* Makes the folder, and finds out whether the files can be written there. */
@@ -113,6 +124,8 @@ static int world_size(const run_args *a)
 static int work(const run_args *a, run_job *job)
 {
     cli_links links;
+    if (job->html && try_page(job->html) != CLI_OK)
+        return CLI_FAILED;
     if (job->out && open_folder(job) != CLI_OK)
         return CLI_FAILED;
     cli_links_find(tsri_experiment_device(job->experiment), &links);
@@ -151,6 +164,7 @@ int cli_run(int argc, char **argv)
     if (code < 0) {
         run_job job = {.path = argv[1],
                        .out = a.out,
+                       .html = a.html,
                        .experiment = e,
                        .steps = a.steps,
                        .base_bytes = run_process_bytes("VmRSS:"),

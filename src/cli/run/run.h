@@ -15,6 +15,7 @@
 /* The request; shared by the ranks of this process. */
 typedef struct run_job {
     const char *path; /* of the experiment */
+    const char *html; /* a file for the page; NULL: none */
     const char *out;  /* folder, made already; NULL: no files */
     const tsri_experiment *experiment;
     int64_t steps;     /* 0: as the file says */
@@ -152,6 +153,8 @@ double run_process_bytes(const char *key);
 /* files.c: into the job's folder. Each rank writes what it has; rank 0 the result. */
 tsr_status run_write_arrays(const run_rank *r);
 tsr_status run_write_result(const run_rank *r);
+/* page.c: the result as a page, where one is asked for. */
+tsr_status run_write_page(const run_rank *r);
 struct cJSON *run_make_result(const run_rank *r);
 /* trace.c: Chrome's trace events of the last step, of all ranks. Collective. */
 tsr_status run_write_trace(const run_rank *r);

@@ -119,11 +119,20 @@ static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
     return status;
 }
 
+/* Builds the plan of what c->inferred has, and measures it. */
+static tsr_status build_inferred(tsri_choosing *c, tsr_plan *plan)
+{
+    set_inferred(c, true);
+    TSRI_TRY(build_plan(c->g, plan, &c->inferred));
+    return plan->opts.memory_limit ? measure_memory(c, plan) : TSR_OK;
+}
+
 /* Infers signatures of which a rank needs at most `limit` bytes (0: any) by inference's estimate,
  * and builds their plan. Where there are none, c->inferred.fits is false, and nothing is built. */
-static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
+static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit, bool quick)
 {
     const tsri_infer_opts opts = {.memory_limit = (int64_t)limit,
+                                  .quick_within = quick,
                                   .alternatives = plan->opts.alternatives,
                                   .bucket_bytes = plan->opts.bucket_mb * 1048576,
                                   .infer_updates = plan->opts.infer_updates};
@@ -132,41 +141,41 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
     c->inferred = (tsri_inferred){0};
     TSRI_TRY(tsri_infer(c->g, &plan->model, &opts, c->pool, &c->inferred));
     plan->info.infer_s += tsri_now_s() - started_at;
-    if (!c->inferred.fits)
-        return TSR_OK;
-    set_inferred(c, true);
-    TSRI_TRY(build_plan(c->g, plan, &c->inferred));
-    return plan->opts.memory_limit ? measure_memory(c, plan) : TSR_OK;
+    return c->inferred.fits ? build_inferred(c, plan) : TSR_OK;
 }
 
+/* No plan is looked for within a limit that the least estimate is so many times of: few plans need
+ * much less than inference estimates. */
+static const double hopeless = 2;
+
 /*
- * Builds the fastest plan within the limit, and sets c->found to whether there is one; or, if
- * c->leanest, the plan that needs least memory a rank, whatever the limit is, so that every refused
- * limit is compared with the same plan. Inference only estimates a rank's memory, as results in
- * place, layouts, buckets and gaps come later. So the fastest plan is built and measured, and
- * inference is asked for less by its own estimate: in proportion where a limit tells how much less,
- * until the plan that is built fits, or inference finds nothing.
+ * Builds the fastest plan within the limit, and sets c->found to whether there is one. Inference
+ * only estimates a rank's memory, as results in place, layouts, buckets and gaps come later. So the
+ * fastest plan is built and measured, and inference is asked for less by its own estimate: in
+ * proportion where a limit tells how much less, until the plan that is built fits, or inference
+ * finds nothing. Estimates that it finds nothing within grow by ever larger steps.
  */
-static tsr_status choose_signatures(tsri_choosing *c, tsr_plan *plan)
+static tsr_status choose_within(tsri_choosing *c, tsr_plan *plan)
 {
     enum { MOST_TRIES = 8 };
-    const double limit = c->leanest ? 0 : (double)plan->opts.memory_limit - (double)c->reserve;
-    TSRI_TRY(try_limit(c, plan, 0));
+    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
+    TSRI_TRY(try_limit(c, plan, 0, false));
     c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
-    if (c->found || (limit <= 0 && !c->leanest))
+    if (c->found || limit <= 0)
         return TSR_OK;
     /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
-     * that it finds within `high` is too large; the leanest plan so far came of the limit `best`.
-     */
-    double low = 0, high = (double)c->inferred.peak, asked = 0, best = 0;
+     * that it finds within `high` is too large. */
+    double low = 0, high = (double)c->inferred.peak, step = 1.1;
     double next = high * limit / (double)c->bytes;
-    size_t least_bytes = c->bytes;
     for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
-        asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
-        TSRI_TRY(try_limit(c, plan, asked));
+        double asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked, false));
         if (!c->inferred.fits) {
-            low = asked;
-            next = c->leanest ? 0 : 1.1 * asked;
+            if (asked > hopeless * limit || (double)c->inferred.least > hopeless * limit)
+                return TSR_OK;
+            low = fmax(asked, (double)c->inferred.least);
+            next = step * low;
+            step *= step;
             continue;
         }
         c->found = (double)c->bytes <= limit;
@@ -174,19 +183,64 @@ static tsr_status choose_signatures(tsri_choosing *c, tsr_plan *plan)
             return TSR_OK;
         high = fmin((double)c->inferred.peak, asked);
         next = asked * 0.98 * limit / (double)c->bytes;
+    }
+    return TSR_OK;
+}
+
+/* Takes the fastest plan that the limit admits and that needs no more than the leanest, in its
+ * place, where it is to be used. */
+static tsr_status hasten_leanest(tsri_choosing *c, tsr_plan *plan, double asked)
+{
+    const size_t least_bytes = c->bytes;
+    const tsri_inferred leanest = c->inferred;
+    if (least_bytes + c->reserve > plan->opts.memory_limit)
+        return TSR_OK;
+    TSRI_TRY(try_limit(c, plan, asked, false));
+    if (c->inferred.fits && c->bytes <= least_bytes)
+        return TSR_OK;
+    set_inferred(c, false);
+    c->inferred = leanest;
+    return build_inferred(c, plan);
+}
+
+/* Builds the plan that needs least memory a rank, whatever the limit is, so that every refused
+ * limit is compared with the same plan. It is searched quickly. */
+static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
+{
+    enum { MOST_TRIES = 6, TRIES_OF_LARGE = 3, LARGE = 4000 };
+    const int most = c->g->nops > LARGE ? TRIES_OF_LARGE : MOST_TRIES;
+    TSRI_TRY(try_limit(c, plan, 0, false));
+    double low = 0, high = (double)c->inferred.peak, asked = 0, asked_best = 0;
+    size_t least_bytes = c->bytes;
+    tsri_inferred best = c->inferred;
+    for (int i = 0; i < most && high - low > 0.01 * high; i++) {
+        asked = 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked, true));
+        low = fmax(low, (double)c->inferred.least);
+        if (!c->inferred.fits) {
+            low = fmax(low, asked);
+            continue;
+        }
+        high = fmin((double)c->inferred.peak, asked);
         if (c->bytes < least_bytes) {
             least_bytes = c->bytes;
-            best = asked;
+            best = c->inferred;
+            asked_best = asked;
         }
     }
-    c->found = c->leanest;
-    return !c->leanest || asked == best ? TSR_OK : try_limit(c, plan, best);
+    c->found = true;
+    if (asked != asked_best || !asked) {
+        set_inferred(c, false);
+        c->inferred = best;
+        TSRI_TRY(build_inferred(c, plan));
+    }
+    return asked_best > 0 ? hasten_leanest(c, plan, asked_best) : TSR_OK;
 }
 
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
     TSRI_NEED(c->is_open && c->is_chosen);
-    TSRI_TRY(choose_signatures(c, plan));
+    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose_within(c, plan));
     if (!c->found)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;

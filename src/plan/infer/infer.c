@@ -289,17 +289,20 @@ static tsr_status take_choice(tsri_problem *p, const int *choice)
     return TSR_OK;
 }
 
-static tsr_status solve(tsri_problem *p, int64_t memory_limit, int *choice)
+static tsr_status solve(tsri_problem *p, const tsri_infer_opts *opts, int *choice)
 {
+    const int64_t memory_limit = opts->memory_limit;
     const tsri_search_problem sp = {.nnodes = p->nnodes,
                                     .nedges = p->nedges,
                                     .nodes = p->nodes,
                                     .edges = p->edges,
                                     .usage_limit = memory_limit,
+                                    .quick_within = opts->quick_within,
                                     .mem = &p->g->world->mem};
     tsri_search_result result = {0};
     TSRI_TRY(tsri_search(&sp, choice, &result));
     p->out->peak = result.peak;
+    p->out->least = result.least;
     p->out->fits = !memory_limit || result.peak <= memory_limit;
     if (!p->out->fits)
         return TSR_OK;
@@ -325,7 +328,7 @@ static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool 
     TSRI_TRY(list_edges(p));
     int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
     TSRI_NEED(choice);
-    TSRI_TRY(solve(p, opts->memory_limit, choice));
+    TSRI_TRY(solve(p, opts, choice));
     if (!p->out->fits || isinf(p->out->cost))
         return TSR_OK;
     TSRI_TRY(take_choice(p, choice));

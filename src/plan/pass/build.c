@@ -532,16 +532,20 @@ static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
 static tsr_status keep_chosen(builder *b)
 {
     tsr_plan *plan = b->plan;
-    size_t n = (size_t)b->g->nops;
+    const size_t n = (size_t)b->g->nops;
+    size_t live = 0;
     if (!b->inferred->alternatives)
         return TSR_OK;
+    for (size_t i = 0; i < n; i++)
+        live += b->inferred->live[i];
+    tsri_nd_signature *copies = tsri_pool_alloc(&plan->pool, live * sizeof *copies);
     plan->chosen = tsri_pool_alloc(&plan->pool, n * sizeof(tsri_nd_signature *));
-    TSRI_NEED(plan->chosen);
-    for (int i = 0; i < b->g->nops; i++)
-        if (b->inferred->live[i] &&
-            !(plan->chosen[i] =
-                  tsri_pool_dup(&plan->pool, b->inferred->chosen[i], sizeof *plan->chosen[i])))
-            return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(copies && plan->chosen);
+    for (size_t i = 0; i < n; i++)
+        if (b->inferred->live[i]) {
+            *copies = *b->inferred->chosen[i];
+            plan->chosen[i] = copies++;
+        }
     return TSR_OK;
 }
 

@@ -136,6 +136,21 @@ static double brute_force(const tsri_search_problem *p, int64_t *out_least_peak)
     return best;
 }
 
+/* The least peak of all assignments that nothing forbids. */
+static int64_t least_peak_of(const tsri_search_problem *p)
+{
+    int choice[10] = {0};
+    int64_t least = INT64_MAX;
+    for (int v = 0; v < p->nnodes;) {
+        int64_t peak = peak_of(p, choice);
+        if (tsri_search_cost(p, choice) < INFINITY && peak < least)
+            least = peak;
+        for (v = 0; v < p->nnodes && ++choice[v] == p->nodes[v].nstrat; v++)
+            choice[v] = 0;
+    }
+    return least;
+}
+
 static tsri_search_result solve(const tsri_search_problem *p, int *choice)
 {
     tsri_search_result r = {.cost = -1.0};
@@ -156,6 +171,21 @@ static void assert_close(double found, double expected)
     fail();
 }
 
+/* A quick search's answer is within the limit, and costs no less than the best. */
+static void check_quick(const tsri_search_problem *problem, double best)
+{
+    int choice[10];
+    tsri_search_problem quick = *problem;
+    quick.quick_within = true;
+    tsri_search_result r = solve(&quick, choice);
+    assert_true(best < INFINITY || r.cost == INFINITY);
+    if (r.cost == INFINITY)
+        return;
+    assert_true(r.cost >= best - 1e-9 && r.peak <= problem->usage_limit);
+    assert_int_equal(r.peak, peak_of(problem, choice));
+    assert_true(!r.exact || fabs(r.cost - best) < 1e-6);
+}
+
 static void test_brute_force(void **state)
 {
     (void)state;
@@ -165,6 +195,7 @@ static void test_brute_force(void **state)
         int64_t least;
         make_sample(&s, seed);
         double free_cost = brute_force(&s.problem, &least);
+        int64_t least_allowed = least_peak_of(&s.problem);
         tsri_search_result r = solve(&s.problem, choice);
         assert_true(r.exact);
         assert_close(r.cost, free_cost);
@@ -182,6 +213,8 @@ static void test_brute_force(void **state)
             assert_int_equal(limited.peak, peak_of(&s.problem, other));
             if (expected < INFINITY)
                 assert_true(limited.peak <= s.problem.usage_limit);
+            assert_true(limited.least <= least_allowed);
+            check_quick(&s.problem, expected);
             if (peak <= s.problem.usage_limit)
                 assert_memory_equal(choice, other, (size_t)s.problem.nnodes * sizeof(int));
             slack += peak <= s.problem.usage_limit;
