@@ -111,18 +111,16 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
 /* --- inputs ----------------------------------------------------------------------------------- */
 static const char *const input_names[] = {"x", "y"};
 
-static tsr_dims input_dims(const tsri_program *p, int field)
+static tsri_data_input input_of(const tsri_program *p, int field)
 {
-    const tsri_data_sizes s = tsri_config_data_sizes(&p->experiment->data);
-    return field == TSRI_INPUT_X ? TSR_DIMS(p->rows, s.channels, s.height, s.width)
-                                 : TSR_DIMS(p->rows);
+    return tsri_config_data_input(p->experiment, field == TSRI_INPUT_Y, p->rows);
 }
 
 static tsr_tensor *build_input(const builder *b, const tsri_op_call *c)
 {
-    const tsri_config_op *op = c->op;
-    return tsr_input_at(c->graph, input_names[op->field], op->dtype, input_dims(b->p, op->field),
-                        c->placement, c->sbp, c->file, c->line);
+    const tsri_data_input in = input_of(b->p, c->op->field);
+    return tsr_input_at(c->graph, input_names[c->op->field], in.dtype, in.dims, c->placement,
+                        c->sbp, c->file, c->line);
 }
 
 /* Loaders feed both fields: one that no entry reads is an input that nothing uses. */
@@ -137,11 +135,12 @@ static tsr_status add_unread(const builder *b)
         if (tsri_op_rows[ops[i].head.variant].role == TSRI_ROLE_INPUT)
             reads[ops[i].field] = true;
     TSRI_TRY(tsri_program_placement(b->p, e->placements.items, &where));
-    for (int f = 0; f < 2 && node; f++)
+    for (int f = 0; f < 2 && node; f++) {
+        const tsri_data_input in = input_of(b->p, f);
         if (!reads[f])
-            tsr_input_at(b->p->graph, input_names[f], f == TSRI_INPUT_X ? e->dtype : TSR_I64,
-                         input_dims(b->p, f), where, tsri_sbp_b(tsr_placement_ndim(where)),
-                         node->file, node->line);
+            tsr_input_at(b->p->graph, input_names[f], in.dtype, in.dims, where,
+                         tsri_sbp_b(tsr_placement_ndim(where)), node->file, node->line);
+    }
     return tsri_program_fail(node, tsr_graph_status(b->p->graph));
 }
 

@@ -288,19 +288,27 @@ static tsr_status check_upkeep(tsri_experiment *e)
                        : TSR_OK;
 }
 
+/* The data, and how long they are trained on: one epoch, if nothing is said. */
+static tsr_status check_train_data(tsri_experiment *e, const tsri_reader *r)
+{
+    TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    if (!has(e, "data"))
+        return TSR_OK;
+    if (!tsri_section_has(&tsri_train_section, &e->train, "steps") &&
+        !tsri_section_has(&tsri_train_section, &e->train, "epochs")) {
+        e->train.epochs = 1;
+        tsri_section_give(&tsri_train_section, &e->train, "epochs");
+    }
+    return tsri_check_data(e);
+}
+
 static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 {
     if (!has(e, "data"))
         return tsri_yaml_fail(e->head.node, "'data' is missing: what the model is trained on");
     TSRI_TRY(fill_section(e, r, "tensors", &tsri_tensors_section, &e->tensors));
     TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
-    TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
-    if (!tsri_section_has(&tsri_train_section, &e->train, "steps") &&
-        !tsri_section_has(&tsri_train_section, &e->train, "epochs")) {
-        e->train.epochs = 1;
-        tsri_section_give(&tsri_train_section, &e->train, "epochs");
-    }
-    TSRI_TRY(tsri_check_data(e));
+    TSRI_TRY(check_train_data(e, r));
     TSRI_TRY(fill_args(e));
     TSRI_TRY(tsri_layers_check(e));
     if (has(e, "strategy"))
@@ -358,7 +366,7 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     if (has(e, "model"))
         return check_training(e, r);
     if (e->trains || has(e, "data"))
-        TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+        TSRI_TRY(check_train_data(e, r));
     TSRI_TRY(check_state(e, e->placements.items));
     return tsri_check_graph(e, r);
 }

@@ -178,7 +178,7 @@ tsr_status tsri_check_data(tsri_experiment *e)
         return tsri_yaml_fail(tsri_section_node(d, "augment"),
                               "crops and flips are for images of up to %d channels and 256 classes",
                               TSRI_MAX_CHANNELS);
-    return check_model(e);
+    return tsri_section_has(&tsri_experiment_section, e, "model") ? check_model(e) : TSR_OK;
 }
 
 tsr_status tsri_check_test_part(const tsri_experiment *e)

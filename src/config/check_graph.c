@@ -182,7 +182,7 @@ static tsr_status check_input(tsri_experiment *e, int index)
             return tsri_yaml_fail(tsri_section_node(op, "field"),
                                   "'%s' reads it already; other entries can use that",
                                   ops[i].head.name);
-    op->dtype = op->field == TSRI_INPUT_X ? e->dtype : TSR_I64;
+    op->dtype = tsri_config_data_input(e, op->field == TSRI_INPUT_Y, 1).dtype;
     if (tsri_op_has(op, "sbp"))
         return TSR_OK;
     op->sbp = tsri_sbp_b(op->where->ranks.ndim);

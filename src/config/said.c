@@ -44,6 +44,21 @@ static const tsri_config_op *entry_of(const tsri_program *p, const tsr_tensor *t
     return NULL;
 }
 
+/* The rule of `tensors` by which a tensor is brought into a signature; NULL: none. */
+static const tsri_config_pin *pin_of(const tsri_program *p, const tsr_tensor *t)
+{
+    const tsri_config_pin *pins = p->experiment->tensors.match.items, *found = NULL;
+    const tsri_op *op = t->op;
+    for (int i = 0; op->kind == TSRI_OP_TO_GLOBAL && i < p->experiment->tensors.match.n; i++) {
+        const tsri_yaml *node = pins[i].head.node;
+        /* The rules of a strategy are all in its line. */
+        if (node->line == op->loc.line && !strcmp(node->file, op->loc.file) &&
+            (!found || tsri_glob(pins[i].match, op->name)))
+            found = &pins[i];
+    }
+    return found;
+}
+
 /* The key of `tensors` that speaks of a tensor of a training program; NULL: none does. */
 static const char *layout_key(const tsri_program *p, const tsr_tensor *t)
 {
@@ -51,7 +66,7 @@ static const char *layout_key(const tsri_program *p, const tsr_tensor *t)
         return NULL;
     if (t->op->kind == TSRI_OP_INPUT)
         return !strcmp(t->op->name, "x") ? "input" : !strcmp(t->op->name, "y") ? "label" : NULL;
-    if (t->op->kind == TSRI_OP_TO_GLOBAL && t->op->sbp.ndim && !t->op->backward)
+    if (t->op->kind == TSRI_OP_TO_GLOBAL && t->op->sbp.ndim && !t->op->backward && !pin_of(p, t))
         return t->is_loss ? "loss" : "logits";
     return NULL;
 }
@@ -86,7 +101,10 @@ static const tsri_yaml *said_node(const tsri_program *p, const tsr_tensor *t,
     const tsri_config_op *entry = entry_of(p, t);
     const char *key = layout_key(p, t);
     const tsr_variable *v = t->op->kind == TSRI_OP_VARIABLE ? t->op->variable : NULL;
-    *out_match = NULL;
+    const tsri_config_pin *pin = pin_of(p, t);
+    *out_match = pin ? pin->match : NULL;
+    if (pin)
+        return tsri_section_node(pin, "sbp");
     if (entry)
         return tsri_op_has(entry, "sbp") ? tsri_section_node(entry, "sbp") : NULL;
     if (key) {

@@ -18,7 +18,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_FLOAT,    /* double, min..max */
     TSRI_FIELD_BYTES,    /* int64_t: a number, or "512 MiB" */
     TSRI_FIELD_WORD,     /* int: the index in words */
-    TSRI_FIELD_WORDS,    /* tsri_words: one of words, or a list of up to TSR_MAX_HIERARCHY */
+    TSRI_FIELD_WORDS,    /* tsri_words: one of words, a list, or a mapping from axes' names */
     TSRI_FIELD_DTYPE,    /* tsr_dtype */
     TSRI_FIELD_SBP,      /* tsr_sbp; ndim TSRI_SBP_NAMED: by axes' names, which the node holds */
     TSRI_FIELD_TEXT,     /* const char * */
@@ -99,6 +99,7 @@ typedef struct tsri_ints {
 } tsri_ints;
 typedef struct tsri_words {
     int n, words[TSR_MAX_HIERARCHY]; /* indices */
+    const tsri_yaml *by_axis;        /* the mapping whose children they are, in order; or NULL */
 } tsri_words;
 typedef struct tsri_ranks {
     int ndim, n;

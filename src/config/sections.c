@@ -275,25 +275,6 @@ const tsri_section tsri_layout_section = {
         .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_tensors, key), \
         .fallback = "{}", .section = &tsri_layout_section, .doc = doc_                          \
     }
-static const tsri_field pin_fields[] = {
-    FIELD(
-        TEXT, tsri_config_pin, "match", match, TSRI_NEEDED, 0, 0,
-        "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
-        "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind "
-        "the first one of a module :softmax.1, and so on."),
-    FIELD(SBP, tsri_config_pin, "sbp", sbp, TSRI_NEEDED, 0, 0,
-          "The signature of what the module, or the op, gives. B alone is B in each dimension."),
-    FIELD(SBP, tsri_config_pin, "use", use, TSRI_NONE, 0, 0,
-          "That into which it is brought then, for those that use it. Default: what is cheapest."),
-    FIELD(SBP, tsri_config_pin, "gradient", gradient, TSRI_NONE, 0, 0,
-          "That into which its gradient is brought. Default: what is cheapest."),
-    FIELD(
-        SBP, tsri_config_pin, "gradient_use", gradient_use, TSRI_NONE, 0, 0,
-        "That into which the gradient is brought then, for what makes the tensor. Default: what is "
-        "cheapest."),
-};
-const tsri_section tsri_pin_section = {
-    .name = "match", .size = sizeof(tsri_config_pin), FIELDS(pin_fields)};
 static const tsri_field tensor_fields[] = {
     LAYOUT(input, "The images. Default: the first placement, S(0) in each dimension."),
     LAYOUT(label, "The labels. Default: as the input."),
@@ -450,15 +431,17 @@ static const tsri_field experiment_fields[] = {
      .offset = offsetof(tsri_experiment, strategy),
      .words = strategy_words,
      .doc =
-         "Rules for parameters and tensors, in a word for each dimension of the input's placement: "
-         "data, the batch is split, and parameters are everywhere; zero1, optimizer states are "
-         "split too; zero2, gradients too; zero3, parameters too, which are gathered where they "
-         "are used; megatron, pairs of linear layers are split by their features; sequence, what "
-         "is "
-         "between these pairs by positions too; auto, alone, all is inferred. One word is for all "
-         "dimensions; megatron and sequence are for the last one, and data for those before it. "
-         "The "
-         "rules stand before the file's own, which so count more; tessera schema FILE shows them."},
+         "Rules for parameters and tensors, in a word for each dimension of the input's placement, "
+         "as a list, or by axes' names, as in {dp: zero1, tp: megatron}, where axes that are not "
+         "named are data: data, the batch is split, and parameters are everywhere; zero1, "
+         "optimizer "
+         "states are split too; zero2, gradients too; zero3, parameters too, which are gathered "
+         "where they are used; megatron, pairs of linear layers are split by their features; "
+         "sequence, what is between these pairs by positions too; auto, alone, all is inferred. "
+         "One "
+         "word is for all dimensions; megatron and sequence are for the last one, and data for "
+         "those before it. The rules stand before the file's own, which so count more; tessera "
+         "schema FILE shows them."},
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
     {.name = "tensors",

@@ -150,7 +150,7 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         break;
     case TSRI_FIELD_WORDS:
         put_words(buf, f->words);
-        put(buf, strlen(buf), ", or a list, one for each dimension");
+        put(buf, strlen(buf), ", or a list, one for each dimension, or by axes' names");
         break;
     case TSRI_FIELD_DTYPE:
         put_words(buf, dtype_words);
@@ -286,11 +286,11 @@ static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
 
 static tsr_status read_words(const tsri_field *f, const tsri_yaml *node, tsri_words *at)
 {
-    if (node->kind == TSRI_YAML_MAP || (node->kind == TSRI_YAML_LIST && !node->n))
+    bool is_many = node->kind != TSRI_YAML_SCALAR;
+    if (is_many && !node->n)
         return tsri_value_illegal(f, node);
-    at->n = 0;
-    bool is_list = node->kind == TSRI_YAML_LIST;
-    for (const tsri_yaml *c = is_list ? node->first : node; c; c = is_list ? c->next : NULL) {
+    *at = (tsri_words){.by_axis = node->kind == TSRI_YAML_MAP ? node : NULL};
+    for (const tsri_yaml *c = is_many ? node->first : node; c; c = is_many ? c->next : NULL) {
         if (at->n == TSR_MAX_HIERARCHY)
             return tsri_yaml_fail(c, "more than %d words", TSR_MAX_HIERARCHY);
         TSRI_TRY(read_word(f, c, &at->words[at->n++]));

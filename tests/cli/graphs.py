@@ -146,6 +146,28 @@ want = losses(AUTO.replace("RANKS", "[0]"))
 check(len(want) == 12 and want[-1] < want[0], str(want))
 same(losses(AUTO.replace("RANKS", "[0, 1]")), want, "own op on two ranks")
 
+# A text: each byte is a label of those before it. Without `train` it is one epoch.
+path = write("of what is said here, each byte follows the one before it. " * 4, "text.txt")
+TEXT = f"""\
+tessera: 1
+dtype: f64
+mesh: {{dp: RANKS}}
+data: {{dataset: text, file: {path}, context: 8, batch_size: 4}}
+graph:
+  x: {{op: input, field: x}}
+  y: {{op: input, field: y}}
+  t: {{op: parameter, fill: 0, shape: [256, 256], sbp: B}}
+  e: {{op: embedding, in: [t, x]}}
+  f: {{op: reshape, in: e, shape: [-1, 256]}}
+  l: {{op: flatten, in: y}}
+  c: {{op: cross_entropy, in: [f, l]}}
+loss: c
+optimizer: {{name: sgd, lr: 20}}
+"""
+want = losses(TEXT.replace("RANKS", "1"))
+check(len(want) == 7 and abs(want[0] - np.log(256)) < 1e-12 and want[-1] < 4, str(want))
+same(losses(TEXT.replace("RANKS", "2")), want, "a text on two ranks")
+
 good = MODEL.replace("RANKS", "[0]").replace(", init: INIT", "") + GRAPH
 for old, new, text in [
         ("loss: l\n", "", "5:1: optimizer: 'loss' is missing: the entry that it makes small"),

@@ -85,6 +85,7 @@ GOOD += [
     "[1], trained: true}, l: {op: mul, in: [x, w]}, m: {op: mean, in: l}}\nloss: m\noptimizer: {name: sgd}\n",
     TRAIN + "strategy: zero3\ntensors: [{match: '0', sbp: S(1)}]\n",
     TRAIN + "strategy: [data, megatron]\ntensors: {input: {placement: g}, match: [{match: '0', sbp: \"(S(0),S(1))\", gradient: B}]}\n",
+    TRAIN.replace("placements: {d: {ranks: [0, 1]}, g: {ranks: [[0, 1], [2, 3]]}}", "mesh: {dp: 2, tp: 2}") + "strategy: {dp: zero1, tp: megatron}\n",
     TRAIN + "parameters: [{match: '*', use: B, state: S(0), gradient: S(0)}]\n",
 ]
 for text in GOOD:
@@ -106,6 +107,7 @@ BAD = [
     TRAIN + "strategy: zero4\n",
     TRAIN + "strategy: [zero1, megtron]\n",
     TRAIN + "strategy: []\n",
+    TRAIN + "strategy: {dp: zero4}\n",
     TRAIN + "tensors: [{match: '0'}]\n",
     TRAIN + "tensors: [{match: '0', sbp: B, placement: d}]\n",
     TRAIN + "tensors: {match: {match: '0', sbp: B}}\n",

@@ -193,6 +193,13 @@ static void put_some_words(tsri_json *j, const char *const *words)
     tsri_json_number(j, "minItems", 1);
     tsri_json_number(j, "maxItems", TSR_MAX_HIERARCHY);
     tsri_json_close(j, '}');
+    tsri_json_open(j, NULL, '{');
+    tsri_json_text(j, "type", "object");
+    open_value(j, "additionalProperties");
+    put_words(j, words);
+    close_value(j);
+    tsri_json_number(j, "minProperties", 1);
+    tsri_json_close(j, '}');
     tsri_json_close(j, ']');
 }
 

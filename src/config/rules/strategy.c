@@ -86,22 +86,57 @@ static tsr_status find_place(expansion *x)
     return TSR_OK;
 }
 
+/* Gives the axes that a mapping names their words; others are data parallel. */
+static tsr_status name_words(expansion *x)
+{
+    const tsri_words *said = &x->e->strategy;
+    const tsri_mesh_axes *mesh = &x->where->mesh;
+    char list[TSRI_LEGAL_MAX] = "", mean[TSRI_YAML_TEXT_MAX];
+    int used = 0, i = 0;
+    if (!mesh->ndim)
+        return tsri_yaml_fail(
+            x->node,
+            "the dimensions of placement %s have no names; say a list with a word "
+            "each, or a mesh",
+            x->where->head.name);
+    for (int d = 0; d < mesh->ndim; d++) {
+        x->words[d] = TSRI_CONFIG_STRATEGY_DATA;
+        used += snprintf(list + used, sizeof list - (size_t)used, "%s%.200s", d ? ", " : "",
+                         mesh->name[d]);
+    }
+    for (const tsri_yaml *c = said->by_axis->first; c; c = c->next, i++) {
+        int d = 0;
+        while (d < mesh->ndim && strcmp(mesh->name[d], c->key) != 0)
+            d++;
+        if (d == mesh->ndim)
+            return tsri_yaml_fail_key(
+                c, "placement %.200s has no axis '%.60s'; legal are %s%s", x->where->head.name,
+                c->key, list,
+                tsri_did_you_mean(c->key, mesh->ndim, mesh->name, sizeof *mesh->name, mean));
+        x->words[d] = said->words[i];
+    }
+    return TSR_OK;
+}
+
 /* Gives each dimension its word. */
 static tsr_status spread_words(expansion *x)
 {
     const tsri_words *said = &x->e->strategy;
     int npairs = 0;
-    if (said->n > 1 && said->n != x->ndim)
+    if (said->by_axis)
+        TSRI_TRY(name_words(x));
+    else if (said->n > 1 && said->n != x->ndim)
         return tsri_yaml_fail(x->node,
                               "%d words; placement %s has %d dimension%s, with a word each",
                               said->n, x->where->head.name, x->ndim, x->ndim == 1 ? "" : "s");
     for (int d = 0; d < x->ndim; d++) {
         bool is_last = d == x->ndim - 1;
-        x->words[d] = said->n > 1                            ? said->words[d]
+        x->words[d] = said->by_axis                          ? x->words[d]
+                      : said->n > 1                          ? said->words[d]
                       : is_pairs(said->words[0]) && !is_last ? TSRI_CONFIG_STRATEGY_DATA
                                                              : said->words[0];
         npairs += is_pairs(x->words[d]);
-        if (said->n > 1 && x->words[d] == TSRI_CONFIG_STRATEGY_AUTO)
+        if ((said->n > 1 || said->by_axis) && x->words[d] == TSRI_CONFIG_STRATEGY_AUTO)
             return tsri_yaml_fail(x->node, "auto stands alone: it is for all dimensions");
     }
     return npairs > 1 ? tsri_yaml_fail(x->node, "megatron and sequence are for one dimension")

@@ -23,6 +23,7 @@
 #define TRANSFORMER(layers)                                                          \
     PLACES SLOW "model: {name: transformer, args: {heads: 4, layers: " layers "}}\n" \
                 "data: {dataset: synthetic, shape: [1, 8, 64], classes: 10, batch_size: 4}\n"
+#define MESH "tessera: 1\nmesh: {dp: 2, tp: 2}\nmodel: {name: mlp, args: {hidden: 64}}\n" DATA
 #define GRID "tensors: {input: {placement: g}}\n"
 
 static tsri_experiment *parse(const char *text)
@@ -66,6 +67,17 @@ static void test_expansion(void **state)
          "  - {match: 0.bias, sbp: \"(B,S(0))\", use: \"(B,S(0))\", state: \"(B,S(0))\"}\n"
          "  - {match: 2.weight, sbp: \"(S(0),S(1))\", use: \"(B,S(1))\", state: "
          "\"(S(0),S(1))\"}\n"},
+        {MESH "strategy: {tp: megatron}\n",
+         "  input: {placement: mesh, sbp: \"(S(0),B)\"}\n"
+         "  label: {placement: mesh, sbp: \"(S(0),B)\"}\n"
+         "  logits: {}\n  loss: {}\n"
+         "  match:\n"
+         "    - {match: \"0\", sbp: \"(S(0),S(1))\", gradient: \"(S(0),S(1))\"}\n"
+         "    - {match: \"2\", sbp: \"(S(0),B)\", gradient: \"(S(0),B)\"}\n",
+         "  - {match: \"*\", sbp: \"(B,B)\", use: \"(B,B)\"}\n"
+         "  - {match: 0.weight, sbp: \"(B,S(0))\", use: \"(B,S(0))\"}\n"
+         "  - {match: 0.bias, sbp: \"(B,S(0))\", use: \"(B,S(0))\"}\n"
+         "  - {match: 2.weight, sbp: \"(B,S(1))\", use: \"(B,S(1))\"}\n"},
         {MLP "strategy: auto\n",
          "  input: {placement: d, sbp: S(0)}\n  label: {placement: d, sbp: S(0)}\n"
          "  logits: {}\n  loss: {}\n",
@@ -290,13 +302,26 @@ static const struct {
 } errors[] = {
     {MLP "strategy: zero4\n", "f.yaml:6:11: strategy: found 'zero4'; legal is data, zero1, zero2, "
                               "zero3, megatron, sequence or auto, or a list, one for each "
-                              "dimension; did you mean 'zero1'?"},
+                              "dimension, or by axes' names; did you mean 'zero1'?"},
     {MLP "strategy: [data, megtron]\n" GRID,
      "f.yaml:6:18: strategy[1]: found 'megtron'; legal is data, zero1, zero2, zero3, megatron, "
-     "sequence or auto, or a list, one for each dimension; did you mean 'megatron'?"},
+     "sequence or auto, or a list, one for each dimension, or by axes' names; did you mean "
+     "'megatron'?"},
     {MLP "strategy: {a: data}\n",
-     "f.yaml:6:11: strategy: found a mapping; legal is data, zero1, zero2, zero3, megatron, "
-     "sequence or auto, or a list, one for each dimension"},
+     "f.yaml:6:11: strategy: the dimensions of placement d have no names; say a list with a word "
+     "each, or a mesh"},
+    {MESH "strategy: {dq: data}\n",
+     "f.yaml:5:12: strategy.dq: placement mesh has no axis 'dq'; legal are dp, tp; did you mean "
+     "'dp'?"},
+    {MESH "strategy: {dp: auto}\n",
+     "f.yaml:5:11: strategy: auto stands alone: it is for all dimensions"},
+    {MESH "strategy: {dp: zero5}\n",
+     "f.yaml:5:16: strategy.dp: found 'zero5'; legal is data, zero1, zero2, zero3, megatron, "
+     "sequence or auto, or a list, one for each dimension, or by axes' names; did you mean "
+     "'zero1'?"},
+    {MESH "strategy: {}\n",
+     "f.yaml:5:11: strategy: found a mapping; legal is data, zero1, zero2, zero3, megatron, "
+     "sequence or auto, or a list, one for each dimension, or by axes' names"},
     {MLP "strategy: [data, data, data, data, data]\n",
      "f.yaml:6:36: strategy[4]: more than 4 words"},
     {MLP "strategy: [data, megatron]\n",
@@ -321,7 +346,7 @@ static const struct {
                            "match, sbp, use, gradient, gradient_use"},
     {MLP "tensors: [{match: '0'}]\n",
      "f.yaml:6:11: tensors[0]: 'sbp' is missing; legal is a signature, as in S(0), B, P, auto, "
-     "\"(S(0),B)\" or [S(0), B]"},
+     "\"(S(0),B)\", [S(0), B] or {dp: S(0)}"},
     {MLP "tensors: [{match: '0', sbp: S(1), placement: d}]\n",
      "f.yaml:6:35: tensors[0].placement: unknown key; legal are match, sbp, use, gradient, "
      "gradient_use"},

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of `tensors.match`. */
+#include "src/config/inside.h"
+
+#define PIN(kind_, key_, fallback_, doc_)                                                     \
+    {                                                                                         \
+        .name = #key_, .kind = TSRI_FIELD_##kind_, .offset = offsetof(tsri_config_pin, key_), \
+        .fallback = fallback_, .doc = doc_                                                    \
+    }
+static const tsri_field pin_fields[] = {
+    PIN(TEXT, match, TSRI_NEEDED,
+        "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
+        "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind the "
+        "first one of a module :softmax.1, and so on."),
+    PIN(SBP, sbp, TSRI_NEEDED,
+        "The signature of what the module, or the op, gives. B alone is B in each dimension."),
+    PIN(SBP, use, TSRI_NONE,
+        "That into which it is brought then, for those that use it. Default: what is cheapest."),
+    PIN(SBP, gradient, TSRI_NONE,
+        "That into which its gradient is brought. Default: what is cheapest."),
+    PIN(SBP, gradient_use, TSRI_NONE,
+        "That into which the gradient is brought then, for what makes the tensor. Default: what is "
+        "cheapest."),
+};
+const tsri_section tsri_pin_section = {.name = "match",
+                                       .size = sizeof(tsri_config_pin),
+                                       .nfields = sizeof pin_fields / sizeof *pin_fields,
+                                       .fields = pin_fields};
