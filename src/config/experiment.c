@@ -21,9 +21,13 @@ static bool sets_key(const char *set, const char *key)
 static tsr_status apply_sets(tsri_pool *pool, tsri_yaml *root, bool of_include, int n,
                              const char *const *sets)
 {
-    for (int i = 0; i < n; i++)
-        if (sets_key(sets[i], "include") == of_include)
-            TSRI_TRY(tsri_yaml_set(pool, root, sets[i]));
+    for (int i = 0; i < n; i++) {
+        if (sets_key(sets[i], "include") != of_include)
+            continue;
+        /* So that an override may add a key to a cluster in short. */
+        TSRI_TRY(tsri_cluster_expand(pool, tsri_yaml_find(root, "cluster")));
+        TSRI_TRY(tsri_yaml_set(pool, root, sets[i]));
+    }
     return TSR_OK;
 }
 

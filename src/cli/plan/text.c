@@ -272,6 +272,12 @@ static void print_links(const plan_view *v)
     t.used = 0;
     plan_put(&t, "figures: %s", source);
     print_text(&t);
+    if (v->limit_is) {
+        t.used = 0;
+        plan_put(&t, "memory limit of a rank: %s, %s",
+                 cli_bytes((double)v->report->plan->opts.memory_limit, speed), v->limit_is);
+        print_text(&t);
+    }
 }
 
 bool plan_print_full(const plan_view *v)
