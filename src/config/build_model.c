@@ -90,9 +90,9 @@ static tsr_module *make_gpt(const model_call *c)
 {
     const tsri_config_args *a = c->args;
     return tsr_gpt(c->world, c->placement, TSR_B,
-                   TSR_GPT_OPTS(.positions = c->bytes, .width = a->features, .heads = a->heads,
-                                .layers = (int)a->layers, .dropout = a->dropout, .dtype = c->dtype,
-                                .seed = c->seed));
+                   TSR_GPT_OPTS(.vocab = a->vocab, .positions = c->bytes, .width = a->features,
+                                .heads = a->heads, .layers = (int)a->layers, .dropout = a->dropout,
+                                .dtype = c->dtype, .seed = c->seed));
 }
 
 static tsr_module *make_lstm_lm(const model_call *c)
@@ -428,7 +428,9 @@ static tsr_tensor *declare_bytes(const tsri_program *p, tsr_tensor *x, tsr_tenso
     tsr_tensor *next = tsr_narrow_at(x, 1, 1, n, at.file, at.line);
     *labels = tsr_flatten_at(next, 0, at.file, at.line);
     x = tsr_apply_at(p->module, tsr_narrow_at(x, 1, 0, n, at.file, at.line), at.file, at.line);
-    return tsr_reshape_at(x, TSR_DIMS(p->rows * n, 256), at.file, at.line);
+    const bool has_vocab = p->experiment->model.head.variant == TSRI_MODEL_GPT;
+    const int64_t vocab = has_vocab ? p->experiment->model.args.vocab : 256;
+    return tsr_reshape_at(x, TSR_DIMS(p->rows * n, vocab), at.file, at.line);
 }
 
 /* The model's result for images x, and for which labels. */

@@ -272,7 +272,8 @@ static void find_nranks(tsri_experiment *e)
 
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
 {
-    e->dtype = e->dtype_word ? TSR_F64 : TSR_F32;
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
+    e->dtype = dtypes[e->dtype_word];
     TSRI_TRY(tsri_check_placements(e, r));
     TSRI_TRY(check_kind(e));
     e->trains = has(e, "model");

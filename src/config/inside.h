@@ -43,6 +43,7 @@ typedef struct tsri_config_pattern {
 typedef struct tsri_config_args {
     tsri_head head;
     int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers, heads;
+    int64_t vocab;
     int64_t features; /* the width of a model where that is no image's */
     double width, dropout, mlp_ratio;
     int variant, activation, bn;
@@ -168,7 +169,7 @@ struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
     int64_t version;
-    int dtype_word;        /* 0: f32, 1: f64 */
+    int dtype_word;        /* an index of the section's words */
     tsri_items placements; /* tsri_config_placement */
     tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
     int device;          /* of that one: tsr_device - 1 */

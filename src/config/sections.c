@@ -28,7 +28,7 @@
 static const char *const device_words[] = {"cpu", "cuda", NULL};
 /* In the order in which tsri_experiment_fill reads them. */
 static const char *const on_nan_words[] = {"stop", "warn", "ignore", NULL};
-static const char *const dtype_words[] = {"f32", "f64", NULL};
+static const char *const dtype_words[] = {"f32", "f64", "f16", "bf16", NULL};
 static const char *const variant_words[] = {"torchvision", "cifar", NULL};
 static const char *const activation_words[] = {"relu6", "relu", "identity", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
@@ -98,6 +98,7 @@ static const tsri_field lenet_args[] = {
     ARG(INT, "width", columns, TSRI_NONE, 1, MOST, "The height. Default: that of the data."),
 };
 static const tsri_field gpt_args[] = {
+    ARG(INT, "vocab", vocab, "256", 256, 1 << 30, "Rows of the table of tokens; bytes use 256."),
     ARG(INT, "width", features, "768", 1, 1 << 30, "Features of a position."),
     ARG(INT, "layers", layers, "12", 0, 1024, "Blocks."),
     ARG(INT, "heads", heads, "12", 1, MOST, "Of attention; a divisor of width."),
@@ -448,7 +449,10 @@ static const tsri_field experiment_fields[] = {
      .max = 1.5,
      .legal = "1",
      .doc = "The version of the format."},
-    WORD(tsri_experiment, "dtype", dtype_word, "f32", dtype_words, "What is computed in."),
+    WORD(
+        tsri_experiment, "dtype", dtype_word, "f32", dtype_words,
+        "What is computed in. Data sets are read in f32 and f64 alone, so that training in f16 and "
+        "bf16 can be planned, not run."),
     PART(NAMED, placements, TSRI_NONE, &tsri_placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
          "Names for devices and ranks."),
     FIELD(MESH, tsri_experiment, "mesh", mesh, TSRI_NONE, 0, 0,

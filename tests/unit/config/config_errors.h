@@ -174,8 +174,8 @@ static const struct {
      "1:1: 'data' is missing: what the model is trained on"},
     {TRAIN, NULL, "bucket_mb: -1\n",
      "5:12: bucket_mb: found '-1'; legal is a number from 0 to 1000000"},
-    {TRAIN, NULL, "dtype: f16\n",
-     "5:8: dtype: found 'f16'; legal is f32 or f64; did you mean 'f32'?"},
+    {TRAIN, NULL, "dtype: f61\n",
+     "5:8: dtype: found 'f61'; legal is f32, f64, f16 or bf16; did you mean 'f64'?"},
     {TRAIN, NULL, "tensors: {inputs: {sbp: B}}\n",
      "5:11: tensors.inputs: unknown key; legal are input, label, logits, loss; did you mean "
      "'input'?"},
