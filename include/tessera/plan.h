@@ -12,7 +12,9 @@ extern "C" {
 /* Belongs to its world. */
 typedef struct tsr_plan tsr_plan;
 
-/* Ranks r with equal r / ranks are joined by this link: those of a machine, of a cluster. */
+/* Ranks r with equal r / ranks are joined by this link: those of a machine, of a cluster. On GPUs
+ * gathering and reducing count as in rings: what is read over a link comes once to all ranks that a
+ * nearer link joins, and each takes in its share. */
 typedef struct tsr_link {
     int ranks;          /* 0: all */
     double latency_s;   /* of one collective's hand-shake over it */

@@ -20,7 +20,10 @@ typedef struct tsri_cost_model {
     tsri_link link[TSRI_MAX_LINKS]; /* nearest first; the last one joins all ranks */
     double local_bytes_per_s;       /* streaming own memory */
     double flops_per_s;
-    double kernel_s;                            /* of starting a kernel */
+    double kernel_s; /* of starting a kernel */
+    /* Whether gathering and reducing go in rings, as NCCL's do: what is read over a link then comes
+     * to a node once, and the ranks of the node share that. Else each rank reads all from peers. */
+    bool rings;
     double dtype_flops_per_s[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
 } tsri_cost_model;
 

@@ -12,7 +12,7 @@ static double two_phase_moved(double part, double k)
 
 void tsri_space_phases(const tsri_space *s, const tsri_hop *hop, double from_part, double *talk)
 {
-    double k = s->size[hop->dims], each = s->each[hop->dims];
+    double k = s->size[hop->dims], each = s->ring[hop->dims];
     talk[0] = from_part * (k - 1) * each;
     talk[1] = two_phase_moved(from_part, k) * each;
 }
@@ -21,7 +21,7 @@ double tsri_space_price(const tsri_space *s, const tsri_hop *hop, double from_pa
                         double own, bool *out_two_phase)
 {
     unsigned set = hop->dims;
-    double k = s->size[set], talk = s->latency[set], each = s->each[set], one, two, phases[2];
+    double k = s->size[set], talk = s->latency[set], ring = s->ring[set], one, two, phases[2];
     *out_two_phase = false;
     switch ((tsri_box_kind)hop->kind) {
     case TSRI_BOX_RELABEL:
@@ -38,10 +38,11 @@ double tsri_space_price(const tsri_space *s, const tsri_hop *hop, double from_pa
         *out_two_phase = two < one;
         return (two < one ? two : one) + to_part * s->local;
     case TSRI_BOX_REDUCE_SCATTER:
-        return talk + to_part * (k - 1) * each + to_part * s->local;
+        return talk + to_part * (k - 1) * ring + to_part * s->local;
     case TSRI_BOX_ALL_GATHER:
+        return talk + (to_part - own) * ring + to_part * s->local;
     case TSRI_BOX_ALL_TO_ALL:
-        return talk + (to_part - own) * each + to_part * s->local;
+        return talk + (to_part - own) * s->each[set] + to_part * s->local;
     case TSRI_BOX_SEND_RECV:
         break;
     }

@@ -120,12 +120,12 @@ static void fill_links(tsri_space *s)
         blocks = find_blocks(s->mesh, l + 1 < m->nlinks ? m->link[l].ranks : 0, inside[l]);
     s->local = s->element / m->local_bytes_per_s;
     s->quickest = s->fastest = INFINITY;
-    s->latency[0] = s->each[0] = s->far[0] = 0;
+    s->latency[0] = s->each[0] = s->ring[0] = s->far[0] = 0;
     for (unsigned t = 1; t < 1u << s->mesh->ndim; t++) {
-        s->latency[t] = s->each[t] = s->far[t] = 0;
+        s->latency[t] = s->each[t] = s->ring[t] = s->far[t] = 0;
         if (t & ~(unsigned)s->dims)
             continue;
-        double peers[TSRI_MAX_LINKS] = {0};
+        double peers[TSRI_MAX_LINKS] = {0}, inner = 1; /* ranks that nearer links join */
         most_peers(s, t, inside, blocks, peers);
         for (int l = 0; l < m->nlinks; l++) {
             if (peers[l] <= 0)
@@ -133,10 +133,15 @@ static void fill_links(tsri_space *s)
             double pace = s->element / m->link[l].bytes_per_s;
             s->each[t] += peers[l] / (s->size[t] - 1) * pace;
             s->far[t] = pace > s->far[t] ? pace : s->far[t];
+            s->ring[t] = pace / inner > s->ring[t] ? pace / inner : s->ring[t];
+            inner += peers[l];
             s->latency[t] = m->link[l].latency_s;
         }
         s->quickest = s->latency[t] < s->quickest ? s->latency[t] : s->quickest;
-        s->fastest = s->each[t] < s->fastest ? s->each[t] : s->fastest;
+        if (!m->rings)
+            s->ring[t] = s->each[t];
+        double least = s->ring[t] < s->each[t] ? s->ring[t] : s->each[t];
+        s->fastest = least < s->fastest ? least : s->fastest;
     }
 }
 

@@ -49,9 +49,10 @@ typedef struct tsri_space {
     double most[TSR_MAX_NDIM][TSRI_DIM_SETS], least[TSR_MAX_NDIM][TSRI_DIM_SETS]; /* part lengths */
 
     /* Per set of dimensions: ranks of a group, its hand-shake, seconds per element that one rank
-     * takes in from all of the group alike, and from its farthest. */
-    double size[TSRI_DIM_SETS], latency[TSRI_DIM_SETS], each[TSRI_DIM_SETS], far[TSRI_DIM_SETS];
-    double quickest, fastest; /* least latency[] and each[] */
+     * takes in from all of the group alike, where it gathers or reduces, and from its farthest. */
+    double size[TSRI_DIM_SETS], latency[TSRI_DIM_SETS], each[TSRI_DIM_SETS], ring[TSRI_DIM_SETS],
+        far[TSRI_DIM_SETS];
+    double quickest, fastest; /* least latency[]; least each[] and ring[] */
     double local;             /* seconds per element */
 } tsri_space;
 

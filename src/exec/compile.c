@@ -74,6 +74,7 @@ static void lose_variable(void *object, const void *gone)
 tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind)
 {
     tsri_cost_model m = kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
+    m.rings = kind == TSR_DEVICE_CUDA;
     if (opts->local_bytes_per_s > 0)
         m.local_bytes_per_s = opts->local_bytes_per_s;
     if (opts->flops_per_s > 0)

@@ -109,7 +109,13 @@ static rs_talk talk_of(const rs_world *w, unsigned dims)
             t.latency = w->model.link[l].latency_s;
             t.each += most[l] / (t.k - 1) / w->model.link[l].bytes_per_s;
             t.far = fmax(t.far, 1 / w->model.link[l].bytes_per_s);
+            double inner = 1; /* ranks of a node, whose shares of what comes in add up */
+            for (int m = 0; m < l; m++)
+                inner += most[m];
+            t.ring = fmax(t.ring, 1 / w->model.link[l].bytes_per_s / inner);
         }
+    if (!w->model.rings)
+        t.ring = t.each;
     return t;
 }
 
@@ -166,8 +172,8 @@ static double all_reduce(const rs_world *w, const rs_layout *x, const rs_talk *t
 {
     double e = (double)w->element, part = (double)x->most;
     double chunk = ceil(part / t->k), two_moved = (t->k - 1) * chunk + part - chunk;
-    double one = t->latency + part * (t->k - 1) * e * t->each,
-           two = 2 * t->latency + two_moved * e * t->each;
+    double one = t->latency + part * (t->k - 1) * e * t->ring,
+           two = 2 * t->latency + two_moved * e * t->ring;
     *moved = two < one ? two_moved : part * (t->k - 1);
     return fmin(one, two) + part * e / w->model.local_bytes_per_s;
 }
@@ -204,10 +210,10 @@ bool rs_step(const rs_world *w, int from, int to, double *cost, int64_t *bytes)
         *cost = w->model.kernel_s + local;
     } else if (p.kind == TSR_SBP_SPLIT) {
         moved = (double)y->most - shared;
-        *cost = t.latency + moved * e * t.each + local;
+        *cost = t.latency + moved * e * (q.kind == TSR_SBP_SPLIT ? t.each : t.ring) + local;
     } else if (q.kind == TSR_SBP_SPLIT) {
         moved = (t.k - 1) * (double)y->most;
-        *cost = t.latency + moved * e * t.each + local;
+        *cost = t.latency + moved * e * t.ring + local;
     } else {
         *cost = all_reduce(w, x, &t, &moved);
     }

@@ -24,7 +24,7 @@ typedef struct rs_edge {
 /* What talking within a set of dimensions costs: the hand-shake of the farthest link, and seconds a
  * byte if all peers give the same, or the farthest ones all of it. */
 typedef struct rs_talk {
-    double k, latency, each, far;
+    double k, latency, each, ring, far;
 } rs_talk;
 
 typedef struct rs_world {

@@ -15,17 +15,17 @@
 #include <stdlib.h>
 
 /* One link; two levels of machines (of two ranks: on 2x3 they do not follow the mesh); three; links
- * without latency; bytes alone. */
-enum { NMODELS = 5 };
+ * without latency; bytes alone; two and three levels with rings. */
+enum { NMODELS = 7 };
 static tsri_cost_model model(int which)
 {
     tsri_cost_model m = tsri_cost_model_local();
-    if (which == 1 || which == 3) {
+    if (which == 1 || which == 3 || which == 5) {
         m.nlinks = 2;
-        m.link[0] = (tsri_link){2, which == 1 ? 1e-6 : 0, 1e9};
-        m.link[1] = (tsri_link){0, which == 1 ? 1e-5 : 0, 1e8};
+        m.link[0] = (tsri_link){2, which != 3 ? 1e-6 : 0, 1e9};
+        m.link[1] = (tsri_link){0, which != 3 ? 1e-5 : 0, 1e8};
     }
-    if (which == 2) {
+    if (which == 2 || which == 6) {
         m = (tsri_cost_model){.nlinks = 3, .local_bytes_per_s = 1e8, .kernel_s = 1e-8};
         m.link[0] = (tsri_link){2, 1e-8, 1e7};
         m.link[1] = (tsri_link){4, 2e-8, 5e6};
@@ -35,6 +35,7 @@ static tsri_cost_model model(int which)
         m = (tsri_cost_model){.nlinks = 1, .local_bytes_per_s = INFINITY};
         m.link[0] = (tsri_link){0, 0, 1e9};
     }
+    m.rings = which > 4;
     return m;
 }
 
