@@ -137,7 +137,10 @@ static void apply_flops(const tsri_cluster *c, tsri_cluster_figures *f)
     override(&f->flops_per_s, c->tflops, 1e12);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double *at = &f->flops_of_dtype[rows[i].dtype];
-        override(at, c->tflops > 0 ? 0 : rows[i].peak * tsri_cluster_efficiency(c), 1e12);
+        if (c->tflops > 0)
+            *at = 0; /* it holds for all */
+        else
+            override(at, rows[i].peak * tsri_cluster_efficiency(c), 1e12);
         override(at, rows[i].said, 1e12);
     }
 }

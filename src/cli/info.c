@@ -171,8 +171,8 @@ static void print_text(const info *i)
     printf("%-12s hand-shake %s, %s/s between ranks\n", "link", cli_seconds(m.link[0].latency_s, a),
            cli_bytes(m.link[0].bytes_per_s, b));
     printf("%-12s %s/s read and written\n", "own memory", cli_bytes(m.local_bytes_per_s, a));
-    printf("%-12s %.0f GFLOP/s, kernel start %s (built in)\n", "compute", m.flops_per_s / 1e9,
-           cli_seconds(m.kernel_s, a));
+    printf("%-12s %.1f GFLOP/s, in f64 %.1f; kernel start %s\n", "compute", m.flops_per_s / 1e9,
+           tsri_flops_of(&m, TSR_F64) / 1e9, cli_seconds(m.kernel_s, a));
     printf("%-12s %s\n", "kept in", i->path[0] ? i->path : "no folder: set XDG_CACHE_HOME");
 }
 
@@ -191,6 +191,7 @@ static cJSON *json_links(const info *i)
     cJSON_AddNumberToObject(json, "bytes_per_s", m.link[0].bytes_per_s);
     cJSON_AddNumberToObject(json, "local_bytes_per_s", m.local_bytes_per_s);
     cJSON_AddNumberToObject(json, "flops_per_s", m.flops_per_s);
+    cJSON_AddNumberToObject(json, "f64_flops_per_s", tsri_flops_of(&m, TSR_F64));
     cJSON_AddNumberToObject(json, "kernel_s", m.kernel_s);
     cJSON_AddStringToObject(json, "file", i->path);
     return json;

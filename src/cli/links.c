@@ -72,16 +72,20 @@ void cli_links_find(tsr_device kind, cli_links *l)
         kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
     *l = (cli_links){.latency_s = m.link[0].latency_s,
                      .bytes_per_s = m.link[0].bytes_per_s,
-                     .local_bytes_per_s = m.local_bytes_per_s};
+                     .local_bytes_per_s = m.local_bytes_per_s,
+                     .kernel_s = -1};
     if (kind != TSR_DEVICE_CPU || !cli_links_path(path, sizeof path) ||
         !read_file(path, data, sizeof data))
         return;
     cJSON *json = cJSON_Parse(data);
     cli_machine(machine, sizeof machine);
     double latency = number(json, "latency_s"), bytes = number(json, "bytes_per_s");
-    double local = number(json, "local_bytes_per_s");
+    double local = number(json, "local_bytes_per_s"), flops = number(json, "flops_per_s");
+    double f64 = number(json, "f64_flops_per_s"), kernel = number(json, "kernel_s");
     if (!(latency > 0) || !(bytes > 0) || !(local > 0)) {
         snprintf(l->why, sizeof l->why, "%.150s holds no figures", path);
+    } else if (!(flops > 0) || !(f64 > 0) || !(kernel > 0)) {
+        snprintf(l->why, sizeof l->why, "%.120s is older than the figures of computing", path);
     } else if (strcmp(machine, text(json, "machine")) != 0) {
         snprintf(l->why, sizeof l->why, "those kept are of another machine (%.100s)",
                  text(json, "machine"));
@@ -90,7 +94,10 @@ void cli_links_find(tsr_device kind, cli_links *l)
                          .ranks = (int)number(json, "ranks"),
                          .latency_s = latency,
                          .bytes_per_s = bytes,
-                         .local_bytes_per_s = local};
+                         .local_bytes_per_s = local,
+                         .flops_per_s = flops,
+                         .f64_flops_per_s = f64,
+                         .kernel_s = kernel};
         snprintf(l->when, sizeof l->when, "%s", text(json, "measured"));
     }
     cJSON_Delete(json);
@@ -117,26 +124,50 @@ static tsr_status keep(const cli_links *l)
     cJSON_AddNumberToObject(json, "latency_s", l->latency_s);
     cJSON_AddNumberToObject(json, "bytes_per_s", l->bytes_per_s);
     cJSON_AddNumberToObject(json, "local_bytes_per_s", l->local_bytes_per_s);
+    cJSON_AddNumberToObject(json, "flops_per_s", l->flops_per_s);
+    cJSON_AddNumberToObject(json, "f64_flops_per_s", l->f64_flops_per_s);
+    cJSON_AddNumberToObject(json, "kernel_s", l->kernel_s);
     return cli_write_json(json, path);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */
+enum { MOST_RANKS = 256 };
+
+/* Each rank's figures. */
+typedef struct measuring {
+    cli_links of[MOST_RANKS];
+} measuring;
+
 static tsr_status measure_on_rank(tsr_world *world, void *arg)
 {
-    cli_links mine = {0}, *l = arg;
-    TSRI_TRY(tsri_comm_measure(world, &mine.latency_s, &mine.bytes_per_s, &mine.local_bytes_per_s));
-    if (tsr_world_rank(world) == 0) {
-        l->latency_s = mine.latency_s;
-        l->bytes_per_s = mine.bytes_per_s;
-        l->local_bytes_per_s = mine.local_bytes_per_s;
-    }
-    return TSR_OK;
+    cli_links *mine = &((measuring *)arg)->of[tsr_world_rank(world)];
+    TSRI_TRY(
+        tsri_comm_measure(world, &mine->latency_s, &mine->bytes_per_s, &mine->local_bytes_per_s));
+    return cli_measure_compute(world, mine);
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
 }
 
 tsr_status cli_links_measure(int ranks, cli_links *l)
 {
-    *l = (cli_links){.measured = true, .ranks = ranks};
-    TSRI_TRY(tsr_spawn(ranks, measure_on_rank, l));
+    measuring *m = calloc(1, sizeof *m);
+    if (!m)
+        return tsr_set_error(TSR_ERR_NO_MEMORY, "no memory to measure with");
+    tsr_status status = tsr_spawn(ranks, measure_on_rank, m);
+    *l = m->of[0];
+    /* Links' figures are the same on all ranks; of what they compute the slowest counts. */
+    for (int r = 1; r < ranks; r++) {
+        l->flops_per_s = least(l->flops_per_s, m->of[r].flops_per_s);
+        l->f64_flops_per_s = least(l->f64_flops_per_s, m->of[r].f64_flops_per_s);
+        l->kernel_s = -least(-l->kernel_s, -m->of[r].kernel_s);
+    }
+    free(m);
+    TSRI_TRY(status);
+    l->measured = true;
+    l->ranks = ranks;
     time_t now = time(NULL);
     struct tm utc;
     strftime(l->when, sizeof l->when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
@@ -149,7 +180,9 @@ void cli_links_fill(const cli_links *l, const tsri_cluster *c, tsr_compile_opts 
     static const tsri_cluster none;
     tsri_cluster_figures f = {.link = {{.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s}},
                               .local_bytes_per_s = l->local_bytes_per_s,
-                              .kernel_s = opts->kernel_s};
+                              .flops_per_s = l->flops_per_s,
+                              .flops_of_dtype = {[TSR_F64] = l->f64_flops_per_s},
+                              .kernel_s = l->measured ? l->kernel_s : opts->kernel_s};
     tsri_cluster_apply(c ? c : &none, &f);
     for (int i = 0; i < f.nlinks; i++)
         opts->link[i] = (tsr_link){f.link[i].ranks, f.link[i].latency_s, f.link[i].bytes_per_s};

@@ -14,13 +14,17 @@ typedef struct cli_links {
     char why[200]; /* why not: "" where there is no file */
     int ranks;     /* that were measured together */
     double latency_s, bytes_per_s, local_bytes_per_s;
-    char when[32]; /* "2026-11-21T20:00:00Z" */
+    double flops_per_s, f64_flops_per_s, kernel_s; /* of a rank; built in: 0, 0, below 0 */
+    char when[32];                                 /* "2026-11-21T20:00:00Z" */
 } cli_links;
 
 /* "$XDG_CACHE_HOME/tessera/links.json", or under ~/.cache. False if there is no such folder. */
 bool cli_links_path(char *buf, size_t size);
 /* The measured figures of this machine, else the built-in ones. Figures of GPUs are built in. */
 void cli_links_find(tsr_device kind, cli_links *out_links);
+/* Measures what a rank computes on one core of this machine, while others do as well: products of
+ * f32 and f64, and what starting a kernel takes. Not collective. */
+tsr_status cli_measure_compute(tsr_world *world, cli_links *out_links);
 /* Measures with `ranks` thread ranks, and keeps the figures. */
 tsr_status cli_links_measure(int ranks, cli_links *out_links);
 /* The facts that tell machines apart: the processor's model and the number of its cores. */

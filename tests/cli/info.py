@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(built_in["figures"].startswith("built in"), f"figures: {built_in['figures']}")
 
     measured = tessera_json("info", "--measure", env=env)["model"]
-    for key in ("latency_s", "bytes_per_s", "local_bytes_per_s"):
+    for key in ("latency_s", "bytes_per_s", "local_bytes_per_s", "flops_per_s", "f64_flops_per_s", "kernel_s"):
         check(measured[key] > 0, f"{key}: {measured}")
     check(1e-8 < measured["latency_s"] < 1, f"latency {measured['latency_s']}")
     kept = tessera_json("info", env=env)["model"]
@@ -49,12 +49,28 @@ with tempfile.TemporaryDirectory() as folder:
     near(model["links"][0]["latency_s"], measured["latency_s"], "plan's latency")
     near(model["links"][0]["bytes_per_s"], measured["bytes_per_s"], "plan's bandwidth")
     near(model["local_bytes_per_s"], measured["local_bytes_per_s"], "plan's own memory")
+    near(model["flops_per_s"], measured["flops_per_s"], "plan's operations")
+    near(model["kernel_s"], measured["kernel_s"], "plan's kernel start")
+    check(model["flops_per_s"] != built_in["flops_per_s"], "operations are measured too")
+    # A product of 1024^3 costs what was measured of its dtype, and what a file says counts before that.
+    for dtype, rate in (("f32", "flops_per_s"), ("f64", "f64_flops_per_s"), ("f64", 5e9)):
+        with open(plan, "w", encoding="utf-8") as f:
+            f.write("tessera: 1\nmesh: {x: 1}\ngraph:\n"
+                    f"  a: {{op: normal, shape: [1024, 1024], dtype: {dtype}}}\n  y: {{op: matmul, in: [a, a]}}\n"
+                    + ("cluster: {tflops_f64: 0.005}\n" if rate == 5e9 else ""))
+        cost = next(x["cost_s"] for x in tessera_json("plan", plan, env=env)["ops"] if x["op"] == "matmul")
+        near(cost, measured["kernel_s"] + 2 * 1024 ** 3 / (measured[rate] if isinstance(rate, str) else rate), f"{dtype}",
+             rel=1e-6)
+    with open(plan, "w", encoding="utf-8") as f:
+        f.write(PLAN)
     check(model["figures"].startswith("measured on this machine"), model["figures"])
 
     path = measured["file"]
     with open(path, encoding="utf-8") as f:
         figures = json.load(f)
+    older = {k: v for k, v in figures.items() if k not in ("flops_per_s", "f64_flops_per_s", "kernel_s")}
     for broken, why in (({**figures, "machine": "another, 3 cores"}, "of another machine"),
+                        (older, "is older than the figures of computing"),
                         ({**figures, "latency_s": -1}, "holds no figures"), ([], "no figures")):
         with open(path, "w", encoding="utf-8") as f:
             json.dump(broken, f)

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast a rank of this machine computes: products, and the smallest kernels. */
+#include "src/cli/links.h"
+
+#include <tessera/graph.h>
+#include <tessera/ops.h>
+#include <tessera/plan.h>
+
+#include <stdlib.h>
+
+#include "src/core/clock.h"
+#include "src/core/status.h"
+
+enum { SIDE = 256, PRODUCTS = 4, SMALL = 64, RUNS = 5 };
+
+/* Seconds of a run of a plan: the best of some, behind one that warms up. */
+static tsr_status time_runs(tsr_plan *plan, double *out_s)
+{
+    double best = 0;
+    for (int i = 0; i <= RUNS; i++) {
+        double start = tsri_now_s();
+        TSRI_TRY(tsr_run(plan));
+        double s = tsri_now_s() - start;
+        best = i < 2 || s < best ? s : best;
+    }
+    *out_s = best;
+    return TSR_OK;
+}
+
+/* Times `n` ops one behind the other on this rank alone: products of x by itself, or x negated. */
+static tsr_status time_chain(tsr_world *world, tsr_dtype dtype, int side, int n, double *out_s)
+{
+    tsr_graph *g = tsr_graph_create(world, TSR_GRAPH_OPTS(.local = true));
+    TSRI_NEED(g);
+    const int rank = tsr_world_rank(world), one = 1;
+    const tsr_placement *p = tsr_placement_create(world, TSR_DEVICE_CPU, 1, &one, &rank);
+    tsr_tensor *x = tsr_input(g, "x", dtype, TSR_DIMS(side, side), p, TSR_B), *y = x;
+    for (int i = 0; i < n; i++)
+        y = side > 1 ? tsr_matmul(y, x) : tsr_neg(y);
+    tsr_output(g, "y", y, p, TSR_B);
+    size_t bytes = (size_t)(side * side) * tsr_dtype_size(dtype);
+    void *zeros = calloc(1, bytes);
+    tsr_plan *plan = NULL;
+    tsr_status status = zeros ? TSR_OK : tsri_fail(TSR_ERR_NO_MEMORY, "no memory to measure with");
+    if (status == TSR_OK)
+        status = tsr_compile_with(g, TSR_COMPILE_OPTS(.no_fusion = true), &plan);
+    if (status == TSR_OK)
+        status = tsr_feed(plan, "x", zeros, bytes);
+    if (status == TSR_OK)
+        status = time_runs(plan, out_s);
+    free(zeros);
+    tsr_plan_destroy(plan);
+    tsr_graph_destroy(g);
+    return status;
+}
+
+tsr_status cli_measure_compute(tsr_world *world, cli_links *l)
+{
+    const double operations = PRODUCTS * 2.0 * SIDE * SIDE * SIDE;
+    double f32, f64, small;
+    TSRI_TRY(time_chain(world, TSR_F32, SIDE, PRODUCTS, &f32));
+    TSRI_TRY(time_chain(world, TSR_F64, SIDE, PRODUCTS, &f64));
+    TSRI_TRY(time_chain(world, TSR_F32, 1, SMALL, &small));
+    l->flops_per_s = operations / f32;
+    l->f64_flops_per_s = operations / f64;
+    l->kernel_s = small / SMALL;
+    return TSR_OK;
+}
