@@ -32,6 +32,15 @@ const char *const tsri_config_examples[] = {
     "  l: {op: mean, in: y}\n"
     "loss: l\n"
     "fetch: [z, grad(w)]\n",
+    "tessera: 1\n"
+    "mesh:    {dp: 16, tp: 8}\n"
+    "cluster: {gpu: h100-sxm, nodes: 16, gpus_per_node: 8}\n"
+    "model:   {name: mlp, args: {hidden: 8192}}\n"
+    "data:    {dataset: synthetic, shape: [1, 28, 28], classes: 10, batch_size: 256}\n"
+    "tensors: {input: {sbp: {dp: S(0)}}}\n"
+    "parameters:\n"
+    "  - {match: \"0.*\", sbp: {tp: S(0)}}\n"
+    "  - {match: \"2.weight\", sbp: {tp: S(1)}}\n",
     NULL};
 
 /* --- roff ------------------------------------------------------------------------------------- */
@@ -209,6 +218,21 @@ static const char head[] =
     ".Pp\n"
     "Placements and the entries of a graph have names: up to 100 letters, digits, _ and -, with a\n"
     "letter or _ first.\n"
+    ".Pp\n"
+    "A signature has an entry for each dimension of its placement:\n"
+    ".Li S(i) ,\n"
+    ".Li B ,\n"
+    ".Li P ,\n"
+    ".Li P(max)\n"
+    "or\n"
+    ".Li P(min) ,\n"
+    "as in\n"
+    ".Li \"(S(0),B)\" .\n"
+    "Where the placement is a mesh with names it can say them instead, as in\n"
+    ".Li {dp: S(0)}\n"
+    "or the text\n"
+    ".Li dp:S(0),tp:B ;\n"
+    "axes that are not named are B.\n"
     ".Sh KEYS\n";
 
 tsr_status tsri_config_man(FILE *out)
@@ -231,6 +255,8 @@ tsr_status tsri_config_man(FILE *out)
     print_example(out, tsri_config_examples[0]);
     fputs("A graph that is made on two ranks and moved to two others:\n", out);
     print_example(out, tsri_config_examples[1]);
+    fputs("Data and tensor parallelism on a mesh with names, planned for 128 GPUs:\n", out);
+    print_example(out, tsri_config_examples[2]);
     fputs(".Sh SEE ALSO\n.Xr tessera 1\n", out);
     return ferror(out) ? tsri_fail(TSR_ERR_IO, "can't write the page: %s", strerror(errno))
                        : TSR_OK;

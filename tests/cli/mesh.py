@@ -68,6 +68,12 @@ for what, found in (
     check(len(found["losses"]) == 4 and all(abs(a - b) < 1e-5 for a, b in zip(found["losses"], losses)),
           f"{what}: {found['losses']}, not {losses}")
 
+# What loaders do not give can be planned, and is refused by name where it would run.
+path = write(MESH, DP="~", TP=2)
+equal(tessera_json("plan", path, "-n", 4, "--set", "dtype=bf16")["ranks"], 4, "bf16")
+_, err = tessera("run", path, "-n", 4, "--set", "dtype=bf16", code=1)
+check("dtype bf16; legal are f32 and f64" in err, err)
+
 # A refused limit is answered by trying smaller batches on the same, scaled mesh.
 _, err = tessera("plan", write(MESH, DP="~", TP=2), "-n", 8, "-m", "60K", "--set", "data.batch_size=1024", code=1)
 check("what fits: --set data.batch_size=" in err, err)
