@@ -48,7 +48,8 @@ tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p,
     char text[TSR_SBP_TEXT_MAX];
     int ndim = p->ranks.ndim;
     if (sbp->ndim == TSRI_SBP_NAMED)
-        return tsri_sbp_by_axes(node, p->head.name, p->mesh.ndim, p->mesh.name, sbp);
+        return tsri_sbp_by_axes(node, p->head.name, p->mesh.ndim, p->mesh.name, TSR_SBP_BROADCAST,
+                                sbp);
     *sbp = tsri_sbp_extend(*sbp, ndim);
     if (sbp->ndim == 0 || sbp->ndim == ndim)
         return TSR_OK;
@@ -130,8 +131,9 @@ static tsr_status check_tensors(tsri_experiment *e)
             sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     TSRI_TRY(check_input(e, &t->label, input, &sbp, &other));
     tsri_config_state *state = &e->optimizer.state;
-    if (state->sbp.ndim == TSRI_SBP_NAMED)
-        TSRI_TRY(tsri_check_sbp(tsri_section_node(state, "sbp"), input, &state->sbp));
+    if (state->sbp.ndim == TSRI_SBP_NAMED) /* axes that are not named: as the parameter's */
+        TSRI_TRY(tsri_sbp_by_axes(tsri_section_node(state, "sbp"), input->head.name,
+                                  input->mesh.ndim, input->mesh.name, TSR_SBP_AUTO, &state->sbp));
     TSRI_TRY(check_layout(e, &t->logits, &other));
     return check_layout(e, &t->loss, &other);
 }

@@ -140,9 +140,10 @@ static tsr_status unknown_axis(const tsri_yaml *node, const named_entry *e, cons
 }
 
 tsr_status tsri_sbp_by_axes(const tsri_yaml *node, const char *place, int ndim,
-                            const char *const *axis, tsr_sbp *out_sbp)
+                            const char *const *axis, tsr_sbp_kind rest, tsr_sbp *out_sbp)
 {
     named_sbp s;
+    unsigned named = 0;
     int dims[TSR_MAX_HIERARCHY];
     TSRI_TRY(read_named(node, &s));
     if (!ndim)
@@ -156,8 +157,13 @@ tsr_status tsri_sbp_by_axes(const tsri_yaml *node, const char *place, int ndim,
             dims[i]++;
         if (dims[i] == ndim)
             return unknown_axis(node, &s.entries[i], place, ndim, axis);
+        named |= 1u << dims[i];
     }
-    return to_sbp(&s, s.n, dims, node, ndim, out_sbp);
+    TSRI_TRY(to_sbp(&s, s.n, dims, node, ndim, out_sbp));
+    for (int d = 0; d < ndim; d++)
+        if (!(named >> d & 1))
+            out_sbp->d[d].kind = (int8_t)rest;
+    return TSR_OK;
 }
 
 void tsri_sbp_dump_named(const tsri_yaml *node, FILE *out)

@@ -40,7 +40,8 @@ tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_s
     for (int d = 0; d < ndim; d++)
         axis[d] = tsri_placement_axis(p, d);
     if (sbp->ndim == TSRI_SBP_NAMED)
-        return tsri_sbp_by_axes(node, tsr_placement_text(p), axis[0] ? ndim : 0, axis, sbp);
+        return tsri_sbp_by_axes(node, tsr_placement_text(p), axis[0] ? ndim : 0, axis,
+                                TSR_SBP_BROADCAST, sbp);
     *sbp = tsri_sbp_extend(*sbp, ndim);
     return TSR_OK;
 }

@@ -170,10 +170,11 @@ enum { TSRI_SBP_NAMED = -1 };
 bool tsri_sbp_is_named(const tsri_yaml *node);
 /* Checks all of it but whether the axes are there. */
 tsr_status tsri_sbp_check_named(const tsri_yaml *node);
-/* Makes the signature on a placement whose dimensions have these names; axes that the node does not
- * name are B. `place` is what errors call the placement. ndim 0: its dimensions have no names. */
+/* Makes the signature on a placement whose dimensions have these names; entries of axes that the
+ * node does not name are `rest`. `place` is what errors call the placement. ndim 0: its dimensions
+ * have no names. */
 tsr_status tsri_sbp_by_axes(const tsri_yaml *node, const char *place, int ndim,
-                            const char *const *axis, tsr_sbp *out_sbp);
+                            const char *const *axis, tsr_sbp_kind rest, tsr_sbp *out_sbp);
 void tsri_sbp_dump_named(const tsri_yaml *node, FILE *out);
 
 /* --- dumping values: src/config/dump.c -------------------------------------------------------- */

@@ -300,7 +300,9 @@ const tsri_section tsri_schedule_section = {.name = "schedule",
                                             .nvariants = COUNT(schedules),
                                             .variants = schedules};
 static const tsri_field state_fields[] = {
-    SBP(tsri_config_state, "Its signature. Default: the parameter's. S(0) is ZeRO's."),
+    SBP(tsri_config_state,
+        "Its signature. Default: the parameter's. S(0) is ZeRO's. By axes' names, those not named "
+        "are as the parameter's."),
 };
 static const tsri_section state_section = {
     .name = "state", .size = sizeof(tsri_config_state), FIELDS(state_fields)};

@@ -74,7 +74,13 @@ static const char *const *state_names(tsri_optim_kind kind)
 
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p)
 {
-    return o->state_sbp.ndim ? tsri_sbp_for_axes(o->state_sbp, p->shape.ndim) : p->sbp;
+    tsr_sbp sbp = tsri_sbp_for_axes(o->state_sbp, p->shape.ndim);
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == TSR_SBP_AUTO && d < p->sbp.ndim)
+            sbp.d[d] = p->sbp.d[d];
+        else if (sbp.d[d].kind == TSR_SBP_AUTO)
+            return p->sbp; /* left to the compiler, or of another placement: refused as such */
+    return sbp.ndim ? sbp : p->sbp;
 }
 
 static tsr_status count_param(tsr_variable *v, const char *name, void *arg)

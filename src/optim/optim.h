@@ -110,7 +110,7 @@ struct tsr_optimizer {
     uint32_t numbers;                     /* bit i: it has tsri_number i */
     bool nesterov, decoupled;
     int has;            /* the states that it keeps: attrs.update.has */
-    tsr_sbp state_sbp;  /* AUTO: the parameter's */
+    tsr_sbp state_sbp;  /* AUTO, as a whole or as an entry: the parameter's */
     int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
     int64_t step;       /* updates made */
     int64_t runs;       /* and runs, which masks follow */

@@ -68,8 +68,21 @@ for what, found in (
     check(len(found["losses"]) == 4 and all(abs(a - b) < 1e-5 for a, b in zip(found["losses"], losses)),
           f"{what}: {found['losses']}, not {losses}")
 
-# What loaders do not give can be planned, and is refused by name where it would run.
+# ZeRO over dp: an axis that the states' signature does not name is the parameter's, and losses are the same.
 path = write(MESH, DP="~", TP=2)
+adam = ("--set", "optimizer={name: adamw, lr: 0.01}")
+zero = ("--set", "optimizer={name: adamw, lr: 0.01, state: {sbp: {dp: S(0)}}}")
+plans = [tessera_json("plan", path, "-n", 8, "--set", "mesh.tp=2", *o) for o in (adam, zero)]
+s = signatures(plans[1])
+equal([s[k + ".exp_avg"] for k in ("0.weight", "0.bias", "2.weight", "2.bias", "4.weight")],
+      ["(S(0),S(0))", "(S(0),S(0))", "(S(0),S(1))", "(S(0),B)", "(S(0),B)"], "states")
+equal([s[k] for k in ("0.weight", "2.weight", "4.weight")], ["(B,S(0))", "(B,S(1))", "(B,B)"], "parameters stay")
+whole, split = (p["memory"][0]["optimizer"] for p in plans)
+check(whole / 4 <= split < whole / 4 + 400, f"a quarter of the states: {whole}, {split}")
+a, b = (tessera_json("run", path, "-n", 4, *o)["losses"] for o in (adam, zero))
+check(len(a) == 4 and all(abs(x - y) < 1e-5 for x, y in zip(a, b)), f"ZeRO: {a}, {b}")
+
+# What loaders do not give can be planned, and is refused by name where it would run.
 equal(tessera_json("plan", path, "-n", 4, "--set", "dtype=bf16")["ranks"], 4, "bf16")
 _, err = tessera("run", path, "-n", 4, "--set", "dtype=bf16", code=1)
 check("dtype bf16; legal are f32 and f64" in err, err)
