@@ -194,15 +194,25 @@ void cli_links_fill(const cli_links *l, const tsri_cluster *c, tsr_compile_opts 
         opts->dtype_flops_per_s[d] = f.flops_of_dtype[d];
 }
 
-void cli_say_limit_source(const tsri_experiment *e, const tsr_compile_opts *opts)
+const char *cli_limit_source(const tsri_experiment *e, size_t limit, char buf[CLI_SOURCE_MAX])
 {
-    char size[CLI_NUMBER_MAX];
     const tsri_cluster *c = tsri_experiment_cluster(e);
-    if (!tsri_experiment_limit_is_gpu(e) || opts->memory_limit != (size_t)tsri_cluster_memory(c))
-        return;
-    fprintf(stderr, "  the limit is the memory of %s, %s (cluster.%s); memory_limit sets another\n",
-            c->gpu ? tsri_gpu_names[c->gpu] : "a rank", cli_bytes((double)opts->memory_limit, size),
-            c->memory > 0 ? "memory" : "gpu");
+    if (!limit)
+        return NULL;
+    if (!tsri_experiment_limit_is_gpu(e) || limit != (size_t)tsri_cluster_memory(c))
+        return "as said";
+    snprintf(buf, CLI_SOURCE_MAX, "the memory of %s (cluster.%s)",
+             c->gpu ? tsri_gpu_names[c->gpu] : "a rank", c->memory > 0 ? "memory" : "gpu");
+    return buf;
+}
+
+void cli_say_limit_source(const tsri_experiment *e, size_t limit)
+{
+    char size[CLI_NUMBER_MAX], source[CLI_SOURCE_MAX];
+    const char *is = cli_limit_source(e, limit, source);
+    if (is == source)
+        fprintf(stderr, "  the limit is %s, %s; memory_limit sets another\n", is,
+                cli_bytes((double)limit, size));
 }
 
 tsri_cost_model cli_links_model(const tsr_compile_opts *opts, tsr_device kind)

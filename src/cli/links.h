@@ -32,8 +32,12 @@ void cli_machine(char *buf, size_t size);
 
 /* Sets the links of compile options: those of the cluster (NULL: none), the rest by `links`. */
 void cli_links_fill(const cli_links *links, const tsri_cluster *cluster, tsr_compile_opts *opts);
+enum { CLI_SOURCE_MAX = 80 };
+/* Where a limit of memory comes from: "as said", or "the memory of h100-sxm (cluster.gpu)"; NULL
+ * without a limit. */
+const char *cli_limit_source(const tsri_experiment *e, size_t limit, char buf[CLI_SOURCE_MAX]);
 /* Tells on stderr, after a limit was refused, that it is the memory of the cluster's GPU, if so. */
-void cli_say_limit_source(const tsri_experiment *e, const tsr_compile_opts *opts);
+void cli_say_limit_source(const tsri_experiment *e, size_t limit);
 /* The cost model that a compile with these options, of a program on such devices, works with. */
 tsri_cost_model cli_links_model(const tsr_compile_opts *opts, tsr_device kind);
 

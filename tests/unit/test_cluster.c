@@ -122,6 +122,14 @@ static void test_networks(void **state)
     assert_near(f.link[2].bytes_per_s, 7e9);
     assert_near(f.link[2].latency_s, 70e-6);
     assert_true(tsri_cluster_has_network(&c));
+    /* Processors of this machine's kind, two ranks a node behind a port of 10 Gb/s. */
+    c = (tsri_cluster){.network = index_of(tsri_network_names, "10g"), .ranks_per_node = 2};
+    f = figures(&c);
+    assert_int_equal(f.nlinks, 2);
+    assert_near(f.link[0].bytes_per_s, 1e9);
+    assert_near(f.link[1].bytes_per_s, 1.2e9 / 2);
+    assert_near(f.link[1].latency_s, 25.5e-6);
+    assert_near(f.kernel_s, 3e-3);
     c = (tsri_cluster){.gpu = index_of(tsri_gpu_names, "h100-pcie")};
     assert_false(tsri_cluster_has_network(&c));
     c.node_bandwidth_gb_s = 1;

@@ -185,6 +185,10 @@ static cJSON *json_model(const plan_view *v)
     cJSON_AddNumberToObject(json, "flops_per_s", m->flops_per_s);
     cJSON_AddNumberToObject(json, "kernel_s", m->kernel_s);
     cJSON_AddStringToObject(json, "figures", source);
+    if (v->limit_is) {
+        cJSON_AddNumberToObject(json, "memory_limit", (double)v->report->plan->opts.memory_limit);
+        cJSON_AddStringToObject(json, "memory_limit_is", v->limit_is);
+    }
     return json;
 }
 

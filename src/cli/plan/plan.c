@@ -134,14 +134,17 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
                                &opts,         tsr_world_size(program->world),
                                false};
         if (status == TSR_ERR_NO_MEMORY) {
-            cli_say_limit_source(program->experiment, &opts);
+            cli_say_limit_source(program->experiment, opts.memory_limit);
             cli_say_what_fits(&fits);
         }
         return code;
     }
     if (tsri_report_create(plan, &report) != TSR_OK)
         return cli_fail("plan");
+    char source[CLI_SOURCE_MAX];
     const plan_view view = {.path = path,
+                            .limit_is =
+                                cli_limit_source(program->experiment, opts.memory_limit, source),
                             .report = report,
                             .links = &links,
                             .has_cluster = cluster != NULL,

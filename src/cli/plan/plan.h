@@ -14,6 +14,7 @@ typedef struct plan_view {
     const tsri_report *report;
     const cli_links *links;
     bool has_cluster, verbose;
+    const char *limit_is; /* where the memory limit comes from; NULL: there is none */
 } plan_view;
 
 /* text.c, json.c, dot.c: return false or NULL when there is no memory. */

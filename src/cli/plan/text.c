@@ -264,6 +264,9 @@ static void print_links(const plan_view *v)
     printf("%.0f GFLOP/s, kernel start %s\n", m->flops_per_s / 1e9,
            cli_seconds(m->kernel_s, latency));
     printf("  figures: %s\n", source);
+    if (v->limit_is)
+        printf("  memory limit of a rank: %s, %s\n",
+               cli_bytes((double)v->report->plan->opts.memory_limit, speed), v->limit_is);
 }
 
 bool plan_print_text(const plan_view *v)

@@ -126,7 +126,7 @@ static int work(const run_args *a, run_job *job)
     if (status != TSR_OK) {
         int code = cli_fail("run");
         if (status == TSR_ERR_NO_MEMORY)
-            cli_say_limit_source(job->experiment, &job->opts);
+            cli_say_limit_source(job->experiment, job->opts.memory_limit);
         const cli_fits fits = {job->path,  a->sets.n, a->sets.items, job->experiment,
                                &job->opts, ranks,     true};
         if (status == TSR_ERR_NO_MEMORY && !is_launched)

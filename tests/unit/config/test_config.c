@@ -411,8 +411,8 @@ static void test_no_memory(void **state)
         TRAIN "parameters: [{match: '*', placement: d}]\n",
         GRAPH "  y: {op: from_local, locals: [a.npy, b.npy], sbp: P, shape: [2]}\n"
               "  z: {op: constant, value: [1, 2]}\n  w: {op: add, in: [y, z]}\n",
-        TRAIN "tensors: {input: {placement: m, sbp: {a: S(0)}}}\n"};
-    for (int t = 0; t < 3; t++) {
+        TRAIN "tensors: {input: {placement: m, sbp: {a: S(0)}}}\n", TRAIN "cluster: l40s:1x8\n"};
+    for (int t = 0; t < 4; t++) {
         int64_t n = 1;
         for (;; n++) {
             tsri_mem mem = {.fail_countdown = n};
