@@ -40,8 +40,11 @@ static tsr_status parse(tsri_experiment *e, const char *name, const void *data, 
     TSRI_TRY(folder_of(&e->pool, name, &r.folder));
     TSRI_TRY(folder_of(&e->pool, "x", &r.working));
     TSRI_TRY(tsri_yaml_parse(&e->pool, r.main, data, size, &root));
-    for (int i = 0; i < nsets; i++)
+    for (int i = 0; i < nsets; i++) {
+        /* So that an override may add a key to a cluster in short. */
+        TSRI_TRY(tsri_cluster_expand(&e->pool, tsri_yaml_find(root, "cluster")));
         TSRI_TRY(tsri_yaml_set(&e->pool, root, sets[i]));
+    }
     TSRI_TRY(tsri_cluster_expand(&e->pool, tsri_yaml_find(root, "cluster")));
     TSRI_TRY(tsri_section_read(&r, &tsri_experiment_section, root, root, e));
     return tsri_experiment_check(e, &r);

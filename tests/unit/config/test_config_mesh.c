@@ -170,6 +170,19 @@ static void test_clusters(void **state)
         tsri_experiment_destroy(e);
         assert_round_trip(text);
     }
+    const char *sets[] = {"cluster.network=25g", "cluster=l40s:2x4", "cluster.network=10g"};
+    for (int i = 0; i < 2; i++) {
+        char text[500];
+        tsri_experiment *e;
+        snprintf(text, sizeof text, "%scluster: h200:2x4\n", MESH);
+        if (tsri_experiment_parse("f", text, strlen(text), i ? 3 : 1, sets, &e) != TSR_OK)
+            fail_msg("%s", tsr_last_error());
+        const tsri_cluster *c = tsri_experiment_cluster(e);
+        assert_string_equal(tsri_gpu_names[c->gpu], i ? "l40s" : "h200");
+        assert_string_equal(tsri_network_names[c->network], i ? "10g" : "25g");
+        assert_true(c->nodes == 2 && c->gpus_per_node == 4);
+        tsri_experiment_destroy(e);
+    }
     tsri_cluster in_short, in_full;
     assert_int_equal(tsri_cluster_parse("--cluster", "h100-sxm:16x4", 64, &in_short), TSR_OK);
     assert_int_equal(tsri_cluster_parse("--cluster", "{gpu: h100-sxm, nodes: 16, gpus_per_node: 4}",
