@@ -170,7 +170,7 @@ static tsr_status find_pairs(tsri_strategist *s, const tsri_stage_strategy *stag
 {
     size_t operands = 1;
     for (int i = 0; i < s->plan->nitems; i++)
-        operands += (size_t)s->plan->items[i].nin;
+        operands += (size_t)s->plan->items[i].nin * (size_t)s->plan->items[i].nout;
     if (!s->stack) {
         s->stack = tsri_pool_alloc(&s->scratch, operands * sizeof *s->stack);
         s->seen = tsri_pool_alloc(&s->scratch, (size_t)s->plan->nvalues * sizeof *s->seen);

@@ -179,24 +179,37 @@ static void count_rows(summer *s)
     }
 }
 
-static tsr_status count_ranks(summer *s)
+/* Whether a placement was seen before; values of few placements follow each other. */
+static bool was_seen(const tsr_placement **seen, int n, const tsr_placement *p)
+{
+    for (int i = n; i-- > 0;)
+        if (seen[i] == p)
+            return true;
+    return false;
+}
+
+static tsr_status count_ranks(summer *s, tsri_pool *scratch)
 {
     const tsr_plan *plan = s->plan;
-    bool *has = tsri_pool_alloc(&s->r->pool, (size_t)plan->world->nranks * sizeof *has);
-    const tsr_placement *last = NULL;
+    const tsr_placement **seen = NULL;
+    int n = 0, capacity = 0;
+    bool *has = tsri_pool_alloc(scratch, (size_t)plan->world->nranks * sizeof *has);
     TSRI_NEED(has);
     for (int i = 0; i < plan->nvalues; i++) {
         const tsr_placement *p = plan->values[i].placement;
-        for (int k = 0; p != last && k < tsr_placement_nranks(p); k++)
+        if (was_seen(seen, n, p))
+            continue;
+        TSRI_NEED(TSRI_PUSH(scratch, seen, n, capacity));
+        seen[n++] = p;
+        for (int k = 0; k < tsr_placement_nranks(p); k++)
             has[tsr_placement_rank(p, k)] = true;
-        last = p;
     }
     for (int i = 0; i < plan->world->nranks; i++)
         s->r->summary.nranks += has[i];
     return TSR_OK;
 }
 
-static tsr_status add_all(summer *s)
+static tsr_status add_all(summer *s, tsri_pool *scratch)
 {
     tsri_report *r = s->r;
     for (int i = 0; i < r->nrows; i++) {
@@ -211,7 +224,7 @@ static tsr_status add_all(summer *s)
     if (r->summary.ntraffic)
         qsort(r->summary.traffic, (size_t)r->summary.ntraffic, sizeof *r->summary.traffic, by_cost);
     count_rows(s);
-    return count_ranks(s);
+    return count_ranks(s, scratch);
 }
 
 tsr_status tsri_summary_make(tsri_report *report)
@@ -222,7 +235,7 @@ tsr_status tsri_summary_make(tsri_report *report)
     report->summary = (tsri_summary){.alike = 1};
     tsr_status status = tsri_flow_find(report->plan, &scratch, &s.flow);
     if (status == TSR_OK)
-        status = add_all(&s);
+        status = add_all(&s, &scratch);
     tsri_pool_finish(&scratch);
     return status;
 }
