@@ -373,6 +373,20 @@ check(all(names) and {"x", "w", "y", "z", "l"} <= set(names), f"names: {names}")
 out, _ = tessera("plan", os.path.join(EXAMPLES, "zero.yaml"), "--full")
 check("S(0)\n      said by 'optimizer.state' at zero.yaml:20\n" in out, "a state's signature")
 
+# Ranks that hold no layer count too.
+out, _ = tessera("plan", write("""\
+tessera: 1
+placements: {a: {ranks: [0, 1]}, b: {ranks: [2, 3]}}
+graph:
+  x: {op: normal, placement: a, sbp: S(0), shape: [8,6]}
+  w: {op: parameter, normal: [0, 0.1], shape: [6,4], placement: a, sbp: B}
+  y: {op: matmul, in: [x, w]}
+  z: {op: to_global, in: y, placement: b, sbp: B}
+  v: {op: relu, in: z}
+fetch: [v]
+"""))
+check(out.startswith("p.yaml: graph, 24 parameters in 1 tensor, on 4 ranks\nstrategy   data parallel x2\n"), out)
+
 # A batch that is not split is computed as often as there are ranks.
 path = write(TRAIN.replace("hidden: 256", "hidden: 16") + "tensors: {input: {sbp: B}, label: {sbp: B}}\n", RANKS=[0, 1],
              BATCH=2)

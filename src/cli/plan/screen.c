@@ -343,6 +343,8 @@ void plan_print_head(const plan_view *v, const cli_style *style)
     char count[CLI_NUMBER_MAX];
     plan_text line = {.used = 0};
     int nranks = r->plan->world->nranks;
+    bool single =
+        s->nstages == 1 && tsr_placement_nranks(s->stages[0].placement) == r->summary.nranks;
     plan_put(&line, "%.60s: %s", tsri_basename(v->path), tsri_experiment_subject(v->experiment));
     if (r->summary.parameters)
         plan_put(&line, ", %s parameters in %lld tensor%s",
@@ -350,8 +352,8 @@ void plan_print_head(const plan_view *v, const cli_style *style)
                  r->summary.tensors == 1 ? "" : "s");
     plan_put(&line, ", on ");
     if (r->summary.nranks < nranks)
-        plan_put(&line, "%d of %d ranks%s", r->summary.nranks, nranks, s->nstages == 1 ? ": " : "");
-    if (s->nstages == 1)
+        plan_put(&line, "%d of %d ranks%s", r->summary.nranks, nranks, single ? ": " : "");
+    if (single)
         put_mesh(&line, s->stages[0].placement);
     else if (r->summary.nranks == nranks)
         plan_put(&line, "%d rank%s", nranks, nranks == 1 ? "" : "s");
