@@ -347,6 +347,18 @@ for name in examples:
                 equal(len(rows), len(set(rows)), f"{what}: equal lines")
                 check(not [x for x in rows if len(x.split(" ", 3)[2]) < 15 and x[17] == " "], f"{what}: no name")
 
+# What the shipped examples say that they do.
+for name, words in (("attention", "Megatron pairs x4 in 1 of 1 block, sequence-parallel norms (1 of 3)"),
+                    ("auto", "each of 2 axes: no common name x2: of 53 layers"), ("dp2", "data parallel x2"),
+                    ("dp4", "data parallel x4"), ("grid2x2", "axis 0: data parallel x2; axis 1: no common name"),
+                    ("one", "one rank"), ("pipeline2", "pipeline of 2 stages, each data parallel x2"),
+                    ("sharded", "no common name x4: of 53 layers 39 by rows, their weights gathered,"),
+                    ("tensor_parallel", "Megatron pair x2"),
+                    ("zero", "no common name x4: of 53 layers 42 by rows of the batch,")):
+    out, _ = tessera("plan", os.path.join(EXAMPLES, name + ".yaml"), env={"COLUMNS": "400"})
+    check(f"\nstrategy   {words}" in out, f"{name}: {out}")
+check(", optimizer states in parts\n" in out, f"zero: {out}")
+
 # One number for a step: that by which signatures were chosen is said with what came after it.
 out, _ = tessera("plan", os.path.join(EXAMPLES, "dp2.yaml"), "--full")
 steps = re.search(r"chosen op by op at ([\d.]+) ms, .*?; less ([\d.]+) ms for ops that are\s+fused; .*: "

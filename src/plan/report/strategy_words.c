@@ -115,6 +115,8 @@ static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis
         for (int k = 0; k < TSRI_LAYER_KINDS; k++)
             if (!done[k] && axis->layers[k] && (most < 0 || axis->layers[k] > axis->layers[most]))
                 most = k;
+        if (most < 0 && text && axis->states)
+            return tsri_pool_printf(s->pool, "%s, optimizer states in parts", text);
         if (most < 0 || !text)
             return text;
         done[most] = true;

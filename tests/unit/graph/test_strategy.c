@@ -179,6 +179,10 @@ static const hand_made cases[] = {
      "on 1; to (S(0),B); linear c 64 (B,S(0)) . (S(0),S(1)); linear d 32 (B,S(1)) . (S(0),B)",
      .optimizer = "adam"},
     /* --- no name --- */
+    {"no common name x2: of 2 layers 1 by rows of the batch, 1 by output features, optimizer "
+     "states in parts",
+     "cpu:[0,1]", "8,32", "S(0)", "linear a 64 B B S(0); to B; linear b 32 B S(0) S(1)",
+     .optimizer = "adam", .state = "S(0)", .no_name = true},
     {"no common name x2: of 2 layers 2 otherwise", "cpu:[0,1]", "8,32", "B",
      "linear a 64 S(0) B B; relu; linear b 32 S(0) B B", .optimizer = "adam", .no_name = true},
     {"no common name x2: of 2 layers 2 by output features", "cpu:[0,1]", "8,32", "B",
