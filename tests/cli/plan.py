@@ -388,6 +388,20 @@ check(all(names) and {"x", "w", "y", "z", "l"} <= set(names), f"names: {names}")
 out, _ = tessera("plan", os.path.join(EXAMPLES, "zero.yaml"), "--full")
 check("S(0)\n      said by 'optimizer.state' at zero.yaml:20\n" in out, "a state's signature")
 
+# Tokens are those that the embedding looks up: all bytes of a row but the last.
+out, _ = tessera("plan", write("""\
+tessera: 1
+placements: {all: {ranks: [0, 1]}}
+model: {name: gpt, args: {layers: 1, heads: 2, width: 16}}
+data: {dataset: synthetic, shape: [1,8,8], classes: 10, batch_size: 4}
+parameters: [{match: "*", placement: all, sbp: B}]
+"""))
+pace = re.search(r"step +([\d.]+) (ms|us): ([\d.]+) ([KM]?) ?tokens/s, ([\d.]+) ([KM]?) ?samples/s", out)
+scale = {"": 1, "K": 1e3, "M": 1e6}
+seconds = float(pace[1]) * {"ms": 1e-3, "us": 1e-6}[pace[2]]
+near(float(pace[3]) * scale[pace[4]], 4 * 63 / seconds, "tokens a second", rel=0.02)
+near(float(pace[5]) * scale[pace[6]], 4 / seconds, "samples a second", rel=0.02)
+
 # Ranks that hold no layer count too.
 out, _ = tessera("plan", write("""\
 tessera: 1

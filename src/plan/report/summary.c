@@ -143,11 +143,29 @@ static int ranks_alike(const tsr_plan *plan, const tsri_item *it)
     return alike;
 }
 
+/* The ids that an item looks up in a parameter, one row of them for each sample; 0: it is no
+ * embedding. */
+static int64_t count_tokens(const summer *s, const tsri_item *it)
+{
+    int64_t ids = 0;
+    bool table = false;
+    for (int j = 0; j < it->nin && !it->backward; j++) {
+        const tsri_value *v = &s->plan->values[it->in[j]];
+        if (v->dtype == TSR_I64 && v->shape.ndim == 2 && v->shape.d[0] == s->r->summary.samples)
+            ids = tsr_dims_count(v->shape);
+        else
+            table |= tsri_variable_behind(&s->flow, it->in[j]) >= 0;
+    }
+    return table ? ids : 0;
+}
+
 static void add_compute(summer *s, const tsri_report_row *row)
 {
     tsri_summary *sum = &s->r->summary;
     int alike = row->cost_s > 0 ? ranks_alike(s->plan, row->item) : 1;
     sum->flops += row->item->kernel.flops;
+    if (!sum->tokens)
+        sum->tokens = count_tokens(s, row->item);
     if (tsri_op_def_of(row->item->kernel.op)->is_update)
         return;
     sum->alike_s += alike > 1 ? row->cost_s : 0;
@@ -175,7 +193,6 @@ static void count_rows(summer *s)
         if (sum->samples > 1)
             return;
         sum->samples = p->dims.d[0];
-        sum->tokens = p->dtype == TSR_I64 && p->dims.ndim == 2 ? p->dims.d[0] * p->dims.d[1] : 0;
     }
 }
 
@@ -212,6 +229,7 @@ static tsr_status count_ranks(summer *s, tsri_pool *scratch)
 static tsr_status add_all(summer *s, tsri_pool *scratch)
 {
     tsri_report *r = s->r;
+    count_rows(s);
     for (int i = 0; i < r->nrows; i++) {
         const tsri_report_row *row = &r->rows[i];
         if (row->kind == TSRI_REPORT_SOURCE)
@@ -223,7 +241,6 @@ static tsr_status add_all(summer *s, tsri_pool *scratch)
     }
     if (r->summary.ntraffic)
         qsort(r->summary.traffic, (size_t)r->summary.ntraffic, sizeof *r->summary.traffic, by_cost);
-    count_rows(s);
     return count_ranks(s, scratch);
 }
 
