@@ -54,6 +54,8 @@ char *cli_count(double n, char buf[CLI_NUMBER_MAX]);
 /* Returns how many columns a line may have: COLUMNS, else the terminal's that stdout is, else 100.
  */
 int cli_columns(void);
+/* Returns how many lines a screen has: LINES, else the terminal's that stdout is, else 40. */
+int cli_lines(void);
 /* Prints `text` in lines of at most `columns`, broken at blanks: the first line stands behind what
  * `used` columns hold already, the others behind `indent` blanks. Ends the last line. */
 void cli_wrap(const char *text, int used, int indent, int columns);

@@ -89,15 +89,34 @@ char *cli_count(double n, char buf[CLI_NUMBER_MAX])
     return buf;
 }
 
+/* The value of a variable of the environment, else `of_terminal` where stdout is one, else usual.
+ */
+static int size_of(const char *variable, int of_terminal, int usual)
+{
+    const char *said = getenv(variable);
+    int n = said ? atoi(said) : 0;
+    n = n > 0 ? n : of_terminal;
+    return n > 0 ? n : usual;
+}
+
+static struct winsize terminal_size(void)
+{
+    struct winsize size = {0};
+    if (isatty(STDOUT_FILENO))
+        ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    return size;
+}
+
 int cli_columns(void)
 {
-    enum { LEAST = 40, USUAL = 100 };
-    const char *said = getenv("COLUMNS");
-    struct winsize size;
-    int n = said ? atoi(said) : 0;
-    if (n <= 0 && isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size))
-        n = size.ws_col;
-    return n <= 0 ? USUAL : n < LEAST ? LEAST : n;
+    enum { LEAST = 40 };
+    int n = size_of("COLUMNS", terminal_size().ws_col, 100);
+    return n < LEAST ? LEAST : n;
+}
+
+int cli_lines(void)
+{
+    return size_of("LINES", terminal_size().ws_row, 40);
 }
 
 /* The length of a word; a number and its unit are one. */

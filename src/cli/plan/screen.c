@@ -8,7 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LABEL = 11, NAME = 24, BAR_LEAST = 8, BAR_MOST = 30, MOST_TRAFFIC = 5, MOST_OTHERS = 3 };
+enum { LABEL = 11, NAME = 24, BAR_LEAST = 8, BAR_MOST = 30 };
+
+/* The most lines of each part, on a screen of at least 40 lines and on a lower one. */
+typedef struct sizes {
+    int shares, parts, traffic, others;
+} sizes;
+
+static sizes find_sizes(void)
+{
+    static const sizes usual = {6, 5, 5, 3}, low = {4, 3, 3, 1};
+    return cli_lines() < 40 ? low : usual;
+}
 
 /* --- small texts ------------------------------------------------------------------------------ */
 static void print_label(const char *label, const cli_style *style)
@@ -141,7 +152,7 @@ static void print_time(const plan_view *v, const cli_style *style)
         plan_put(&line, "; MFU %.1f %%",
                  100 * r->summary.flops / (r->step_s * r->summary.nranks * v->peak_flops_per_s));
     print_words("step", line.data, style);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && i < find_sizes().shares; i++) {
         bar b = {shares[i].name, cli_seconds(shares[i].s, figure), shares[i].s / shares[0].s, ""};
         snprintf(b.more, sizeof b.more, "%.1f %%", 100 * shares[i].s / r->step_s);
         print_bar(&b, style);
@@ -198,7 +209,7 @@ static void print_memory(const plan_view *v, const cli_style *style)
         plan_put(&line, "; others down to %s", cli_bytes(least, a));
     print_words("memory", line.data, style);
     double whole = limit > 0 ? limit : n ? parts[0].size : 1, rest = 0;
-    int shown = n <= 5 ? n : 4;
+    int most = find_sizes().parts, shown = n <= most ? n : most - 1;
     for (int i = 0; i < shown; i++) {
         bar one = {parts[i].name, cli_bytes(parts[i].size, a), parts[i].size / whole, ""};
         snprintf(one.more, sizeof one.more, "%.1f %%", 100 * parts[i].size / (double)m->total);
@@ -234,7 +245,7 @@ static void print_traffic(const plan_view *v, const cli_style *style)
         plan_put(&line, "%s a step, read by the busiest rank of each group",
                  cli_bytes((double)r->bytes, bytes));
     print_words("traffic", s->ntraffic ? line.data : "none", style);
-    int shown = s->ntraffic <= MOST_TRAFFIC ? s->ntraffic : MOST_TRAFFIC - 1;
+    int most = find_sizes().traffic, shown = s->ntraffic <= most ? s->ntraffic : most - 1;
     tsri_traffic rest = {.calls = 0};
     for (int i = 0; i < s->ntraffic; i++) {
         const tsri_traffic *t = &s->traffic[i];
@@ -309,8 +320,8 @@ static bool print_others(const plan_view *v, const cli_style *style)
     other *all = malloc(((size_t)r->nrows + 1) * sizeof *all);
     fold *f = fold_create(false);
     bool ok = all && f;
-    int n = ok ? find_others(r, all) : 0;
-    for (int i = 0; i < n && ok && f->n <= MOST_OTHERS; i++) {
+    int n = ok ? find_others(r, all) : 0, most = find_sizes().others;
+    for (int i = 0; i < n && ok && f->n <= most; i++) {
         char text[256], more[CLI_NUMBER_MAX], word[CLI_NUMBER_MAX + 1];
         snprintf(word, sizeof word, "%s%s", all[i].more_s < 0 ? "" : "+",
                  cli_seconds(all[i].more_s, more));
@@ -321,7 +332,7 @@ static bool print_others(const plan_view *v, const cli_style *style)
     }
     if (ok && f->n)
         print_words("next best", "one op otherwise, all others as they are, at each place", style);
-    for (int i = 0; ok && i < f->n && i < MOST_OTHERS; i++) {
+    for (int i = 0; ok && i < f->n && i < most; i++) {
         const fold_line *l = f->all[i];
         char line[768], count[24] = "";
         if (l->count > 1)
@@ -343,6 +354,8 @@ void plan_print_head(const plan_view *v, const cli_style *style)
     char count[CLI_NUMBER_MAX];
     plan_text line = {.used = 0};
     int nranks = r->plan->world->nranks;
+    bool single =
+        s->nstages == 1 && tsr_placement_nranks(s->stages[0].placement) == r->summary.nranks;
     plan_put(&line, "%.60s: %s", tsri_basename(v->path), tsri_experiment_subject(v->experiment));
     if (r->summary.parameters)
         plan_put(&line, ", %s parameters in %lld tensor%s",
@@ -350,8 +363,8 @@ void plan_print_head(const plan_view *v, const cli_style *style)
                  r->summary.tensors == 1 ? "" : "s");
     plan_put(&line, ", on ");
     if (r->summary.nranks < nranks)
-        plan_put(&line, "%d of %d ranks%s", r->summary.nranks, nranks, s->nstages == 1 ? ": " : "");
-    if (s->nstages == 1)
+        plan_put(&line, "%d of %d ranks%s", r->summary.nranks, nranks, single ? ": " : "");
+    if (single)
         put_mesh(&line, s->stages[0].placement);
     else if (r->summary.nranks == nranks)
         plan_put(&line, "%d rank%s", nranks, nranks == 1 ? "" : "s");

@@ -170,7 +170,7 @@ static tsr_status find_pairs(tsri_strategist *s, const tsri_stage_strategy *stag
 {
     size_t operands = 1;
     for (int i = 0; i < s->plan->nitems; i++)
-        operands += (size_t)s->plan->items[i].nin;
+        operands += (size_t)s->plan->items[i].nin * (size_t)s->plan->items[i].nout;
     if (!s->stack) {
         s->stack = tsri_pool_alloc(&s->scratch, operands * sizeof *s->stack);
         s->seen = tsri_pool_alloc(&s->scratch, (size_t)s->plan->nvalues * sizeof *s->seen);
@@ -235,6 +235,17 @@ static kept_states states_of(const tsri_strategist *s, const tsri_item *it, int 
     return was_whole(s, it->in[gradient], dim) ? STATES_SPLIT_GRADIENT : STATES_SPLIT;
 }
 
+/* The value of the variable of two or more axes that an item of a stage updates; -1. */
+static int updated_weight(const tsri_strategist *s, const tsri_stage_strategy *stage,
+                          const tsri_item *it)
+{
+    if (it->kind != TSRI_ITEM_KERNEL || it->placement != stage->placement ||
+        tsri_op_gradient_operand(it->kernel.op, it->nin) < 0)
+        return -1;
+    int variable = parameter_of(s, it, 0);
+    return variable >= 0 && s->plan->values[variable].shape.ndim >= 2 ? variable : -1;
+}
+
 /* The way of all updates of a stage's weights; MIXED where they differ. Biases and the like are so
  * small that some keep them whole: they don't count. */
 static kept_states find_states(const tsri_strategist *s, const tsri_stage_strategy *stage, int dim)
@@ -243,11 +254,7 @@ static kept_states find_states(const tsri_strategist *s, const tsri_stage_strate
     kept_states all = STATES_NONE;
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        int variable = -1;
-        if (it->kind == TSRI_ITEM_KERNEL && it->placement == stage->placement &&
-            tsri_op_gradient_operand(it->kernel.op, it->nin) >= 0)
-            variable = parameter_of(s, it, 0);
-        if (variable < 0 || plan->values[variable].shape.ndim < 2)
+        if (updated_weight(s, stage, it) < 0)
             continue;
         kept_states one = states_of(s, it, dim);
         all = all == STATES_NONE || all == one ? one : STATES_MIXED;
@@ -344,6 +351,25 @@ static bool gathers_most(const tsri_strategist *s, const tsri_stage_strategy *st
     return gathered >= 0.9 * all;
 }
 
+/* Whether all updates of a stage's weights, which are whole, have states in parts. */
+static bool has_states_in_parts(const tsri_strategist *s, const tsri_stage_strategy *stage, int dim)
+{
+    const tsr_plan *plan = s->plan;
+    bool any = false;
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        int variable = updated_weight(s, stage, it);
+        if (variable < 0)
+            continue;
+        kept_states kept = states_of(s, it, dim);
+        if (is_split(&plan->values[variable], dim) ||
+            (kept != STATES_SPLIT && kept != STATES_SPLIT_GRADIENT))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
 static tsri_strategy_kind name_data(const tsri_strategist *s, const tsri_stage_strategy *stage,
                                     const tsri_axis_strategy *axis)
 {
@@ -362,6 +388,7 @@ static tsr_status name_axis(tsri_strategist *s, const tsri_stage_strategy *stage
 {
     const int *n = axis->layers;
     count_norms(s, stage, axis);
+    axis->states = has_states_in_parts(s, stage, axis->dim);
     TSRI_TRY(find_pairs(s, stage, axis));
     if (n[TSRI_LAYER_REPLICATED] == axis->nlayers)
         axis->kind = TSRI_STRATEGY_REPLICATED;

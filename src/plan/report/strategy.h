@@ -60,6 +60,7 @@ typedef struct tsri_axis_strategy {
     int blocks, of_blocks;  /* MEGATRON: with pairs, of alike; of_blocks 0: no blocks have names */
     int norms, of_norms;    /* norms that are split along the sequence */
     bool embedding, output; /* split by the vocabulary */
+    bool states;            /* parameters are whole, and optimizer states are kept in parts */
     const char *words;      /* "data parallel x2"; where no name fits what layers do */
 } tsri_axis_strategy;
 

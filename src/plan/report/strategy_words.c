@@ -119,6 +119,8 @@ static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis
         for (int k = 0; k < TSRI_LAYER_KINDS; k++)
             if (!done[k] && axis->layers[k] && (most < 0 || axis->layers[k] > axis->layers[most]))
                 most = k;
+        if (most < 0 && text && axis->states)
+            return tsri_pool_printf(s->pool, "%s, optimizer states in parts", text);
         if (most < 0 || !text)
             return text;
         done[most] = true;
@@ -174,16 +176,22 @@ tsr_status tsri_strategy_say_axis(tsri_strategist *s, const tsri_stage_strategy 
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
+/* "dp: data parallel x16; tp: Megatron pairs x8 in 24 of 24 blocks". */
 static tsr_status say_stage(tsri_strategist *s, tsri_stage_strategy *stage)
 {
+    char name[24];
     const char *text = stage->naxes ? "" : "one rank";
     bool alike = stage->naxes > 1;
     for (int d = 1; d < stage->naxes; d++)
         alike &= !strcmp(stage->axis[d].words, stage->axis[0].words);
     if (alike)
-        text = tsri_pool_printf(s->pool, "over each of %d dimensions ", stage->naxes);
-    for (int d = 0; d < (alike ? 1 : stage->naxes) && text; d++)
-        text = tsri_pool_printf(s->pool, "%s%s%s", text, d ? "; " : "", stage->axis[d].words);
+        text = tsri_pool_printf(s->pool, "each of %d axes: ", stage->naxes);
+    for (int d = 0; d < (alike ? 1 : stage->naxes) && text; d++) {
+        bool named = stage->naxes > 1 && !alike;
+        tsri_axis_name(stage->placement, stage->axis[d].dim, name);
+        text = tsri_pool_printf(s->pool, "%s%s%s%s%s", text, d ? "; " : "", named ? name : "",
+                                named ? ": " : "", stage->axis[d].words);
+    }
     stage->words = text;
     return text ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

@@ -143,11 +143,29 @@ static int ranks_alike(const tsr_plan *plan, const tsri_item *it)
     return alike;
 }
 
+/* The ids that an item looks up in a parameter, one row of them for each sample; 0: it is no
+ * embedding. */
+static int64_t count_tokens(const summer *s, const tsri_item *it)
+{
+    int64_t ids = 0;
+    bool table = false;
+    for (int j = 0; j < it->nin && !it->backward; j++) {
+        const tsri_value *v = &s->plan->values[it->in[j]];
+        if (v->dtype == TSR_I64 && v->shape.ndim == 2 && v->shape.d[0] == s->r->summary.samples)
+            ids = tsr_dims_count(v->shape);
+        else
+            table |= tsri_variable_behind(&s->flow, it->in[j]) >= 0;
+    }
+    return table ? ids : 0;
+}
+
 static void add_compute(summer *s, const tsri_report_row *row)
 {
     tsri_summary *sum = &s->r->summary;
     int alike = row->cost_s > 0 ? ranks_alike(s->plan, row->item) : 1;
     sum->flops += row->item->kernel.flops;
+    if (!sum->tokens)
+        sum->tokens = count_tokens(s, row->item);
     if (tsri_op_def_of(row->item->kernel.op)->is_update)
         return;
     sum->alike_s += alike > 1 ? row->cost_s : 0;
@@ -175,30 +193,43 @@ static void count_rows(summer *s)
         if (sum->samples > 1)
             return;
         sum->samples = p->dims.d[0];
-        sum->tokens = p->dtype == TSR_I64 && p->dims.ndim == 2 ? p->dims.d[0] * p->dims.d[1] : 0;
     }
 }
 
-static tsr_status count_ranks(summer *s)
+/* Whether a placement was seen before; values of few placements follow each other. */
+static bool was_seen(const tsr_placement **seen, int n, const tsr_placement *p)
+{
+    for (int i = n; i-- > 0;)
+        if (seen[i] == p)
+            return true;
+    return false;
+}
+
+static tsr_status count_ranks(summer *s, tsri_pool *scratch)
 {
     const tsr_plan *plan = s->plan;
-    bool *has = tsri_pool_alloc(&s->r->pool, (size_t)plan->world->nranks * sizeof *has);
-    const tsr_placement *last = NULL;
+    const tsr_placement **seen = NULL;
+    int n = 0, capacity = 0;
+    bool *has = tsri_pool_alloc(scratch, (size_t)plan->world->nranks * sizeof *has);
     TSRI_NEED(has);
     for (int i = 0; i < plan->nvalues; i++) {
         const tsr_placement *p = plan->values[i].placement;
-        for (int k = 0; p != last && k < tsr_placement_nranks(p); k++)
+        if (was_seen(seen, n, p))
+            continue;
+        TSRI_NEED(TSRI_PUSH(scratch, seen, n, capacity));
+        seen[n++] = p;
+        for (int k = 0; k < tsr_placement_nranks(p); k++)
             has[tsr_placement_rank(p, k)] = true;
-        last = p;
     }
     for (int i = 0; i < plan->world->nranks; i++)
         s->r->summary.nranks += has[i];
     return TSR_OK;
 }
 
-static tsr_status add_all(summer *s)
+static tsr_status add_all(summer *s, tsri_pool *scratch)
 {
     tsri_report *r = s->r;
+    count_rows(s);
     for (int i = 0; i < r->nrows; i++) {
         const tsri_report_row *row = &r->rows[i];
         if (row->kind == TSRI_REPORT_SOURCE)
@@ -210,8 +241,7 @@ static tsr_status add_all(summer *s)
     }
     if (r->summary.ntraffic)
         qsort(r->summary.traffic, (size_t)r->summary.ntraffic, sizeof *r->summary.traffic, by_cost);
-    count_rows(s);
-    return count_ranks(s);
+    return count_ranks(s, scratch);
 }
 
 tsr_status tsri_summary_make(tsri_report *report)
@@ -222,7 +252,7 @@ tsr_status tsri_summary_make(tsri_report *report)
     report->summary = (tsri_summary){.alike = 1};
     tsr_status status = tsri_flow_find(report->plan, &scratch, &s.flow);
     if (status == TSR_OK)
-        status = add_all(&s);
+        status = add_all(&s, &scratch);
     tsri_pool_finish(&scratch);
     return status;
 }

@@ -34,7 +34,7 @@ typedef struct tsri_traffic {
 typedef struct tsri_summary {
     int64_t parameters, tensors; /* trainable elements, and variables that hold them */
     /* The rows of a step, by the first input whose axis 0 is longer than 1 (else the first), and
-     * its ids where it has rows of ids; else 0. */
+     * the ids that an embedding looks up for them; 0: there is none. */
     int64_t samples, tokens;
     double flops; /* of products and convolutions, each counted once whatever ranks do alike */
     int nranks;   /* that hold anything */
