@@ -19,7 +19,7 @@ with open(PATH, "w", encoding="utf-8") as f:
 tessera: 1
 placements: {{all: {{device: cuda, ranks: {[[i * 8 + j for j in range(8)] for i in range(8)]}}}}}
 model: {{name: gpt, args: {{layers: 3, heads: 96, width: 12288}}}}
-data: {{dataset: synthetic, shape: [1, 1, 2048], classes: 256, samples: 4096, batch_size: 64}}
+data: {{dataset: synthetic, shape: [1, 1, 2048], classes: 256, samples: 4096, batch_size: 8}}
 tensors: {{input: {{sbp: "(S(0),B)"}}, label: {{sbp: "(S(0),B)"}}}}
 parameters:
   - {{match: "*", sbp: B}}
@@ -41,10 +41,10 @@ def lines_of(err):
 
 # By far too little: the states alone are more, and a smaller batch is not tried for long.
 started = time.monotonic()
-_, err = tessera("plan", PATH, "-m", "5GiB", code=1, timeout=110)
+_, err = tessera("plan", PATH, "-m", "2GiB", code=1, timeout=110)
 took = time.monotonic() - started
 progress, said = lines_of(err)
-check(said[0].startswith("tessera plan: no plan fits memory_limit, 5.37 GB a rank; the leanest "
+check(said[0].startswith("tessera plan: no plan fits memory_limit, 2.15 GB a rank; the leanest "
                          "found needs "), err)
 check(any(line.startswith("    optimizer states ") for line in said), "a table by kind: " + err)
 check("  a smaller batch is not enough: --set data.batch_size=1 does not fit" in said, err)
@@ -58,11 +58,11 @@ check(len(named) == 1 or "nothing that was tried fits" in err, err)
 for line in named:
     change = shlex.split(line.split(":", 1)[1].split(", where the file has")[0])
     check("optimizer.state.sbp=auto" in change, f"states are more than the limit: {line}")
-    tessera("plan", PATH, "-m", "5GiB", *change, timeout=110)
+    tessera("plan", PATH, "-m", "2GiB", *change, timeout=110)
 
 # On a terminal the line is written over, and is gone in the end.
 master, slave = pty.openpty()
-p = subprocess.Popen([TESSERA, "plan", PATH, "-m", "5GiB"], stdout=subprocess.DEVNULL, stderr=slave,
+p = subprocess.Popen([TESSERA, "plan", PATH, "-m", "2GiB"], stdout=subprocess.DEVNULL, stderr=slave,
                      env={**os.environ, "NO_COLOR": "1"})
 os.close(slave)
 seen = b""
