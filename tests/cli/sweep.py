@@ -143,6 +143,9 @@ for args, text in ((["--sweep", "x"], "--sweep needs PATH=VALUE,VALUE,..., like 
                     "--sweep: more than 1000000 points")):
     _, err = tessera("plan", path, *args, code=2)
     equal(err.splitlines()[0], "tessera plan: " + text, str(args)[:80])
+for asked in (["--sweep", "data.batch_size=8"], ["--why", "x"]):
+    _, err = tessera("plan", "-", *asked, code=2, stdin="")
+    check(f"{asked[0]} reads its file again: that can't be standard input\n" in err, err)
 _, err = tessera("plan", path, "--sweep", "data.batch_size=8", "--csv", "/nowhere/x.csv", code=1)
 equal(err, "tessera plan: /nowhere/x.csv: No such file or directory\n", "a CSV that can't be written")
 

@@ -89,7 +89,8 @@ int plan_sweep_run(const plan_source *from, const plan_sweep *how);
 typedef struct sweep_point {
     double step_s, compute_s, comm_s, samples_per_s;
     uint64_t memory, bytes;
-    char *failure; /* why there is no plan; NULL: there is one */
+    char failure[240]; /* why there is no plan; "": there is one */
+    bool done;
 } sweep_point;
 
 typedef struct sweep_axis {
@@ -109,6 +110,14 @@ typedef struct sweep_grid {
 
 /* The number of an axis's value at a point. */
 int sweep_value(const sweep_grid *g, int point, int axis);
+
+/* sweep_workers.c */
+/* Points that processes share; NULL: no memory. */
+sweep_point *sweep_points_create(int n);
+void sweep_points_destroy(sweep_point *points, int n);
+/* Works out each point by fn, in as many processes as there are cores, and tells how far it is. */
+typedef void sweep_point_fn(void *arg, int i, sweep_point *x);
+void sweep_each(sweep_point *points, int npoints, sweep_point_fn *fn, void *arg);
 
 /* sweep_table.c */
 void sweep_print(const sweep_grid *g, bool every);

@@ -147,7 +147,8 @@ static void print_dimensions(const comparison *c)
         char name[40] = "  over dimension";
         for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
             if (dims >> d & 1)
-                snprintf(name + strlen(name), sizeof name - strlen(name), " %d", d);
+                snprintf(name + strlen(name), sizeof name - strlen(name), "%c%d",
+                         dims & ((1u << d) - 1) ? '+' : ' ', d);
         for (int i = 0; i < c->n; i++)
             v[i] = bytes_of(c->plan[i].made.report, NULL, dims);
         print_row(c, name, v, cli_bytes);

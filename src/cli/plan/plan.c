@@ -230,6 +230,8 @@ static int ask(const plan_args *a, int n, char *const *paths)
     if (asked && useless)
         return cli_bad_usage(&spec, "%s is told as text: there is no use for --%s beside it", asked,
                              useless);
+    if ((a->sweeps.n || a->why) && !strcmp(paths[0], "-"))
+        return cli_bad_usage(&spec, "%s reads its file again: that can't be standard input", asked);
     if (!a->sweeps.n && (a->fixed || a->csv))
         return cli_bad_usage(&spec, "--%s needs a --sweep", a->fixed ? "fixed" : "csv");
     return n > 1         ? plan_compare(&from, n, paths)

@@ -93,7 +93,7 @@ static int read_grid(const cli_list *keys, sweep_grid *g)
         }
     }
     g->npoints = (int)points;
-    g->points = calloc((size_t)points, sizeof *g->points);
+    g->points = sweep_points_create((int)points);
     return g->axes && g->points ? CLI_OK : CLI_FAILED;
 }
 
@@ -108,10 +108,8 @@ static void drop_grid(sweep_grid *g)
         free(g->axes[i].sets);
         free(g->axes[i].key);
     }
-    for (int i = 0; i < g->npoints && g->points; i++)
-        free(g->points[i].failure);
     free(g->axes);
-    free(g->points);
+    sweep_points_destroy(g->points, g->npoints);
 }
 
 int sweep_value(const sweep_grid *g, int point, int axis)
@@ -329,31 +327,31 @@ static int start_fixed(sweeper *s)
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
-static void show_progress(int done, int all)
+static void work_out(void *arg, int i, sweep_point *x)
 {
-    if (!isatty(STDERR_FILENO) || (done % 100 && done < all && all > 1000))
+    sweeper *s = arg;
+    const plan_source from = source_of(s, i);
+    tsr_status status = s->grid.fixed ? price_point(s, &from, x) : plan_point(&from, x);
+    const char *error = tsr_last_error();
+    if (status == TSR_OK)
         return;
-    if (done < all)
-        fprintf(stderr, "\rpoint %d of %d", done + 1, all);
-    else
-        fprintf(stderr, "\r\033[K");
+    *x = (sweep_point){0};
+    snprintf(x->failure, sizeof x->failure, "%.*s", (int)strcspn(error, "\n"), error);
 }
 
+/* Returns how many have no plan. */
 static int sweep_all(sweeper *s)
 {
+    sweep_grid *g = &s->grid;
     int failed = 0;
-    for (int i = 0; i < s->grid.npoints; i++) {
-        const plan_source from = source_of(s, i);
-        sweep_point *x = &s->grid.points[i];
-        show_progress(i, s->grid.npoints);
-        tsr_status status = s->grid.fixed ? price_point(s, &from, x) : plan_point(&from, x);
-        if (status != TSR_OK) {
-            *x = (sweep_point){.failure = first_line()};
-            failed++;
-        }
-        s->grid.trains |= x->samples_per_s > 0;
+    if (!g->fixed)
+        sweep_each(g->points, g->npoints, work_out, s);
+    for (int i = 0; i < g->npoints; i++) {
+        if (g->fixed)
+            work_out(s, i, &g->points[i]);
+        failed += g->points[i].failure[0] != 0;
+        g->trains |= g->points[i].samples_per_s > 0;
     }
-    show_progress(s->grid.npoints, s->grid.npoints);
     return failed;
 }
 

@@ -42,7 +42,7 @@ static best_of find_best(const sweep_grid *g)
         bool differ = false;
         for (int i = 0; i < g->npoints; i++) {
             double x = figure_of(&g->points[i], c);
-            if (g->points[i].failure)
+            if (g->points[i].failure[0])
                 continue;
             differ |= best.first[c] >= 0 && x != best.figure[c];
             if (best.first[c] >= 0 && !(columns[c].more ? x > best.figure[c] : x < best.figure[c]))
@@ -57,7 +57,8 @@ static best_of find_best(const sweep_grid *g)
 
 static bool is_best(const sweep_point *x, const best_of *best, int column)
 {
-    return !x->failure && best->first[column] >= 0 && figure_of(x, column) == best->figure[column];
+    return !x->failure[0] && best->first[column] >= 0 &&
+           figure_of(x, column) == best->figure[column];
 }
 
 /* --- text ------------------------------------------------------------------------------------- */
@@ -87,9 +88,9 @@ static void print_row(const sweep_grid *g, int point, const best_of *best, const
     const sweep_point *x = &g->points[point];
     for (int a = 0; a < g->naxes; a++)
         printf("  %*s", width_of(&g->axes[a]), g->axes[a].values[sweep_value(g, point, a)]);
-    if (x->failure)
+    if (x->failure[0])
         printf("  %s%s", strncmp(x->failure, "no plan", 7) ? "no plan: " : "", x->failure);
-    for (int c = 0; c < COLUMNS && !x->failure; c++) {
+    for (int c = 0; c < COLUMNS && !x->failure[0]; c++) {
         char text[CLI_NUMBER_MAX];
         bool mark = is_best(x, best, c);
         if (has_column(g, c))
@@ -178,7 +179,7 @@ static void put_csv(FILE *f, const sweep_grid *g)
             putc(',', f);
         }
         fputs(g->fixed ? "re-priced," : "re-planned,", f);
-        if (x->failure) {
+        if (x->failure[0]) {
             fputs(",,,,,,,", f);
             put_cell(f, x->failure);
         } else {

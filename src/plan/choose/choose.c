@@ -144,9 +144,9 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit, bool
     return c->inferred.fits ? build_inferred(c, plan) : TSR_OK;
 }
 
-/* No plan is looked for within a limit that the least estimate is so many times of: few plans need
- * much less than inference estimates. */
-static const double hopeless = 2;
+/* No plan is looked for within a limit that what was not found within is so many times of, by the
+ * least that a plan so far needs of its estimate. */
+static const double hopeless = 1.33;
 
 /*
  * Builds the fastest plan within the limit, and sets c->found to whether there is one. Inference
@@ -166,14 +166,14 @@ static tsr_status choose_within(tsri_choosing *c, tsr_plan *plan)
     /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
      * that it finds within `high` is too large. */
     double low = 0, high = (double)c->inferred.peak, step = 1.1;
-    double next = high * limit / (double)c->bytes;
+    double next = high * limit / (double)c->bytes, share = (double)c->bytes / high;
     for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
         double asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
         TSRI_TRY(try_limit(c, plan, asked, false));
         if (!c->inferred.fits) {
-            if (asked > hopeless * limit || (double)c->inferred.least > hopeless * limit)
-                return TSR_OK;
             low = fmax(asked, (double)c->inferred.least);
+            if (share * low > hopeless * limit)
+                return TSR_OK;
             next = step * low;
             step *= step;
             continue;
@@ -182,6 +182,7 @@ static tsr_status choose_within(tsri_choosing *c, tsr_plan *plan)
         if (c->found)
             return TSR_OK;
         high = fmin((double)c->inferred.peak, asked);
+        share = fmin(share, (double)c->bytes / high);
         next = asked * 0.98 * limit / (double)c->bytes;
     }
     return TSR_OK;

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tessera plan within a limit of memory that a large program does not keep: what is told while it
+is searched, and what fits. usage: limits.py TESSERA"""
+import os
+import pty
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+
+from harness import TESSERA, check, done, equal, tessera
+
+FOLDER = tempfile.TemporaryDirectory()
+PATH = os.path.join(FOLDER.name, "gpt.yaml")
+with open(PATH, "w", encoding="utf-8") as f:
+    f.write(f"""\
+tessera: 1
+placements: {{all: {{device: cuda, ranks: {[[i * 8 + j for j in range(8)] for i in range(8)]}}}}}
+model: {{name: gpt, args: {{layers: 3, heads: 96, width: 12288}}}}
+data: {{dataset: synthetic, shape: [1, 1, 2048], classes: 256, samples: 4096, batch_size: 8}}
+tensors: {{input: {{sbp: "(S(0),B)"}}, label: {{sbp: "(S(0),B)"}}}}
+parameters:
+  - {{match: "*", sbp: B}}
+  - {{match: "*.c_attn.*", sbp: "(B,S(0))"}}
+  - {{match: "*.attn.c_proj.weight", sbp: "(B,S(1))"}}
+  - {{match: "*.c_fc.*", sbp: "(B,S(0))"}}
+  - {{match: "*.mlp.c_proj.weight", sbp: "(B,S(1))"}}
+optimizer: {{name: adamw, lr: 0.001}}
+""")
+PROGRESS = re.compile(r"^(planning|trying --set .*): (\d+) s$")
+
+
+def lines_of(err):
+    """Progress as (what, seconds), and the other lines."""
+    told = [PROGRESS.match(line) for line in err.splitlines()]
+    return ([(m[1], int(m[2])) for m in told if m],
+            [line for line, m in zip(err.splitlines(), told) if not m])
+
+
+# By far too little: the states alone are more, and a smaller batch is not tried for long.
+started = time.monotonic()
+_, err = tessera("plan", PATH, "-m", "2GiB", code=1, timeout=110)
+took = time.monotonic() - started
+progress, said = lines_of(err)
+check(said[0].startswith("tessera plan: no plan fits memory_limit, 2.15 GB a rank; the leanest "
+                         "found needs "), err)
+check(any(line.startswith("    optimizer states ") for line in said), "a table by kind: " + err)
+check("  a smaller batch is not enough: --set data.batch_size=1 does not fit" in said, err)
+for what, seconds in progress:
+    check(seconds >= 2, f"nothing in the first two seconds: {what}: {seconds} s")
+for (what, a), (other, b) in zip(progress, progress[1:]):
+    check(what != other or b - a >= 4, f"a line each few seconds: {what} at {a} and {b} s")
+check(took < 8 or progress, f"{took:.1f} s of silence")
+named = [line for line in said if line.startswith("  what fits: --set ")]
+check(len(named) == 1 or "nothing that was tried fits" in err, err)
+for line in named:
+    change = shlex.split(line.split(":", 1)[1].split(", where the file has")[0])
+    check("optimizer.state.sbp=auto" in change, f"states are more than the limit: {line}")
+    tessera("plan", PATH, "-m", "2GiB", *change, timeout=110)
+
+# On a terminal the line is written over, and is gone in the end.
+master, slave = pty.openpty()
+p = subprocess.Popen([TESSERA, "plan", PATH, "-m", "2GiB"], stdout=subprocess.DEVNULL, stderr=slave,
+                     env={**os.environ, "NO_COLOR": "1"})
+os.close(slave)
+seen = b""
+while True:
+    try:
+        part = os.read(master, 65536)
+    except OSError:
+        break
+    if not part:
+        break
+    seen += part
+equal(p.wait(), 1, "refused on a terminal too")
+shown = ""
+for line in seen.decode().replace("\r\n", "\n").split("\n"):
+    # What a terminal shows of a line: all behind the last return to its start and clearing.
+    shown += line.split("\r\033[K")[-1].split("\r")[-1] + "\n"
+check("no plan fits memory_limit" in shown, shown)
+check(not re.search(r"\d s\033?", "\n".join(x for x in shown.splitlines() if x.startswith("trying"))),
+      "a line of progress is left: " + shown)
+
+done()
