@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "src/config/layers/layers.h"
+#include "src/config/section_fields.h"
 
 static const char *const device_words[] = {"cpu", "cuda", NULL};
 /* In the order in which tsri_experiment_fill reads them. */
