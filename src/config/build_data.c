@@ -93,6 +93,9 @@ static tsr_status load_rows(const tsri_program *p, bool trains, bool train_part,
     const tsri_config_data *d = &p->experiment->data;
     const int workers = d->prefetch > 0 ? (int)d->workers : 0;
     const int64_t ahead = workers > 0 ? d->prefetch / workers : -1;
+    const tsr_dtype dtype = p->experiment->dtype;
+    if (d->head.variant != TSRI_DATA_TEXT && dtype != TSR_F32 && dtype != TSR_F64)
+        return tsri_fail(TSR_ERR_DTYPE, "rows of %s; legal are f32 and f64", tsr_dtype_name(dtype));
     TSRI_TRY(open_rows(p, train_part, &out->set));
     out->rows = part_of(d, out->set, train_part);
     if (!tsr_dims_equal(out->set->x, tsri_config_data_sizes(d).row) &&

@@ -420,6 +420,51 @@ train: {steps: 60, eval: {every: 60}}
     check(r["evaluations"][-1]["loss"] < r["losses"][0] - 1.5, f"it learns: {r['losses']}")
 
 
+def check_graphs():
+    """A graph of the file's own that trains on text and on .npy files: with metrics, and going on."""
+    yaml = """\
+tessera: 1
+placements: {a: {ranks: [0, 1]}}
+data: {dataset: text, file: text.txt, context: 8, batch_size: 10}
+graph:
+  x: {op: input, field: x}
+  y: {op: input, field: y}
+  w: {op: parameter, fill: 0, shape: [256, 256]}
+  e: {op: embedding, in: [w, x]}
+  z: {op: reshape, in: [e], shape: [80, 256]}
+  t: {op: flatten, in: [y], from_axis: 0}
+  l: {op: cross_entropy, in: [z, t]}
+loss: l
+optimizer: {name: adam, lr: 0.1}
+train: {steps: 12, metrics: bigrams.jsonl, checkpoint: {dir: bigrams}}
+"""
+    file = write("bigrams.yaml", yaml)
+    whole = tessera_json("run", file, "--set", f"train.checkpoint.dir={path('whole2')}")
+    near(whole["losses"][0], np.log(256), "all bytes are as likely", rel=1e-6)
+    check(whole["losses"][-1] < 4, f"a graph learns bigrams: {whole['losses']}")
+    out, _ = tessera("run", file, "--steps", "5")
+    check(out.startswith("graph: 65,536 parameters on 2 ranks (cpu, threads); 5 steps of 10 rows, "), out)
+    rest = tessera_json("run", file, "--set", "placements.a.ranks=[0]")
+    equal((rest["after_step"], len(rest["losses"])), (5, 7), "a graph goes on")
+    for a, b in zip(rest["losses"], whole["losses"][5:]):
+        near(a, b, "losses of a graph", rel=1e-4)
+    equal([m["step"] for m in of_event(lines_of("bigrams.jsonl"), "step")], list(range(1, 13)), "metrics")
+    # Without steps: one epoch, of which there is no evaluation.
+    text = yaml.replace("dataset: text, file: text.txt, context: 8", "dataset: npy, x: x.npy, y: y.npy") \
+        .replace("shape: [256, 256]", "shape: [4, 3]").replace("  e: {op: embedding, in: [w, x]}\n", "") \
+        .replace("op: reshape, in: [e], shape: [80, 256]", "op: matmul, in: [f, w]") \
+        .replace("  t: {op: flatten, in: [y], from_axis: 0}\n", "") \
+        .replace("in: [z, t]", "in: [z, y]").replace("train: {steps: 12, metrics: bigrams.jsonl, "
+                                                     "checkpoint: {dir: bigrams}}\n", "") \
+        .replace("  z:", "  f: {op: flatten, in: [x], from_axis: 1}\n  z:")
+    r = tessera_json("run", write("linear.yaml", text))
+    equal((r["steps"], r["rows"]), (30, 10), "an epoch of 300 rows")
+    near(r["losses"][0], np.log(3), "three classes", rel=1e-6)
+    check(r["losses"][-1] < 0.5, f"a graph learns rows: {r['losses']}")
+    _, err = tessera("run", path("linear.yaml"), "--set", "train.eval.every=3", code=1)
+    check("train.eval: not beside 'graph': it is a key of experiments that train a model\n" in err, err)
+
+
 # --- checkpoints ----------------------------------------------------------------------------------
 def check_resume():
     say = "train: {steps: 40, seed: 2, eval: {every: 7}, checkpoint: {dir: %s, every: 9, keep: 0}, " \
@@ -495,6 +540,7 @@ check_metrics_live()
 check_terminal()
 check_npy()
 check_text()
+check_graphs()
 check_resume()
 for n in (0, 2):
     check_signal(n)
