@@ -276,7 +276,8 @@ check_conversion(p, file, next(b for b in p["boxing"] if b["communicates"] and
 # Conversions by themselves.
 for args in (("-s", "8,6,10", "-f", "cpu:[[0,1],[2,3]] (S(0),P)", "-t", "(B,S(1))", "--run"),
              ("-s", "7,5", "-f", "cpu:[0,1,2] S(1)", "-t", "cpu:[2,3] S(0)"),
-             ("-s", "9000", "-f", "cpu S(0)", "-t", "B", "-n", "128")):
+             ("-s", "9000", "-f", "cpu S(0)", "-t", "B", "-n", "128"), ("-s", "9000", "-f", "cpu S(0)", "-t", "B", "-n", "4096"),
+             ("-s", "3,0", "-f", "cpu:[0,1] S(0)", "-t", "B"), ("-s", "", "-f", "cpu:[0,1] P", "-t", "B")):
     file = path_of("box.html")
     r = json.loads(tessera("box", *args, "--html", file, "--json")[0])
     document, console = open_page(file)
