@@ -161,6 +161,37 @@ def check_timeline(p, what):
     equal(sorted(phases), sorted(set(spans["op"])), f"{what}: what is done is on the clock")
 
 
+def check_clock(p, what):
+    """The clock again, by the words of tessera-plan-json(5)."""
+    rows = {x["id"]: x for x in p["ops"] + p["boxing"]}
+    spans, groups = p["timeline"]["spans"], defaultdict(list)
+    for op, group in zip(spans["op"], spans["group"]):
+        groups[op].append(group)
+    now, lane, ends, begun = defaultdict(float), defaultdict(float), {}, []
+    for op, phase in zip(p["order"]["op"], p["order"]["phase"]):
+        x = rows[op]
+        if phase == "do":
+            for g in groups[op]:
+                begun.append((op, g, now[g]))
+                now[g] += x["cost_s"]
+        elif phase == "start":
+            at = max(max(now[g], lane[g, x["lane"]]) for g in groups[op])
+            for g in groups[op]:
+                begun.append((op, g, at))
+                ends[op] = lane[g, x["lane"]] = at + x["cost_s"]
+        elif phase == "finish":
+            for g in groups[op]:
+                now[g] = max(now[g], ends[op])
+    equal([(op, g) for op, g, _ in begun], list(zip(spans["op"], spans["group"])), f"{what}: what is on the clock")
+    for (op, _, at), found in zip(begun, spans["start_s"]):
+        check(abs(found - at) <= 1e-12 + 1e-9 * at, f"{what}: {rows[op]['name']} starts at {found}, not {at}")
+    near(max(now.values(), default=0), p["timeline"]["end_s"], f"{what}: the end", rel=1e-9)
+    for x in p["boxing"]:  # both ends of a conversion take part in it
+        ranks = {r for v in x["in"] + x["out"] for r in p["placements"][p["values"][v]["placement"]]["ranks"]}
+        if x["communicates"] and p["timeline"]["groups"]:
+            equal(sum(p["timeline"]["groups"][g]["nranks"] for g in groups[x["id"]]), len(ranks), f"{what}: ranks of {x}")
+
+
 def check_sums(p, what):
     near(sum(x["cost_s"] for x in p["ops"] + p["boxing"]), p["step"]["cost_s"], f"{what}: time")
     equal(sum(x["bytes"] for x in p["boxing"]), p["totals"]["bytes"], f"{what}: bytes")
@@ -176,7 +207,7 @@ purposes = set()
 for path in EXAMPLES:
     p = json.loads(tessera("plan", path, "--json")[0])
     name = os.path.basename(path)
-    for look in (check_schema, check_ids, check_sums, check_memory, check_moves, check_timeline):
+    for look in (check_schema, check_ids, check_sums, check_memory, check_moves, check_timeline, check_clock):
         look(p, name)
     purposes |= {x["purpose"] for x in p["boxing"]}
 check(purposes >= {"parameters", "gradients", "updates", "outputs", "activations", "backward"},

@@ -164,7 +164,7 @@ function geometry(m, width) {
   const used = m.root.place;
   const labels = width > 680;
   const lanes = used.length > 1 && used.length <= 6 && (width - 2 * 44) / used.length > 300 ? used.slice().sort((a, b) => a - b) : null;
-  const left = lanes ? 44 : labels ? 158 : 22;
+  const left = lanes ? 44 : labels ? (width > 760 ? 176 : 158) : 22;
   const right = lanes ? 44 : labels ? 196 : 30;
   const each = width / (lanes ? lanes.length : 1);
   return {lanes, left, right, each, inner: each - left - right, labels: labels && !lanes,

@@ -141,7 +141,8 @@ const inPlace = (cell, axis, place) => axis < 0 || place.cuts.has(cell.offset[ax
 // The picture of one end: {shape, sbp, hierarchy, ranks}. Returns an element.
 function drawRegions(end, title) {
   const {shape, sbp, hierarchy, ranks} = end;
-  if (ranks.length > 8192) return el('p', {}, plural(ranks.length, 'rank') + ' are too many to draw.');
+  if (!ranks.length || ranks.length > 8192)
+    return el('p', {class: 'quiet'}, [title, ' ', chip(sbp), ' on too many ranks to draw']);
   const {cells, empty} = cellsOf(partsOf(shape, sbp, hierarchy, ranks));
   const partial = (parseSbp(sbp).find(s => s.kind === 'P') || {}).op;
   const axes = drawnAxes(shape, sbp);
