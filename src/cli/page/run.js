@@ -33,7 +33,7 @@ function shortNumber(y) {
 }
 
 // Lines over steps: {name, colour, points: [{x, y}], dots}; y null where there is no number.
-function lineChart(title, lines, text = shortNumber, floor = null) {
+function lineChart(title, lines, text = shortNumber, floor = null, ceiling = null) {
   const box = el('div', {class: 'chart', role: 'img', 'aria-label': title + ': ' + lines.map(l => {
     const all = l.points.filter(p => p.y !== null);
     return all.length ? `${l.name} from ${text(all[0].y)} to ${text(all[all.length - 1].y)}` : l.name;
@@ -45,6 +45,7 @@ function lineChart(title, lines, text = shortNumber, floor = null) {
   const [x0, x1] = span(all.map(p => p.x));
   let [y0, y1] = span(all.map(p => p.y));
   if (floor !== null) y0 = Math.min(floor, y0);
+  if (ceiling !== null) y1 = Math.max(ceiling, y1);
   if (y0 === y1) {
     y0 -= Math.abs(y0) * 0.1 || 1;
     y1 += Math.abs(y1) * 0.1 || 1;
@@ -102,7 +103,7 @@ function runCurves(run) {
     evals.length ? {name: 'evaluation', colour: 'var(--c-backward)', points: at('loss'), dots: true} : null].filter(Boolean)));
   if (evals.length) out.push(lineChart('accuracy', [
     {name: 'first', colour: 'var(--c-update)', points: at('accuracy'), dots: true},
-    {name: 'among five', colour: 'var(--c-start)', points: at('top5'), dots: true}]));
+    {name: 'among five', colour: 'var(--c-start)', points: at('top5'), dots: true}], y => (100 * y).toFixed(0) + ' %', 0, 1));
   if (run.step_seconds && run.step_seconds.length && run.rows) out.push(lineChart('rows per second', [
     {name: 'rows/s', colour: 'var(--c-forward)', points: points(run.step_seconds.map(s => s > 0 ? run.rows / s : null))}], shortNumber, 0));
   if (run.step_seconds && run.step_seconds.length) out.push(lineChart('time of a step', [
@@ -164,7 +165,7 @@ function runPage(run) {
     run.interrupted ? `It was interrupted by ${run.interrupted.signal} after ${run.interrupted.step} of ${run.interrupted.planned_steps} steps.` : '';
   const main = el('main', {class: 'run'}, [
     section('overview', 'The run', [end ? el('p', {class: 'worse', role: 'alert'}, end) : null, runCards(run)]),
-    curves.length ? section('curves', 'Over the steps', [el('div', {class: 'two'}, curves)]) : '',
+    curves.length ? section('curves', 'Over the steps', [el('div', {class: 'two curves'}, curves)]) : '',
     run.steps ? section('planned', 'Planned and measured', plannedTables(run)) : '',
     section('ranks', 'By rank', [rankTable(run)])].filter(Boolean));
   return [header(fileName(run.file), plural(run.ranks, 'rank') + ' · ' + plural(run.steps, 'step'),
