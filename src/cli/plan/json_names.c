@@ -2,6 +2,7 @@
 /* Numbers of values, placements and modules, by which the rest of the JSON names them. */
 #include "src/cli/plan/json.h"
 
+#include "placement/placement.h"
 #include "src/core/rng.h"
 
 #include <string.h>
@@ -149,6 +150,15 @@ int plan_json_placement(plan_json *j, const tsr_placement *p)
     return j->nplacements++;
 }
 
+/* The names of a mesh's dimensions. */
+static cJSON *axes_of(const tsr_placement *p)
+{
+    cJSON *axes = cJSON_CreateArray();
+    for (int d = 0; d < tsr_placement_ndim(p); d++)
+        cJSON_AddItemToArray(axes, cJSON_CreateString(tsri_placement_axis(p, d)));
+    return axes;
+}
+
 cJSON *plan_json_placements(plan_json *j)
 {
     cJSON *json = cJSON_CreateArray();
@@ -165,6 +175,8 @@ cJSON *plan_json_placements(plan_json *j)
                                 tsr_placement_device(p) == TSR_DEVICE_CPU ? "cpu" : "cuda");
         cJSON_AddItemToObject(one, "hierarchy", dims);
         cJSON_AddItemToObject(one, "ranks", ranks);
+        if (tsri_placement_axis(p, 0))
+            cJSON_AddItemToObject(one, "axes", axes_of(p));
         cJSON_AddItemToArray(json, one);
     }
     return json;
