@@ -74,6 +74,10 @@ for layers in (5, 40):
           f"{layers} layers: {re.findall('label=.blocks.*', text)}")
 equal(sizes[40], sizes[5], "nodes of 40 layers, and of 5")
 
+# The number of the step, which every dropout reads, is no node; and an edge is drawn once.
+_, nodes, _ = dot_of(write("gpt.yaml", GPT.replace("LAYERS", "6").replace("heads: 4", "heads: 4, dropout: 0.1")))
+check(any("dropout" in x for x in nodes.values()) and not any("(step)" in x for x in nodes.values()), f"step: {nodes}")
+
 if not shutil.which("dot"):
     print("skipped: there is no dot (Debian: graphviz)")
     sys.exit(77)

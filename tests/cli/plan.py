@@ -308,7 +308,7 @@ step       1.91 ms: 1.05 M samples/s; bound by compute
   link 1                      105 us   5.5 %  ##
   kernel starts              13.5 us   0.7 %
            nothing is taken to overlap
-memory     1.79 MB on ranks 0-3; others down to 1.79 MB
+memory     1.79 MB on ranks 0-3
   activations                 771 KB  43.1 %  ##############################
   optimizer                   340 KB  19.0 %  #############
   parameters                  340 KB  19.0 %  #############

@@ -93,7 +93,8 @@ static bool is_drawn(const drawing *d, const tsri_report_row *row)
     if (d->v->verbose)
         return true;
     if (!it)
-        return plan->values[row->value].storage != TSRI_STORAGE_VARIABLE;
+        return plan->values[row->value].storage != TSRI_STORAGE_VARIABLE &&
+               strcmp(row->name, TSRI_STEP_INPUT) != 0;
     if (tsri_item_shows(it) || makes_gradients(d, it))
         return false;
     if (row->kind == TSRI_REPORT_BOX)
@@ -413,28 +414,50 @@ static void put_edge(const drawing *d, int from, int to)
         fprintf(d->f, "  n%d -> n%d [constraint=false, color=gray75];\n", from, to);
 }
 
-/* Edges between blocks that are drawn as one would be loops; each other edge is drawn once. */
+typedef struct edge {
+    int from, to;
+} edge;
+
+static int by_ends(const void *a, const void *b)
+{
+    const edge *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from)
+                              : (x->to > y->to) - (x->to < y->to);
+}
+
+/* Lists the edges into a row, but for edges between blocks that are drawn as one, which would be
+ * loops, and edges within a block that is drawn as another, which are the other's. */
+static bool list_edges(drawing *d, int i, edge **edges, int *n, int *capacity)
+{
+    const tsri_item *it = d->r->rows[i].item;
+    int to = drawn_for(d, i), own_block = d->block_of[i];
+    for (int j = 0; it && j < it->nin; j++) {
+        int row = source_of(d, it->in[j]), from = row >= 0 ? drawn_for(d, row) : -1;
+        if (from < 0 || from == to)
+            continue;
+        if (d->block_of[row] == own_block ? d->blocks[own_block].like != own_block
+                                          : d->block_of[from] == d->block_of[to])
+            continue;
+        if (!TSRI_PUSH(&d->pool, *edges, *n, *capacity))
+            return false;
+        (*edges)[(*n)++] = (edge){from, to};
+    }
+    return true;
+}
+
+/* Each edge is drawn once. */
 static bool put_edges(drawing *d)
 {
-    const tsri_report *r = d->r;
-    int *seen = tsri_pool_alloc(&d->pool, ((size_t)r->nrows + 1) * sizeof *seen);
-    if (!seen)
-        return false;
-    for (int i = 0; i < r->nrows; i++) {
-        const tsri_item *it = r->rows[i].item;
-        int to = d->block_of[i] >= 0 ? drawn_for(d, i) : -1;
-        bool stands = to >= 0 && d->blocks[d->block_of[i]].like == d->block_of[i];
-        for (int j = 0; to >= 0 && it && j < it->nin; j++) {
-            int row = source_of(d, it->in[j]), from = row >= 0 ? drawn_for(d, row) : -1;
-            bool own = row >= 0 && d->block_of[row] == d->block_of[i];
-            /* The edges within a block that is drawn as another are the other's. */
-            if (from < 0 || from == to || (own && !stands) || seen[from] == to + 1 ||
-                (!own && d->block_of[from] == d->block_of[to]))
-                continue;
-            seen[from] = to + 1;
-            put_edge(d, from, to);
-        }
-    }
+    edge *edges = NULL;
+    int n = 0, capacity = 0;
+    for (int i = 0; i < d->r->nrows; i++)
+        if (d->block_of[i] >= 0 && !list_edges(d, i, &edges, &n, &capacity))
+            return false;
+    if (n)
+        qsort(edges, (size_t)n, sizeof *edges, by_ends);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || by_ends(&edges[i - 1], &edges[i]) != 0)
+            put_edge(d, edges[i].from, edges[i].to);
     return true;
 }
 

@@ -104,6 +104,7 @@ static int by_seconds(const void *a, const void *b)
 /* The uses of a step's time, longest first: computing, own memory, starts, and each link. */
 static int find_shares(const tsri_report *r, share out[TSRI_SPENT_COUNT])
 {
+    const tsri_cost_model *m = &r->plan->model;
     int n = 0;
     static const char *const own[] = {"compute", "own memory", "kernel starts"};
     for (int s = 0; s < TSRI_SPENT_LINK; s++) {
@@ -113,8 +114,13 @@ static int find_shares(const tsri_report *r, share out[TSRI_SPENT_COUNT])
     for (int l = 0; l < TSRI_MAX_LINKS; l++) {
         double bytes = r->spent_s[TSRI_SPENT_LINK + 2 * l];
         double shakes = r->spent_s[TSRI_SPENT_LINK + 2 * l + 1];
-        snprintf(out[n].name, sizeof out[n].name, "link %d%s", l + 1,
-                 shakes > bytes ? ", hand-shakes" : "");
+        plan_text name = {.used = 0};
+        plan_put(&name, "link %d", l + 1);
+        if (shakes > bytes)
+            plan_put(&name, ", hand-shakes");
+        else if (m->nlinks > 1)
+            plan_put(&name, m->link[l].ranks ? " (%d ranks)" : " (all ranks)", m->link[l].ranks);
+        snprintf(out[n].name, sizeof out[n].name, "%.40s", name.data);
         out[n++].s = bytes + shakes;
     }
     qsort(out, (size_t)n, sizeof *out, by_seconds);
@@ -205,7 +211,7 @@ static void print_memory(const plan_view *v, const cli_style *style)
                  cli_bytes(limit, a));
     for (int i = 1; i < r->nmemory; i++)
         least = i == 1 || (double)r->memory[i].total < least ? (double)r->memory[i].total : least;
-    if (r->nclasses > 1)
+    if (r->nclasses > 1 && least < 0.99 * (double)m->total)
         plan_put(&line, "; others down to %s", cli_bytes(least, a));
     print_words("memory", line.data, style);
     double whole = limit > 0 ? limit : n ? parts[0].size : 1, rest = 0;
