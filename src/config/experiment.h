@@ -148,9 +148,9 @@ typedef struct tsri_said {
 /* Tells where the file says the signature of a tensor of the program; false: nowhere. */
 bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *out_said);
 /* Makes the override, as `--set` takes it, that gives the tensor alone another signature, in the
- * pool. NULL: the file has no way to say it, or there is no memory. */
-char *tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
-                       struct tsri_pool *pool);
+ * pool. *out_set NULL: the file has no way to say it. */
+tsr_status tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
+                            struct tsri_pool *pool, char **out_set);
 
 /* Frees the program and what belongs to it (not its plans); p may be NULL. */
 void tsri_program_destroy(tsri_program *p);
