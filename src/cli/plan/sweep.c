@@ -178,9 +178,22 @@ static tsr_status plan_point(const plan_source *from, sweep_point *x)
 /* --- the plan that is priced again ------------------------------------------------------------ */
 static const char batch_key[] = "data.batch_size";
 
+/* Figures of a cluster that prices alone depend on; others may say which ranks there are. */
+static const char *const link_keys[] = {"cluster.ranks_per_node",
+                                        "cluster.latency_us",
+                                        "cluster.bandwidth_gb_s",
+                                        "cluster.node_latency_us",
+                                        "cluster.node_bandwidth_gb_s",
+                                        "cluster.memory_gb_s",
+                                        "cluster.tflops",
+                                        "cluster.kernel_us"};
+
 static bool may_vary(const char *key)
 {
-    return !strncmp(key, "cluster.", 8) || !strcmp(key, batch_key);
+    bool any = !strcmp(key, batch_key);
+    for (size_t i = 0; i < sizeof link_keys / sizeof *link_keys; i++)
+        any |= !strcmp(key, link_keys[i]);
+    return any;
 }
 
 /* Opens the base at another batch. */
@@ -320,8 +333,8 @@ static int start_fixed(sweeper *s)
     for (int i = 0; i < s->grid.naxes; i++)
         if (!may_vary(s->grid.axes[i].key)) {
             fprintf(stderr,
-                    "tessera plan: --fixed prices one plan for other links and batches, "
-                    "cluster.* and data.batch_size; %s may change the plan: sweep it without "
+                    "tessera plan: --fixed prices one plan for other figures of cluster and "
+                    "data.batch_size; %s may change the plan: sweep it without "
                     "--fixed\n",
                     s->grid.axes[i].key);
             return CLI_USAGE;
