@@ -189,9 +189,10 @@ static int set_value(const cli_spec *spec, const cli_option *o, const char *give
             return cli_bad_usage(spec, "%s needs bytes, like 512M or 1.5GiB, not %s", given, text);
         return NO_ANSWER;
     case CLI_LIST:
-        if (!add_to_list((cli_list *)at, text))
-            return cli_bad_usage(spec, "out of memory");
-        return NO_ANSWER;
+        if (add_to_list((cli_list *)at, text))
+            return NO_ANSWER;
+        fprintf(stderr, "tessera %s: out of memory\n", spec->command);
+        return CLI_FAILED;
     }
     return NO_ANSWER;
 }

@@ -185,9 +185,9 @@ typedef struct tsri_said {
 /* Tells where the file says the signature of a tensor of the program; false: nowhere. */
 bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *out_said);
 /* Makes the override, as `--set` takes it, that gives the tensor alone another signature, in the
- * pool. NULL: the file has no way to say it, or there is no memory. */
-char *tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
-                       struct tsri_pool *pool);
+ * pool. *out_set NULL: the file has no way to say it. */
+tsr_status tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
+                            struct tsri_pool *pool, char **out_set);
 
 /* How the model does on the rows of an evaluation so far: means over them, of which accuracy and
  * top5 are parts of 1. NAN on ranks that don't have the loss. */

@@ -133,22 +133,27 @@ bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *ou
     return true;
 }
 
-char *tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp, tsri_pool *pool)
+tsr_status tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
+                            tsri_pool *pool, char **out_set)
 {
     const tsri_config_op *entry = entry_of(p, t);
     const char *key = layout_key(p, t);
     const tsr_variable *v = t->op->kind == TSRI_OP_VARIABLE ? t->op->variable : NULL;
-    char text[TSR_SBP_TEXT_MAX], name[TSRI_NAME_MAX];
+    char text[TSR_SBP_TEXT_MAX], name[TSRI_NAME_MAX], *set;
     tsr_sbp_format(sbp, text);
-    if (entry)
-        return tsri_op_results(entry) == 1
-                   ? tsri_pool_printf(pool, "graph.%s.sbp=%s", entry->head.name, text)
-                   : NULL;
-    if (key)
-        return tsri_pool_printf(pool, "tensors.%s.sbp=%s", key, text);
-    if (!v || !p->experiment->trains || !v->scope)
-        return NULL;
-    tsri_variable_qualified_name(v, name, sizeof name);
-    return tsri_pool_printf(pool, "parameters[%d]={match: \"%s\", sbp: \"%s\"}",
-                            p->experiment->parameters.n, name, text);
+    *out_set = NULL;
+    if (entry ? tsri_op_results(entry) > 1 : !key && !(v && p->experiment->trains && v->scope))
+        return TSR_OK;
+    if (entry) {
+        set = tsri_pool_printf(pool, "graph.%s.sbp=%s", entry->head.name, text);
+    } else if (key) {
+        set = tsri_pool_printf(pool, "tensors.%s.sbp=%s", key, text);
+    } else {
+        tsri_variable_qualified_name(v, name, sizeof name);
+        set = tsri_pool_printf(pool, "parameters[%d]={match: \"%s\", sbp: \"%s\"}",
+                               p->experiment->parameters.n, name, text);
+    }
+    TSRI_NEED(set);
+    *out_set = set;
+    return TSR_OK;
 }

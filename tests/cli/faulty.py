@@ -14,6 +14,14 @@ from harness import CACHE, TESSERA, check, done, equal
 MODULE, PART = sys.argv[2:4]
 FOLDER = tempfile.TemporaryDirectory()
 NOTES = os.path.join(FOLDER.name, "notes")
+SMALL = """\
+tessera: 1
+placements: {a: {ranks: [0, 1]}}
+graph:
+  x: {op: normal, placement: a, sbp: S(0), shape: [8]}
+  y: {op: relu, in: [x]}
+fetch: [y]
+"""
 GRAPH = """\
 tessera: 1
 placements: {a: {ranks: [[0,1],[2,3]]}, b: {ranks: [3,1,2]}}
@@ -206,6 +214,10 @@ def no_memory():
     alone = GRAPH.replace("[[0,1],[2,3]]", "[0]").replace("[3,1,2]", "[0]").replace("(S(0),B)", "B")
     without_memory(["run", "-o", path("o"), path("alone.yaml", alone.replace("(B,S(1))", "B"))])
     without_memory(["plan", path("g.yaml", GRAPH)])
+    small = path("small.yaml", SMALL)
+    without_memory(["plan", small, "--why", "y"])
+    without_memory(["plan", small, small])
+    without_memory(["plan", small, "--fixed", "--sweep", "cluster.latency_us=1,2"])
     without_memory(BOX + ["--run"])
     without_memory(["flight", dumps()])
     n = without_memory(["launch", "-n", "2", "--prefix", "--", "sh", "-c", "echo hi; echo there >&2"])

@@ -133,8 +133,8 @@ equal(len(out.splitlines()), 503, "every row")
 for args, text in ((["--sweep", "x"], "--sweep needs PATH=VALUE,VALUE,..., like data.batch_size=16,32, not 'x'"),
                    (["--sweep", "x="], "--sweep needs PATH=VALUE,VALUE,..., like data.batch_size=16,32, not 'x='"),
                    (["--sweep", "x=1,,2"], "--sweep x=1,,2: a value is missing behind 'x=1,'"),
-                   (["--sweep", "train.steps=1,2", "--fixed"], "--fixed prices one plan for other links and "
-                    "batches, cluster.* and data.batch_size; train.steps may change the plan: sweep it "
+                   (["--sweep", "train.steps=1,2", "--fixed"], "--fixed prices one plan for other figures "
+                    "of cluster and data.batch_size; train.steps may change the plan: sweep it "
                     "without --fixed"),
                    (["--fixed"], "--fixed needs a --sweep"), (["--csv", "x"], "--csv needs a --sweep"),
                    (["--sweep", "a=1", "--json"], "--sweep is told as text: there is no use for --json beside it"),

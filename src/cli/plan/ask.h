@@ -37,6 +37,11 @@ tsr_status plan_compile(plan_made *m);
 /* plan_open and plan_compile. */
 tsr_status plan_make(const plan_source *from, plan_made *m);
 void plan_drop(plan_made *m);
+/* Whether a plan with these options has failed as there was no memory to make it, and not as it
+ * would need more than its limit. */
+bool plan_lacks_memory(tsr_status status, const tsr_compile_opts *opts);
+/* Prints the last error, or, where there was no memory to write one, that. Returns CLI_FAILED. */
+int plan_failed(tsr_status status);
 
 /* The figures of a plan that plans are compared by. */
 typedef struct plan_figures {
@@ -90,7 +95,7 @@ typedef struct sweep_point {
     double step_s, compute_s, comm_s, samples_per_s;
     uint64_t memory, bytes;
     char failure[240]; /* why there is no plan; "": there is one */
-    bool done;
+    bool done, lacks_memory;
 } sweep_point;
 
 typedef struct sweep_axis {

@@ -445,7 +445,7 @@ int plan_compare(const plan_source *from, int n, char *const *paths)
     }
     if (status == TSR_OK)
         status = print_comparison(c);
-    int code = status == TSR_OK ? CLI_OK : cli_fail("plan");
+    int code = status == TSR_OK ? CLI_OK : plan_failed(status);
     for (int i = 0; c && i < c->n; i++) {
         plan_names_finish(&c->plan[i].names);
         plan_drop(&c->plan[i].made);

@@ -53,6 +53,19 @@ void plan_drop(plan_made *m)
     *m = (plan_made){0};
 }
 
+bool plan_lacks_memory(tsr_status status, const tsr_compile_opts *opts)
+{
+    return (status == TSR_ERR_NO_MEMORY && !opts->memory_limit) ||
+           (status != TSR_OK && strstr(tsr_last_error(), "no memory") != NULL);
+}
+
+int plan_failed(tsr_status status)
+{
+    if (status == TSR_ERR_NO_MEMORY && !strstr(tsr_last_error(), "memory"))
+        tsr_set_error(status, "out of memory");
+    return cli_fail("plan");
+}
+
 plan_figures plan_figures_of(const tsri_report *r)
 {
     plan_figures f = {.step_s = r->step_s, .compute_s = r->compute_s, .bytes = r->bytes};

@@ -216,8 +216,10 @@ const tsr_tensor *plan_names_find(const plan_names *n, const char *text)
     match m = {.marked = calloc((size_t)n->n + 1, 1)};
     enum { WAYS = 5 };
     const tsr_tensor *found = NULL;
-    if (!m.marked)
+    if (!m.marked) {
+        fprintf(stderr, "tessera plan: out of memory\n");
         return NULL;
+    }
     int how = 0;
     for (; how < WAYS && !m.tensors; how++)
         find_matches(n, text, how, &m);

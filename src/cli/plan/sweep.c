@@ -46,6 +46,12 @@ static bool add_value(sweep_axis *axis, const char *text, size_t length)
     return true;
 }
 
+static int no_memory(void)
+{
+    fprintf(stderr, "tessera plan: out of memory\n");
+    return CLI_FAILED;
+}
+
 /* Reads "PATH=VALUE,VALUE"; the exit code. */
 static int read_axis(const char *text, sweep_axis *axis)
 {
@@ -66,11 +72,11 @@ static int read_axis(const char *text, sweep_axis *axis)
             return CLI_USAGE;
         }
         if (!add_value(axis, at, length))
-            return CLI_FAILED;
+            return no_memory();
         at += length;
         more = *at == ',';
     }
-    return axis->key ? CLI_OK : CLI_FAILED;
+    return axis->key ? CLI_OK : no_memory();
 }
 
 static int read_grid(const cli_list *keys, sweep_grid *g)
@@ -94,7 +100,7 @@ static int read_grid(const cli_list *keys, sweep_grid *g)
     }
     g->npoints = (int)points;
     g->points = sweep_points_create((int)points);
-    return g->axes && g->points ? CLI_OK : CLI_FAILED;
+    return g->axes && g->points ? CLI_OK : no_memory();
 }
 
 static void drop_grid(sweep_grid *g)
@@ -123,7 +129,7 @@ int sweep_value(const sweep_grid *g, int point, int axis)
 /* A batch at which the program was declared. */
 typedef struct checked_batch {
     int64_t batch;
-    char *failure; /* NULL: it is priced rightly there */
+    char failure[160]; /* "": it is priced rightly there */
 } checked_batch;
 
 typedef struct sweeper {
@@ -145,12 +151,6 @@ static plan_source source_of(const sweeper *s, int point)
     for (int i = 0; i < s->grid.naxes; i++)
         s->sets[from.nsets++] = s->grid.axes[i].sets[sweep_value(&s->grid, point, i)];
     return from;
-}
-
-static char *first_line(void)
-{
-    const char *error = tsr_last_error();
-    return strndup(error, strcspn(error, "\n"));
 }
 
 static double samples_of(const tsri_experiment *e, double step_s)
@@ -178,9 +178,22 @@ static tsr_status plan_point(const plan_source *from, sweep_point *x)
 /* --- the plan that is priced again ------------------------------------------------------------ */
 static const char batch_key[] = "data.batch_size";
 
+/* Figures of a cluster that prices alone depend on; others may say which ranks there are. */
+static const char *const link_keys[] = {"cluster.ranks_per_node",
+                                        "cluster.latency_us",
+                                        "cluster.bandwidth_gb_s",
+                                        "cluster.node_latency_us",
+                                        "cluster.node_bandwidth_gb_s",
+                                        "cluster.memory_gb_s",
+                                        "cluster.tflops",
+                                        "cluster.kernel_us"};
+
 static bool may_vary(const char *key)
 {
-    return !strncmp(key, "cluster.", 8) || !strcmp(key, batch_key);
+    bool any = !strcmp(key, batch_key);
+    for (size_t i = 0; i < sizeof link_keys / sizeof *link_keys; i++)
+        any |= !strcmp(key, link_keys[i]);
+    return any;
 }
 
 /* Opens the base at another batch. */
@@ -261,7 +274,7 @@ static tsr_status check_batch(sweeper *s, const tsri_experiment *e)
         return TSR_OK;
     for (int i = 0; i < s->nchecked; i++)
         if (s->checked[i].batch == batch)
-            return s->checked[i].failure
+            return s->checked[i].failure[0]
                        ? tsr_set_error(TSR_ERR_UNSUPPORTED, "%s", s->checked[i].failure)
                        : TSR_OK;
     checked_batch *grown = realloc(s->checked, ((size_t)s->nchecked + 1) * sizeof *grown);
@@ -272,7 +285,10 @@ static tsr_status check_batch(sweeper *s, const tsri_experiment *e)
     tsr_status status = open_at(s, batch, &m);
     if (status == TSR_OK)
         status = tsri_pricer_check(s->pricer, m.program->graph, batch);
-    s->checked[s->nchecked++] = (checked_batch){batch, status == TSR_OK ? NULL : first_line()};
+    checked_batch *x = &s->checked[s->nchecked++];
+    *x = (checked_batch){.batch = batch};
+    if (status != TSR_OK)
+        snprintf(x->failure, sizeof x->failure, "%s", tsr_last_error());
     plan_drop(&m);
     return status;
 }
@@ -317,13 +333,14 @@ static int start_fixed(sweeper *s)
     for (int i = 0; i < s->grid.naxes; i++)
         if (!may_vary(s->grid.axes[i].key)) {
             fprintf(stderr,
-                    "tessera plan: --fixed prices one plan for other links and batches, "
-                    "cluster.* and data.batch_size; %s may change the plan: sweep it without "
+                    "tessera plan: --fixed prices one plan for other figures of cluster and "
+                    "data.batch_size; %s may change the plan: sweep it without "
                     "--fixed\n",
                     s->grid.axes[i].key);
             return CLI_USAGE;
         }
-    return make_pricer(s) == TSR_OK ? CLI_OK : cli_fail("plan");
+    tsr_status status = make_pricer(s);
+    return status == TSR_OK ? CLI_OK : plan_failed(status);
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
@@ -335,7 +352,11 @@ static void work_out(void *arg, int i, sweep_point *x)
     const char *error = tsr_last_error();
     if (status == TSR_OK)
         return;
-    *x = (sweep_point){0};
+    const tsr_compile_opts any = {.memory_limit = 1}; /* a refused limit is told by its own text */
+    bool lacks = plan_lacks_memory(status, &any) ||
+                 (status == TSR_ERR_NO_MEMORY && !strstr(error, "memory"));
+    *x = (sweep_point){.lacks_memory = lacks};
+    error = lacks ? "out of memory" : error;
     snprintf(x->failure, sizeof x->failure, "%.*s", (int)strcspn(error, "\n"), error);
 }
 
@@ -344,6 +365,7 @@ static int sweep_all(sweeper *s)
 {
     sweep_grid *g = &s->grid;
     int failed = 0;
+    bool lacking = false;
     if (!g->fixed)
         sweep_each(g->points, g->npoints, work_out, s);
     for (int i = 0; i < g->npoints; i++) {
@@ -351,8 +373,11 @@ static int sweep_all(sweeper *s)
             work_out(s, i, &g->points[i]);
         failed += g->points[i].failure[0] != 0;
         g->trains |= g->points[i].samples_per_s > 0;
+        lacking |= g->points[i].lacks_memory;
     }
-    return failed;
+    if (lacking)
+        no_memory();
+    return lacking ? g->npoints : failed;
 }
 
 int plan_sweep_run(const plan_source *from, const plan_sweep *how)
@@ -366,7 +391,7 @@ int plan_sweep_run(const plan_source *from, const plan_sweep *how)
     for (int i = 0; s.sets && s.other_sets && i < from->nsets; i++)
         s.sets[i] = s.other_sets[i] = from->sets[i];
     if (code == CLI_OK && !(s.sets && s.other_sets))
-        code = CLI_FAILED;
+        code = no_memory();
     if (code == CLI_OK && how->fixed)
         code = start_fixed(&s);
     if (code == CLI_OK) {
@@ -377,8 +402,6 @@ int plan_sweep_run(const plan_source *from, const plan_sweep *how)
         code = rc || failed == s.grid.npoints ? CLI_FAILED : CLI_OK;
     }
     tsri_pricer_destroy(s.pricer);
-    for (int i = 0; i < s.nchecked; i++)
-        free(s.checked[i].failure);
     free(s.checked);
     plan_drop(&s.base);
     drop_grid(&s.grid);

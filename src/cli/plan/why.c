@@ -182,13 +182,14 @@ static int list_path(const asker *a, const tsr_tensor **path, int most)
     return n;
 }
 
-static void print_cause(const asker *a)
+static tsr_status print_cause(const asker *a)
 {
     enum { MOST = 8192, SHOWN = 3 };
     const tsr_plan *plan = a->made.plan;
     const tsr_tensor **path = calloc(MOST, sizeof(tsr_tensor *));
     char sbp[TSRI_LAYOUT_TEXT_MAX];
-    int n = path ? list_path(a, path, MOST) : 0;
+    TSRI_NEED(path);
+    int n = list_path(a, path, MOST);
     for (int i = 0; i < n; i++) {
         const tsr_tensor *t = path[i];
         if (i == SHOWN && n > 2 * SHOWN + 1) {
@@ -207,6 +208,7 @@ static void print_cause(const asker *a)
         putchar('\n');
     }
     free(path);
+    return TSR_OK;
 }
 
 /* "conv2d features.0.0 takes x in S(0), features.0.0.weight in B, and makes S(0)" */
@@ -297,11 +299,11 @@ static void print_writers(const asker *a)
 /* --- each signature --------------------------------------------------------------------------- */
 typedef struct trial {
     tsr_sbp sbp;
-    const char *set; /* the override that pins it; NULL: none can */
+    char *set; /* the override that pins it; NULL: none can */
     bool chosen, relaxed;
     plan_figures figures;
-    char *failure; /* why there is no plan; NULL: there is one */
-    char *sends;   /* the conversions of the tensor */
+    char failure[240]; /* why there is no plan; "": there is one */
+    char *sends;       /* the conversions of the tensor */
 } trial;
 
 static const tsr_tensor *tensor_named(const asker *a, const plan_names *names)
@@ -356,11 +358,11 @@ static char *sends_of(const asker *a)
     return f && !fclose(f) ? text : NULL;
 }
 
-/* The first line of the last error. */
-static char *first_line(void)
+/* Keeps the first line of the last error as the reason why there is no plan. */
+static void fail_trial(trial *x)
 {
     const char *error = tsr_last_error();
-    return strndup(error, strcspn(error, "\n"));
+    snprintf(x->failure, sizeof x->failure, "%.*s", (int)strcspn(error, "\n"), error);
 }
 
 /* Holds the program's tensor to the signature where no override can. */
@@ -373,11 +375,12 @@ static void pin(tsri_program *p, const tsr_tensor *t, tsr_sbp sbp)
 }
 
 /* Plans anew with the tensor in the signature of x. */
-static void try_one(const asker *a, trial *x)
+static void try_one(const asker *a, trial *x, bool *out_of_memory)
 {
     const plan_source *from = a->made.from;
     const char **sets = calloc((size_t)from->nsets + 1, sizeof *sets);
     asker b = {0};
+    *out_of_memory = false;
     tsr_status status = sets ? TSR_OK : TSR_ERR_NO_MEMORY;
     plan_source with = *from;
     for (int i = 0; sets && i < from->nsets; i++)
@@ -401,8 +404,12 @@ static void try_one(const asker *a, trial *x)
         x->figures = plan_figures_of(b.made.report);
         x->relaxed = b.made.plan->relaxed && !a->made.plan->relaxed;
         x->sends = sends_of(&b);
-    } else {
-        x->failure = first_line();
+        status = x->sends ? TSR_OK : TSR_ERR_NO_MEMORY;
+    }
+    if (plan_lacks_memory(status, &b.made.opts)) {
+        *out_of_memory = true;
+    } else if (status != TSR_OK) {
+        fail_trial(x);
     }
     plan_names_finish(&b.names);
     plan_drop(&b.made);
@@ -412,8 +419,8 @@ static void try_one(const asker *a, trial *x)
 static int by_time(const void *a, const void *b)
 {
     const trial *x = a, *y = b;
-    if (!x->failure != !y->failure)
-        return x->failure ? 1 : -1;
+    if (!x->failure[0] != !y->failure[0])
+        return x->failure[0] ? 1 : -1;
     return (x->figures.step_s > y->figures.step_s) - (x->figures.step_s < y->figures.step_s);
 }
 
@@ -460,7 +467,7 @@ static void print_trial(const trial *x, int width, const plan_figures *base)
 {
     char sbp[TSR_SBP_TEXT_MAX], step[CLI_NUMBER_MAX], more[CLI_NUMBER_MAX];
     tsr_sbp_format(x->sbp, sbp);
-    if (x->failure) {
+    if (x->failure[0]) {
         printf("  %-*s  %s%s\n", width, sbp, strncmp(x->failure, "no plan", 7) ? "no plan: " : "",
                x->failure);
         return;
@@ -489,54 +496,78 @@ static void show_progress(int done, int all)
         fprintf(stderr, "\r\033[K");
 }
 
-static tsr_status print_signatures(asker *a)
+static tsr_status run_trials(const asker *a, trial *trials, int n, const plan_figures *base)
 {
     const tsri_value *v = made_value(a->made.plan, a->t);
-    const plan_figures base = plan_figures_of(a->made.report);
-    tsr_sbp *legal;
-    int n;
-    TSRI_TRY(tsri_legal_signatures(&a->made.plan->model, a->t, &a->names.pool, &n, &legal));
-    bool listed = false;
-    for (int i = 0; i < n; i++)
-        listed |= tsr_sbp_equal(legal[i], v->layout.sbp);
-    trial *trials = tsri_pool_alloc(&a->names.pool, (size_t)(n + 1) * sizeof *trials);
-    TSRI_NEED(trials);
-    for (int i = 0; i < n; i++)
-        trials[i].sbp = legal[i];
-    if (!listed)
-        trials[n++].sbp = v->layout.sbp;
-    for (int i = 0; i < n; i++) {
+    bool no_memory = false;
+    for (int i = 0; i < n && !no_memory; i++) {
         trial *x = &trials[i];
         x->chosen = tsr_sbp_equal(x->sbp, v->layout.sbp);
-        x->set = tsri_program_set(a->made.program, a->t, x->sbp, &a->names.pool);
         show_progress(i, n);
         if (x->chosen) {
-            x->figures = base;
-            x->sends = sends_of(a);
+            x->figures = *base;
+            no_memory = !(x->sends = sends_of(a));
         } else {
-            try_one(a, x);
+            try_one(a, x, &no_memory);
         }
     }
     show_progress(n, n);
-    qsort(trials, (size_t)n, sizeof *trials, by_time);
+    return no_memory ? TSR_ERR_NO_MEMORY : TSR_OK;
+}
+
+static void print_trials(const trial *trials, int n, const plan_figures *base)
+{
+    char sbp[TSR_SBP_TEXT_MAX];
     int width = 0;
     for (int i = 0; i < n; i++) {
-        char sbp[TSR_SBP_TEXT_MAX];
         int length = (int)strlen(tsr_sbp_format(trials[i].sbp, sbp));
         width = length > width ? length : width;
     }
     for (int i = 0; i < n; i++)
-        print_trial(&trials[i], width, &base);
-    for (int i = 0, told = 0; i < n && !told; i++)
+        print_trial(&trials[i], width, base);
+    for (int i = 0; i < n; i++)
         if (!trials[i].chosen && trials[i].set) {
             printf("to plan with one of them: --set '%s'\n", trials[i].set);
-            told = 1;
+            return;
         }
-    for (int i = 0; i < n; i++) {
-        free(trials[i].failure);
-        free(trials[i].sends);
+}
+
+/* Lists the signatures that a tensor could have, and the one that it has. */
+static tsr_status list_trials(asker *a, trial **out_trials, int *out_n)
+{
+    const tsri_value *v = made_value(a->made.plan, a->t);
+    tsri_pool *pool = &a->names.pool;
+    tsr_sbp *legal;
+    int n;
+    TSRI_TRY(tsri_legal_signatures(&a->made.plan->model, a->t, pool, &n, &legal));
+    bool listed = false;
+    for (int i = 0; i < n; i++)
+        listed |= tsr_sbp_equal(legal[i], v->layout.sbp);
+    trial *trials = tsri_pool_alloc(pool, (size_t)(n + 1) * sizeof *trials);
+    TSRI_NEED(trials);
+    for (int i = 0; i < n + !listed; i++) {
+        trials[i].sbp = i < n ? legal[i] : v->layout.sbp;
+        TSRI_TRY(tsri_program_set(a->made.program, a->t, trials[i].sbp, pool, &trials[i].set));
     }
+    *out_trials = trials;
+    *out_n = n + !listed;
     return TSR_OK;
+}
+
+static tsr_status print_signatures(asker *a)
+{
+    const plan_figures base = plan_figures_of(a->made.report);
+    trial *trials;
+    int n;
+    TSRI_TRY(list_trials(a, &trials, &n));
+    tsr_status status = run_trials(a, trials, n, &base);
+    if (status == TSR_OK) {
+        qsort(trials, (size_t)n, sizeof *trials, by_time);
+        print_trials(trials, n, &base);
+    }
+    for (int i = 0; i < n; i++)
+        free(trials[i].sends);
+    return status;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
@@ -556,7 +587,7 @@ static tsr_status print_why(asker *a)
            tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims), PLACEMENT_SHOWN, where,
            strlen(where) > PLACEMENT_SHOWN ? "..." : "", layout_text(v, sbp));
     printf("%sfrom cause to effect%s\n", style.bold, style.plain);
-    print_cause(a);
+    TSRI_TRY(print_cause(a));
     print_maker(a);
     printf("%sread by%s\n", style.bold, style.plain);
     print_readers(a);
@@ -577,7 +608,7 @@ int plan_why(const plan_source *from, const char *name)
     if (status == TSR_OK && a.t)
         status = print_why(&a);
     if (status != TSR_OK)
-        code = cli_fail("plan");
+        code = plan_failed(status);
     plan_names_finish(&a.names);
     plan_drop(&a.made);
     return code;
