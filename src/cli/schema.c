@@ -42,7 +42,8 @@ int cli_schema(int argc, char **argv)
         code = cli_bad_usage(&spec, "--set needs a FILE.yaml that it is of");
     if (code < 0) {
         tsr_status status = n ? print_file(argv[1], &a.sets) : tsri_config_json_schema(stdout);
-        code = status == TSR_OK ? CLI_OK : cli_fail("schema");
+        /* cli_end tells what could not be printed. */
+        code = status == TSR_OK || ferror(stdout) ? CLI_OK : cli_fail("schema");
     }
     cli_args_finish(&spec, &a);
     return code;

@@ -69,6 +69,7 @@ OUTPUTS = {
              ["--help"]],
     "plan": [[YAML], [YAML, "--json"], [YAML, "--verbose"], [GRAPH, "--dot", path("g.dot")], ["--help"]],
     "run": [[YAML], [YAML, "--json"], [GRAPH], [GRAPH, "--json"], [GRAPH, "--out", path("out"), "--trace"], ["--help"]],
+    "schema": [[], [YAML], ["--help"]],
     "info": [[], ["--json"], ["--measure"], ["--measure", "--json"], ["--help"]],
     "flight": [[path("dumps")], [path("dumps"), "--json"], [path("dumps"), "--rank", "1", "--last", "3"], ["--help"]],
     "trace": [[TRACE], [TRACE, "--json"], [TRACE, "--all"], ["--help"]],

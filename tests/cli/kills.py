@@ -143,7 +143,8 @@ def finish(kind, what):
         equal(os.listdir(os.path.dirname(SAVED)), [os.path.basename(SAVED)], f"{what}: after the next save")
     else:
         subprocess.run([*RUN, "--steps", "2"], capture_output=True, check=True, timeout=30)
-        equal(sorted(os.listdir(OUT)), ["loss.npy", "result.json", "trace.json"], f"{what}: after the next run")
+        equal(sorted(os.listdir(OUT)), ["loss.npy", "result.json", "trace.json", "weights.safetensors"],
+              f"{what}: after the next run")
 
 
 # --- moments --------------------------------------------------------------------------------------
