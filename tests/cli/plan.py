@@ -360,7 +360,7 @@ for name, words in (("attention", "Megatron pairs x4 in 1 of 1 block, sequence-p
                     ("zero", "no common name x4: of 53 layers 42 by rows of the batch,")):
     out, _ = tessera("plan", os.path.join(EXAMPLES, name + ".yaml"), env={"COLUMNS": "400"})
     check(f"\nstrategy   {words}" in out, f"{name}: {out}")
-check(", optimizer states in parts\n" in out, f"zero: {out}")
+check("; optimizer states in parts\n" in out, f"zero: {out}")
 
 # One number for a step: that by which signatures were chosen is said with what came after it.
 out, _ = tessera("plan", os.path.join(EXAMPLES, "dp2.yaml"), "--full")

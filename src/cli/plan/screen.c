@@ -17,7 +17,7 @@ typedef struct sizes {
 
 static sizes find_sizes(void)
 {
-    static const sizes usual = {6, 5, 5, 3}, low = {4, 3, 3, 1};
+    static const sizes usual = {6, 5, 5, 3}, low = {3, 3, 3, 1};
     return cli_lines() < 40 ? low : usual;
 }
 
@@ -200,7 +200,7 @@ static void print_memory(const plan_view *v, const cli_style *style)
     const tsri_report_memory *m = &r->memory[0];
     double limit = (double)r->plan->opts.memory_limit, least = 0;
     plan_part parts[PLAN_MEMORY_PARTS];
-    char a[CLI_NUMBER_MAX], ranks[32];
+    char a[CLI_NUMBER_MAX], ranks[24];
     plan_text line = {.used = 0};
     int n = plan_memory_parts(m, parts);
     plan_put(&line, "%s%s on rank%s %s", m->exact ? "" : "at least ",
