@@ -209,11 +209,14 @@ static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *lo
         return;
     tsri_warn_of_evaluation(c->g, loss, c->loc);
     const bool was_backward = c->g->in_backward;
+    const char *label = c->g->label;
     c->g->in_backward = true;
+    c->g->label = "optimizer";
     if (note_gradients(c, &t, m->loss_scale) &&
         tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
         tsri_apply_clipped(c, o, m, t.n, t.params, t.grads);
     c->g->in_backward = was_backward;
+    c->g->label = label;
 }
 
 void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line)

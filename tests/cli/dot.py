@@ -92,6 +92,6 @@ for name in sorted(os.listdir(EXAMPLES)):
                        timeout=60, check=False)
     equal((p.returncode, p.stderr), (0, ""), f"{name}: dot")
     wide, high = map(int, re.search(r'<svg width="(\d+)pt" height="(\d+)pt"', p.stdout).groups())
-    check(wide <= 2000 and high <= 4000, f"{name}: {wide} x {high} points")
+    check(wide <= 4000 and high <= 4000, f"{name}: {wide} x {high} points")
     print(f"{name}: {len(nodes)} nodes, {wide} x {high} points, {time.monotonic() - t:.1f} s")
 done()

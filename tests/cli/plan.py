@@ -361,7 +361,7 @@ for name, words in (("attention", "Megatron pairs x4 in 1 of 1 block, sequence-p
                     ("zero", "no common name x4: of 53 layers 42 by rows of the batch,")):
     out, _ = tessera("plan", os.path.join(EXAMPLES, name + ".yaml"), env={"COLUMNS": "400"})
     check(f"\nstrategy   {words}" in out, f"{name}: {out}")
-check(", optimizer states in parts\n" in out, f"zero: {out}")
+check("; optimizer states in parts\n" in out, f"zero: {out}")
 
 # One number for a step: that by which signatures were chosen is said with what came after it.
 out, _ = tessera("plan", os.path.join(EXAMPLES, "dp2.yaml"), "--full")
@@ -388,6 +388,11 @@ names = [x["name"] for x in tessera_json("plan", os.path.join(EXAMPLES, "matmul.
 check(all(names) and {"x", "w", "y", "z", "l"} <= set(names), f"names: {names}")
 out, _ = tessera("plan", os.path.join(EXAMPLES, "zero.yaml"), "--full")
 check("S(0)\n      said by 'optimizer.state' at zero.yaml:20\n" in out, "a state's signature")
+
+# What clips and accumulates gradients has a name too.
+p = tessera_json("plan", write(TRAIN.replace("momentum: 0.9", "momentum: 0.9, clip_norm: 1, accumulate: 2"),
+                               RANKS=[0, 1], BATCH=64))
+check(all(x["name"] for x in p["ops"] + p["boxing"]), f"names: {[x for x in p['ops'] if not x['name']]}")
 
 # Tokens are those that the embedding looks up: all bytes of a row but the last.
 out, _ = tessera("plan", write("""\

@@ -13,11 +13,12 @@ enum { LABEL = 11, NAME = 24, BAR_LEAST = 8, BAR_MOST = 30 };
 /* The most lines of each part, on a screen of at least 40 lines and on a lower one. */
 typedef struct sizes {
     int shares, parts, traffic, others;
+    bool source; /* all that is known of where figures come from */
 } sizes;
 
 static sizes find_sizes(void)
 {
-    static const sizes usual = {6, 5, 5, 3}, low = {4, 3, 3, 1};
+    static const sizes usual = {6, 5, 5, 3, true}, low = {3, 3, 3, 1, false};
     return cli_lines() < 40 ? low : usual;
 }
 
@@ -200,7 +201,7 @@ static void print_memory(const plan_view *v, const cli_style *style)
     const tsri_report_memory *m = &r->memory[0];
     double limit = (double)r->plan->opts.memory_limit, least = 0;
     plan_part parts[PLAN_MEMORY_PARTS];
-    char a[CLI_NUMBER_MAX], ranks[32];
+    char a[CLI_NUMBER_MAX], ranks[24];
     plan_text line = {.used = 0};
     int n = plan_memory_parts(m, parts);
     plan_put(&line, "%s%s on rank%s %s", m->exact ? "" : "at least ",
@@ -391,6 +392,8 @@ bool plan_print_screen(const plan_view *v)
     if (!print_others(v, &style))
         return false;
     plan_links_source(v, source);
+    if (!find_sizes().source)
+        source[strcspn(source, ";")] = 0;
     print_words("figures", source, &style);
     return true;
 }

@@ -104,8 +104,9 @@ tsri_layer_kind tsri_layer_over(const tsri_strategist *s, const tsri_layer *l, i
     if (kw == TSR_SBP_BROADCAST && kx == TSR_SBP_SPLIT && ky == TSR_SBP_SPLIT) {
         if (x->layout.sbp.d[dim].arg == 0)
             return gathered ? TSRI_LAYER_GATHERED : TSRI_LAYER_DATA;
-        return gathered || tsri_op_def_of(it->kernel.op)->has_groups ? TSRI_LAYER_OTHER
-                                                                     : TSRI_LAYER_SEQUENCE;
+        if (tsri_op_def_of(it->kernel.op)->has_groups)
+            return TSRI_LAYER_OTHER;
+        return gathered ? TSRI_LAYER_SEQUENCE_GATHERED : TSRI_LAYER_SEQUENCE;
     }
     if (kw == TSR_SBP_BROADCAST && kx == TSR_SBP_BROADCAST && ky == TSR_SBP_BROADCAST)
         return gathered ? TSRI_LAYER_OTHER : TSRI_LAYER_REPLICATED;

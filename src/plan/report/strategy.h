@@ -42,6 +42,7 @@ typedef enum tsri_layer_kind {
     TSRI_LAYER_DATA,
     TSRI_LAYER_GATHERED, /* as DATA, by a weight that is kept in parts */
     TSRI_LAYER_SEQUENCE,
+    TSRI_LAYER_SEQUENCE_GATHERED,
     TSRI_LAYER_COLUMN,     /* splits its results' features */
     TSRI_LAYER_ROW,        /* splits the features that it sums over */
     TSRI_LAYER_GROUP,      /* splits both alike: a depthwise convolution */

@@ -102,6 +102,7 @@ static const char *const layers_do[] = {
     [TSRI_LAYER_DATA] = "by rows of the batch",
     [TSRI_LAYER_GATHERED] = "by rows, their weights gathered",
     [TSRI_LAYER_SEQUENCE] = "along the sequence",
+    [TSRI_LAYER_SEQUENCE_GATHERED] = "along the sequence, their weights gathered",
     [TSRI_LAYER_COLUMN] = "by output features",
     [TSRI_LAYER_ROW] = "by input features",
     [TSRI_LAYER_GROUP] = "by channels",
@@ -119,15 +120,19 @@ static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis
         for (int k = 0; k < TSRI_LAYER_KINDS; k++)
             if (!done[k] && axis->layers[k] && (most < 0 || axis->layers[k] > axis->layers[most]))
                 most = k;
-        if (most < 0 && text && axis->states)
-            return tsri_pool_printf(s->pool, "%s, optimizer states in parts", text);
         if (most < 0 || !text)
-            return text;
+            break;
         done[most] = true;
         text = tsri_pool_printf(s->pool, "%s%s %d %s", text, first ? "" : ",", axis->layers[most],
                                 layers_do[most]);
         first = false;
     }
+    if (text && axis->pairs)
+        text = tsri_pool_printf(s->pool, "%s; %d Megatron pair%s among them", text, axis->pairs,
+                                axis->pairs == 1 ? "" : "s");
+    if (text && axis->states)
+        text = tsri_pool_printf(s->pool, "%s; optimizer states in parts", text);
+    return text;
 }
 
 /* "Megatron pairs x8 in 24 of 24 blocks, sequence-parallel norms, vocabulary-parallel embedding" */

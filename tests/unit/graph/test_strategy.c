@@ -179,7 +179,13 @@ static const hand_made cases[] = {
      "on 1; to (S(0),B); linear c 64 (B,S(0)) . (S(0),S(1)); linear d 32 (B,S(1)) . (S(0),B)",
      .optimizer = "adam"},
     /* --- no name --- */
-    {"no common name x2: of 2 layers 1 by rows of the batch, 1 by output features, optimizer "
+    {"no common name x2: of 4 layers 2 along the sequence, their weights gathered, 1 by output "
+     "features, 1 by input features; 1 Megatron pair among them",
+     "cpu:[0,1]", "4,16,32", "S(1)",
+     "linear a 32 S(0) B S(1); linear b 32 S(0) B S(1); to B; linear h.0.fc1 32 S(0) . S(2); relu; "
+     "linear h.0.fc2 32 S(1) . B",
+     .optimizer = "adam", .no_name = true},
+    {"no common name x2: of 2 layers 1 by rows of the batch, 1 by output features; optimizer "
      "states in parts",
      "cpu:[0,1]", "8,32", "S(0)", "linear a 64 B B S(0); to B; linear b 32 B S(0) S(1)",
      .optimizer = "adam", .state = "S(0)", .no_name = true},
