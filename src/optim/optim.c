@@ -91,8 +91,13 @@ tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *
         tsri_optim_slot *slot = &o->slots[i];
         TSRI_TRY(place(arg, slot->param, &slot->state_sbp, &slot->gradient_sbp));
         for (int j = 0; j < TSRI_UPDATE_STATES; j++)
-            if (slot->state[j])
+            if (slot->state[j]) {
                 slot->state[j]->sbp = tsri_optim_state_sbp(o, slot);
+                if (slot->state_sbp.ndim) {
+                    slot->state[j]->said_by = "state";
+                    slot->state[j]->said_at = (tsri_loc){0};
+                }
+            }
     }
     return TSR_OK;
 }
@@ -137,6 +142,8 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
         const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->groups[0].number[TSRI_START]};
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
                                       tsri_optim_state_sbp(o, slot), init, &slot->state[j]));
+        slot->state[j]->said_by = o->state_sbp.ndim ? "state" : v->said_by;
+        slot->state[j]->said_at = o->state_sbp.ndim ? (tsri_loc){0} : v->said_at;
     }
     return TSR_OK;
 }

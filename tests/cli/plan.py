@@ -238,7 +238,7 @@ step       53.7 us; bound by link 2, hand-shakes
   link 1, hand-shakes        2.04 us   3.8 %  #
   kernel starts              1.50 us   2.8 %  #
   own memory                 32.0 ns   0.1 %
-           nothing is taken to overlap; 1.01 us of it is computed alike on up to 2 ranks
+           nothing overlaps; 1.01 us of it is computed alike on up to 2 ranks
 memory     512 B on ranks 4-5; others down to 384 B
   inputs and outputs           320 B  62.5 %  ##############################
   communication                160 B  31.2 %  ###############
@@ -307,7 +307,7 @@ step       1.91 ms: 1.05 M samples/s; bound by compute
   own memory                  354 us  18.5 %  #######
   link 1                      105 us   5.5 %  ##
   kernel starts              13.5 us   0.7 %
-           nothing is taken to overlap
+           nothing overlaps
 memory     1.79 MB on ranks 0-3
   activations                 771 KB  43.1 %  ##############################
   optimizer                   340 KB  19.0 %  #############

@@ -3,6 +3,7 @@
  * what else was possible. */
 #include "src/cli/plan/fold.h"
 #include "src/cli/plan/plan.h"
+#include "src/plan/report/timeline.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -145,6 +146,18 @@ static void put_pace(plan_text *t, const plan_view *v)
     plan_put(t, " %s samples/s", cli_count((double)rows / r->step_s, count));
 }
 
+/* What the step takes on the clock, where ranks compute while others, or they, communicate. */
+static void put_overlap(plan_text *t, const tsri_report *r)
+{
+    char figure[CLI_NUMBER_MAX];
+    tsri_timeline clock;
+    if (tsri_timeline_make(r->plan, &clock) == TSR_OK && clock.end_s < 0.995 * r->step_s)
+        plan_put(t, "added up; %s where communication overlaps", cli_seconds(clock.end_s, figure));
+    else
+        plan_put(t, "nothing overlaps");
+    tsri_timeline_finish(&clock);
+}
+
 static void print_time(const plan_view *v, const cli_style *style)
 {
     const tsri_report *r = v->report;
@@ -165,7 +178,7 @@ static void print_time(const plan_view *v, const cli_style *style)
         print_bar(&b, style);
     }
     if (r->comm_s > 0)
-        plan_put(&note, "nothing is taken to overlap");
+        put_overlap(&note, r);
     if (r->summary.alike > 1 && r->summary.alike_s > 0.005 * r->step_s)
         plan_put(&note, "%s%s of it is computed alike on up to %d ranks", note.used ? "; " : "",
                  cli_seconds(r->summary.alike_s, figure), r->summary.alike);
