@@ -22,15 +22,14 @@ def check(ok, what):
 
 def plan(tessera, path, device):
     text = open(path, encoding="utf-8").read()
-    names = [line.split(":")[0].strip() for line in text.split("placements:")[1].split("\n")[1:]
-             if line.startswith("  ") and "ranks" in line]
+    names = re.findall(r"^  (\w+): .*ranks", text.partition("\nplacements:")[2], re.M)
+    keys = [f"placements.{n}.device" for n in names] + ["device"] * ("\nmesh:" in text)
     # The same figures for both: else what is left to the compiler may differ.
-    sets = ["cluster.latency_us=3", "cluster.bandwidth_gb_s=8", "cluster.memory_gb_s=16",
-            "cluster.tflops=0.08", "cluster.kernel_us=0.5"]
-    sets += [f"placements.{n}.device={device}" for n in names]
+    sets = ["cluster={latency_us: 3, bandwidth_gb_s: 8, memory_gb_s: 16, tflops: 0.08, kernel_us: 0.5}"]
+    sets += [f"{key}={device}" for key in keys]
     out = subprocess.run([tessera, "plan", "--json", path] + [x for s in sets for x in ("--set", s)],
                          capture_output=True, text=True, timeout=120, check=False)
-    check(out.returncode == 0 and names, f"{path} on {device}: {out.stderr}")
+    check(out.returncode == 0 and keys, f"{path} on {device}: {out.stderr}")
     return json.loads(out.stdout)
 
 

@@ -6,6 +6,12 @@ tessera=$1 folder=$3
 export TESSERA_CUDA_MODULE=$2 OMP_NUM_THREADS=1
 failed=0
 
+# "step 1: loss 2.25"; what else a run says, of a failed one all.
+losses() {
+    local text
+    text=$(cat)
+    grep '^step ' <<<"$text" | sed 's/,.*//' || printf '%s\n' "$text"
+}
 
 for name in attention tensor_parallel zero; do
     file=$folder/$name.yaml
@@ -16,9 +22,9 @@ for name in attention tensor_parallel zero; do
     for p in $(sed -n '/^placements:/,/^[a-z]*:/s/^  \([a-z0-9_]*\):.*/\1/p' "$file"); do
         places+=(--set "placements.$p.device=cuda")
     done
-    cpu=$("$tessera" run "$file" "${sets[@]}" 2>&1 | sed 's/ in [0-9.]* s.*//')
+    cpu=$("$tessera" run "$file" "${sets[@]}" 2>&1 | losses)
     cuda=$(timeout 250 "$tessera" launch -n "$ranks" -- "$tessera" run "$file" "${sets[@]}" "${places[@]}" 2>&1 |
-        sed 's/ in [0-9.]* s.*//')
+        losses)
     if [ -z "$cpu" ] || [ "$cpu" != "$cuda" ]; then
         printf 'FAIL %s on %s processes\n--- cpu\n%s\n--- cuda\n%s\n' "$name" "$ranks" "$cpu" "$cuda"
         failed=1
