@@ -105,8 +105,8 @@ bad = os.path.join(FOLDER.name, "bad.yaml")
 with open(bad, "w", encoding="utf-8") as f:
     f.write("tessera: 1\n")
 _, err = tessera("plan", example("dp4.yaml"), bad, code=1)
-equal(err, f"tessera plan: {bad} has no plan to compare\ntessera plan: {bad}:1:1: 'placements' is "
-      "missing; legal is a mapping from names\n", "a file that is wrong")
+equal(err, f"tessera plan: {bad} has no plan to compare\ntessera plan: {bad}:1:1: neither 'mesh' nor "
+      "'placements' is there: where to compute, as in mesh: {dp: 16, tp: 8}\n", "a file that is wrong")
 for args, text in ((["--json"], "json"), (["--why", "x"], "why"), (["--sweep", "a=1"], "sweep"),
                    (["--dot", "x"], "dot")):
     _, err = tessera("plan", example("dp2.yaml"), example("dp4.yaml"), *args, code=2)

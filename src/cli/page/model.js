@@ -119,8 +119,11 @@ const PURPOSES = {
 
 const rowTitle = row => (row.collective || row.op) + (row.name ? ' ' + row.name : '');
 
+// "dp 16 × tp 8", "2 × 2".
+const meshText = p => p.hierarchy.map((n, d) => (p.axes ? p.axes[d] + ' ' : '') + n).join(' × ');
+
 function placementText(p) {
-  return p.device + ' ' + p.hierarchy.join(' × ') + ' (rank' + (p.ranks.length > 1 ? 's ' : ' ') +
+  return p.device + ' ' + meshText(p) + ' (rank' + (p.ranks.length > 1 ? 's ' : ' ') +
          rangesText(p.ranks, 3) + ')';
 }
 

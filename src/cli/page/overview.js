@@ -38,7 +38,7 @@ function cards(m) {
   const step = p.step;
   const worst = p.memory[0];
   const gap = step.signatures_cost_s > 0 ? step.lower_bound_s / step.signatures_cost_s : 1;
-  const meshes = [...new Set(p.placements.map(x => x.hierarchy.join(' × ')))].join(', ');
+  const meshes = [...new Set(p.placements.map(meshText))].join(', ');
   return el('div', {class: 'cards'}, [
     card('a step takes', figure('timeline.end_s', p.timeline.end_s, secondsText(p.timeline.end_s)),
          ['with overlap; ', figure('step.cost_s', step.cost_s, secondsText(step.cost_s)), ' one behind the other']),
@@ -86,7 +86,8 @@ function memoryBars(m) {
 }
 
 function overview(m) {
-  return [cards(m), el('div', {class: 'two'}, [el('div', {}, timeBar(m)), el('div', {}, memoryBars(m))])];
+  return [el('p', {class: 'strategy'}, figure('strategy', m.plan.strategy, m.plan.strategy)), cards(m),
+          el('div', {class: 'two'}, [el('div', {}, timeBar(m)), el('div', {}, memoryBars(m))])];
 }
 
 // --- traffic --------------------------------------------------------------------------------------

@@ -89,10 +89,6 @@ static cJSON *json_model(const plan_view *v)
     cJSON_AddNumberToObject(json, "flops_per_s", m->flops_per_s);
     cJSON_AddNumberToObject(json, "kernel_s", m->kernel_s);
     cJSON_AddStringToObject(json, "figures", source);
-    if (v->limit_is) {
-        cJSON_AddNumberToObject(json, "memory_limit", (double)v->report->plan->opts.memory_limit);
-        cJSON_AddStringToObject(json, "memory_limit_is", v->limit_is);
-    }
     return json;
 }
 
@@ -132,6 +128,9 @@ cJSON *plan_make_json(const plan_view *v)
     cJSON_AddNumberToObject(json, "ranks", r->plan->world->nranks);
     if (r->plan->opts.memory_limit)
         cJSON_AddNumberToObject(json, "memory_limit", (double)r->plan->opts.memory_limit);
+    if (v->limit_is)
+        cJSON_AddStringToObject(json, "memory_limit_is", v->limit_is);
+    cJSON_AddStringToObject(json, "strategy", r->strategy.words);
     cJSON_AddNumberToObject(json, "compile_s", r->plan->info.compile_s);
     cJSON_AddNumberToObject(json, "infer_s", r->plan->info.infer_s);
     cJSON_AddItemToObject(json, "step", json_step(r));
