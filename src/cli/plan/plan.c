@@ -184,16 +184,15 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     if (tsri_report_create(plan, &report) != TSR_OK)
         return cli_fail("plan");
     char source[CLI_SOURCE_MAX];
-    const plan_view view = {.path = path,
-                            .limit_is =
-                                cli_limit_source(program->experiment, opts.memory_limit, source),
-                            .report = report,
-                            .experiment = program->experiment,
-                            .links = &links,
-                            .has_cluster = cluster != NULL,
-                            .peak_flops_per_s =
-                                peak_of(cluster, tsri_experiment_dtype(program->experiment)),
-                            .verbose = a->verbose};
+    const plan_view view = {
+        .path = path,
+        .limit_is = cli_limit_source(program->experiment, opts.memory_limit, source),
+        .report = report,
+        .experiment = program->experiment,
+        .links = &links,
+        .has_cluster = cluster != NULL,
+        .peak_flops_per_s = peak_of(cluster, tsri_experiment_dtype(program->experiment)),
+        .verbose = a->verbose};
     int code = show(a, &view);
     tsri_report_destroy(report);
     tsr_plan_destroy(plan);

@@ -16,7 +16,7 @@ typedef struct plan_view {
     const cli_links *links;
     bool has_cluster, verbose;
     double peak_flops_per_s; /* of a rank; 0: not known */
-    const char *limit_is; /* where the memory limit comes from; NULL: there is none */
+    const char *limit_is;    /* where the memory limit comes from; NULL: there is none */
 } plan_view;
 
 /* A line that is put together; what does not fit is cut. */
