@@ -56,10 +56,21 @@ static tsr_dims rows_of(int64_t rows, tsr_dims row)
     return all;
 }
 
+/* A row as the model takes it: own layers take it as it is said, without an image's sizes. */
+static tsr_dims row_of(const tsri_experiment *e)
+{
+    const tsri_config_data *d = &e->data;
+    const int model = e->model.head.variant;
+    const bool own = tsri_yaml_find(e->head.node, "model") &&
+                     (model == TSRI_MODEL_LAYERS || model == TSRI_MODEL_PLUGIN);
+    const bool says = d->head.variant == TSRI_DATA_SYNTHETIC || d->head.variant == TSRI_DATA_NPY;
+    return own && says && d->shape.ndim ? d->shape : tsri_config_data_sizes(d).row;
+}
+
 tsri_data_input tsri_config_data_input(const tsri_experiment *e, bool is_label, int64_t rows)
 {
     const bool is_text = e->data.head.variant == TSRI_DATA_TEXT;
-    const tsr_dims all = rows_of(rows, tsri_config_data_sizes(&e->data).row);
+    const tsr_dims all = rows_of(rows, row_of(e));
     return is_label ? (tsri_data_input){TSR_I64, is_text ? all : TSR_DIMS(rows)}
                     : (tsri_data_input){is_text ? TSR_I64 : e->dtype, all};
 }

@@ -30,7 +30,8 @@ tsr_status tsri_program_entries(const tsri_program *p, tsri_pool *pool, int *out
 
 int tsri_experiment_nparameters(const tsri_experiment *e)
 {
-    return e->parameters.n;
+    const tsri_yaml *said = tsri_yaml_find(e->head.node, "parameters");
+    return said ? said->n : 0; /* without the rules of a strategy, which `--set` does not count */
 }
 
 /* The entry of `graph` that a tensor is a result of; NULL: none. */
@@ -107,8 +108,11 @@ static const tsri_yaml *said_node(const tsri_program *p, const tsr_tensor *t,
         return tsri_section_node(pin, "sbp");
     if (entry)
         return tsri_op_has(entry, "sbp") ? tsri_section_node(entry, "sbp") : NULL;
+    const tsri_yaml *strategy = tsri_yaml_find(p->experiment->head.node, "strategy");
     if (key) {
         const tsri_config_layout *l = layout_of(p, key);
+        if (strategy && t->op->kind == TSRI_OP_INPUT && !tsri_yaml_find(l->head.node, "sbp"))
+            return strategy;
         return tsri_section_has(&tsri_layout_section, l, "sbp") ? tsri_section_node(l, "sbp")
                                                                 : NULL;
     }
@@ -119,7 +123,7 @@ static const tsri_yaml *said_node(const tsri_program *p, const tsr_tensor *t,
     }
     if (v && p->experiment->trains && p->experiment->optimizer.state.head.node)
         return tsri_section_node(&p->experiment->optimizer.state, "sbp");
-    return NULL;
+    return v && v->said_by && !strcmp(v->said_by, "state") ? strategy : NULL;
 }
 
 bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *out_said)
@@ -151,7 +155,7 @@ tsr_status tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp 
     } else {
         tsri_variable_qualified_name(v, name, sizeof name);
         set = tsri_pool_printf(pool, "parameters[%d]={match: \"%s\", sbp: \"%s\"}",
-                               p->experiment->parameters.n, name, text);
+                               tsri_experiment_nparameters(p->experiment), name, text);
     }
     TSRI_NEED(set);
     *out_set = set;

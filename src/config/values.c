@@ -67,9 +67,10 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
     for (int i = 0; i < n; i++) {
         const char *name;
         memcpy(&name, (const char *)names + (size_t)i * stride, sizeof name);
-        int d = !name                     ? limit + 1
-                : !strcasecmp(text, name) ? 0
-                                          : tsri_edit_distance(text, name, limit);
+        bool begins = name && length > 2 && !strncasecmp(text, name, length);
+        int d = !name                               ? limit + 1
+                : begins || !strcasecmp(text, name) ? 0
+                                                    : tsri_edit_distance(text, name, limit);
         if (d < best) {
             best = d;
             nearest = name;

@@ -548,4 +548,20 @@ _, error = tessera("run", path("train.yaml"), "--set", "train.metrics=/dev/null/
 check("/dev/null/x: Not a directory" in error, error)
 _, error = tessera("run", path("train.yaml"), "--set", "train.tensorboard=/dev/null/x", code=1)
 check("/dev/null/x: Not a directory" in error, error)
+
+# Own layers take rows as the file says them; an image's sizes of 1 in front make no difference.
+ROWS = """\
+tessera: 1
+mesh: {dp: 2}
+model: {layers: [FIRST{layer: linear, name: a, in: 6, out: 16}, relu, {layer: linear, name: b, in: 16, out: 3}]}
+data: {dataset: synthetic, shape: SHAPE, classes: 3, samples: 64, batch_size: 16}
+train: {steps: 3}
+"""
+said = []
+for shape, first in (("[6]", ""), ("[1, 1, 6]", "flatten, ")):
+    with open(path("rows.yaml"), "w", encoding="utf-8") as f:
+        f.write(ROWS.replace("SHAPE", shape).replace("FIRST", first))
+    said.append(re.findall(r"loss ([0-9.]+)", tessera("run", path("rows.yaml"))[0]))
+equal(said[0], said[1], "rows of one axis")
+equal(len(said[0]), 3, "their steps")
 done()

@@ -45,9 +45,9 @@ const char *const tsri_config_examples[] = {
 
 /* --- roff ------------------------------------------------------------------------------------- */
 /* Text such that roff prints it as it is. */
-static void print_text(FILE *f, const char *text)
+static void print_some(FILE *f, const char *text, size_t n)
 {
-    for (const char *p = text; *p; p++) {
+    for (const char *p = text; p < text + n; p++) {
         if ((*p == '.' || *p == '\'') && (p == text || p[-1] == '\n'))
             fputs("\\&", f);
         if (*p == '\\')
@@ -63,16 +63,22 @@ static void print_text(FILE *f, const char *text)
     }
 }
 
+static void print_text(FILE *f, const char *text)
+{
+    print_some(f, text, strlen(text));
+}
+
 /* A sentence a line. */
 static void print_paragraph(FILE *f, const char *text)
 {
     const char *at = text;
     for (const char *end; (end = strstr(at, ". ")); at = end + 2) {
-        char line[600];
-        snprintf(line, sizeof line, "%.*s.\n", (int)(end - at), at);
-        print_text(f, line);
+        print_some(f, at, (size_t)(end - at));
+        fputs(".\n", f);
     }
     print_text(f, at);
+    if (at[0] && !strchr(".:", at[strlen(at) - 1]))
+        fputc('.', f);
     fputc('\n', f);
 }
 
@@ -106,7 +112,7 @@ static void print_field(FILE *f, const tsri_field *field)
     char legal[TSRI_LEGAL_MAX];
     fprintf(f, ".It Ic %s\n", field->name);
     if (field->doc && field->doc[0]) {
-        char first[700];
+        char first[2000];
         snprintf(first, sizeof first, "%s", field->doc);
         if (first[0] >= 'a' && first[0] <= 'z' && strncmp(first, "cifar:", 6) != 0)
             first[0] = (char)(first[0] - 'a' + 'A');

@@ -6,20 +6,31 @@
 #include "src/data/loader/image_loader.h"
 #include "src/plan/plan.h"
 
+/* Whether rows of d are images of c x h x w; sizes of 1 in front may be left out. */
+static bool are_images(const tsr_dims *d, const int64_t chw[3])
+{
+    const int left_out = 4 - d->ndim;
+    bool equal = left_out >= 0 && left_out < 3;
+    for (int i = 0; i < 3 && equal; i++)
+        equal = i < left_out ? chw[i] == 1 : chw[i] == d->d[1 + i - left_out];
+    return equal;
+}
+
 static tsr_status check_inputs(const tsri_image_loader *l, const tsri_plan_port *x,
                                const tsri_plan_port *y)
 {
     const tsr_dims *d = &x->info.dims;
-    int64_t rows = tsri_image_rows(l) / l->base.ranks, c = tsr_dataset_channels(l->ds);
-    int64_t h = tsr_dataset_height(l->ds), w = tsr_dataset_width(l->ds);
+    const int64_t rows = tsri_image_rows(l) / l->base.ranks;
+    const int64_t chw[] = {tsr_dataset_channels(l->ds), tsr_dataset_height(l->ds),
+                           tsr_dataset_width(l->ds)};
     if (x->info.dtype != l->opts.dtype || y->info.dtype != TSR_I64)
         return tsri_fail(TSR_ERR_DTYPE,
                          "loader: inputs x and y are %s and %s; this loader feeds %s and i64",
                          tsr_dtype_name(x->info.dtype), tsr_dtype_name(y->info.dtype),
                          tsr_dtype_name(l->opts.dtype));
-    if (d->ndim != 4 || d->d[1] != c || d->d[2] != h || d->d[3] != w)
+    if (!are_images(d, chw))
         return tsri_fail(TSR_ERR_SHAPE, "loader: input x is not (rows,%lld,%lld,%lld)",
-                         (long long)c, (long long)h, (long long)w);
+                         (long long)chw[0], (long long)chw[1], (long long)chw[2]);
     if (rows && (d->d[0] != rows || y->info.dims.ndim != 1 || y->info.dims.d[0] != rows))
         return tsri_fail(
             TSR_ERR_SHAPE,
