@@ -67,7 +67,8 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
     for (int i = 0; i < n; i++) {
         const char *name;
         memcpy(&name, (const char *)names + (size_t)i * stride, sizeof name);
-        bool begins = name && length > 2 && !strncasecmp(text, name, length);
+        /* "h100" of "h100-sxm" */
+        bool begins = name && !strncasecmp(text, name, length) && name[length] == '-';
         int d = !name                               ? limit + 1
                 : begins || !strcasecmp(text, name) ? 0
                                                     : tsri_edit_distance(text, name, limit);
