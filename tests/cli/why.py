@@ -146,4 +146,14 @@ check("4 tensors have that name; say which\n  linear blocks.0.attn.proj\n" in er
 out, err = tessera("plan", graph, "--why", "x", "--json", code=2)
 check("--why is told as text: there is no use for --json beside it" in err, err)
 
+# Under a strategy: its word is the cause, and overrides do not count its rules.
+file = example("gpt_dp_tp.yaml")
+small = ["--set", "model.args.layers=2", "--set", "model.args.width=64", "-n", "4", "--set", "mesh.tp=2",
+         "--set", "cluster={}"]
+out, _ = tessera("plan", file, "--why", "h.1.mlp.c_fc.weight", *small)
+check("no plan" not in out and "--set 'parameters[0]={match:" in out, out)
+override = re.search(r"--set '(parameters\[0\]=.*)'", out).group(1)
+tessera("plan", file, "--set", override, *small)
+out, _ = tessera("plan", file, "--why", "x", *small)
+check("gpt_dp_tp.yaml:20:11: strategy" in out, out)
 done()
