@@ -122,8 +122,9 @@ static tsr_status check_sizes(const tsri_config_cluster *c, int nranks)
                                   "needs 'gpus_per_node', whose default is 8 of a preset alone");
     if (nodes && nodes * node < nranks)
         return tsri_yaml_fail(tsri_section_node(c, "nodes"),
-                              "%lld nodes of %lld have %lld ranks; %d are needed", (long long)nodes,
-                              (long long)node, (long long)(nodes * node), nranks);
+                              "%lld node%s of %lld ha%s %lld ranks; %d are needed",
+                              (long long)nodes, nodes == 1 ? "" : "s", (long long)node,
+                              nodes == 1 ? "s" : "ve", (long long)(nodes * node), nranks);
     return TSR_OK;
 }
 

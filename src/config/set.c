@@ -81,8 +81,8 @@ static tsr_status step_index(setter *s)
     if (s->node->kind != TSRI_YAML_LIST)
         return fail(s, start, "what stands before it is no list");
     if (i > s->node->n) {
-        snprintf(what, sizeof what, "the list has %d entries; [%d] would add one", s->node->n,
-                 s->node->n);
+        snprintf(what, sizeof what, "the list has %d entr%s; [%d] would add one", s->node->n,
+                 s->node->n == 1 ? "y" : "ies", s->node->n);
         return fail(s, start, what);
     }
     if (i == s->node->n) {

@@ -72,7 +72,7 @@ static void put_box(FILE *f, const asker *a, const tsri_item *it)
     fprintf(f, "%s %s -> %s", row->what, layout_text(&plan->values[it->in[0]], from),
             layout_text(&plan->values[it->out[0]], to));
     if (it->nin > 1)
-        fprintf(f, " with %d tensors more", it->nin - 1);
+        fprintf(f, " with %d tensor%s more", it->nin - 1, it->nin > 2 ? "s" : "");
     if (row->link >= 0)
         fprintf(f, ", %s over link %d in %d group%s of %d ranks",
                 cli_bytes((double)row->bytes, bytes), row->link + 1, row->groups,
@@ -526,7 +526,7 @@ static void print_trials(const trial *trials, int n, const plan_figures *base)
     for (int i = 0; i < n; i++)
         print_trial(&trials[i], width, base);
     for (int i = 0; i < n; i++)
-        if (!trials[i].chosen && trials[i].set) {
+        if (!trials[i].chosen && trials[i].set && !trials[i].failure[0]) {
             printf("to plan with one of them: --set '%s'\n", trials[i].set);
             return;
         }
@@ -554,6 +554,27 @@ static tsr_status list_trials(asker *a, trial **out_trials, int *out_n)
     return TSR_OK;
 }
 
+/* What a step takes as it is where updates are inferred: the measure of those that need that. */
+static void print_relaxed(const asker *a)
+{
+    const plan_source *from = a->made.from;
+    const char **sets = calloc((size_t)from->nsets + 1, sizeof *sets);
+    plan_source with = *from;
+    plan_made made = {.from = &with};
+    char step[CLI_NUMBER_MAX];
+    if (!sets)
+        return;
+    for (int i = 0; i < from->nsets; i++)
+        sets[i] = from->sets[i];
+    sets[with.nsets++] = "infer_updates=true";
+    with.sets = sets;
+    if (plan_open(&with, &made) == TSR_OK && plan_compile(&made) == TSR_OK)
+        printf("as it is, but with infer_updates, a step takes %s\n",
+               cli_seconds(plan_figures_of(made.report).step_s, step));
+    plan_drop(&made);
+    free(sets);
+}
+
 static tsr_status print_signatures(asker *a)
 {
     const plan_figures base = plan_figures_of(a->made.report);
@@ -564,6 +585,11 @@ static tsr_status print_signatures(asker *a)
     if (status == TSR_OK) {
         qsort(trials, (size_t)n, sizeof *trials, by_time);
         print_trials(trials, n, &base);
+        bool relaxed = false;
+        for (int i = 0; i < n; i++)
+            relaxed |= trials[i].relaxed;
+        if (relaxed)
+            print_relaxed(a);
     }
     for (int i = 0; i < n; i++)
         free(trials[i].sends);

@@ -195,7 +195,7 @@ static void test_clusters(void **state)
     assert_int_equal(tsri_cluster_parse("--cluster", "h100-sxm:1x8", 16, &in_short),
                      TSR_ERR_FORMAT);
     assert_string_equal(tsr_last_error(),
-                        "--cluster:1:1: nodes: 1 nodes of 8 have 8 ranks; 16 are needed");
+                        "--cluster:1:1: nodes: 1 node of 8 has 8 ranks; 16 are needed");
     assert_int_equal(tsri_cluster_parse("--cluster", "h10-sxm", 16, &in_short), TSR_ERR_FORMAT);
     assert_non_null(strstr(tsr_last_error(), "did you mean 'h100-sxm'?"));
 }
