@@ -69,7 +69,7 @@ for cluster, gb_s, memory in (("{gpu: h100-sxm, gpus_per_node: 1}", 48, 0.9 * 33
 _, err = tessera("box", "-s", 8, "-f", "cuda:[0..15] S(0)", "-t", "B", "--cluster", "h100:2x8", code=1)
 check(err.startswith("tessera box: --cluster:1:1: gpu: found 'h100'; legal is cpu, ") and "did you mean 'h200'?" in err, err)
 _, err = tessera("box", "-s", 8, "-f", "cuda:[0..15] S(0)", "-t", "B", "--cluster", "h100-sxm:1x8", code=1)
-equal(err, "tessera box: --cluster:1:1: nodes: 1 nodes of 8 have 8 ranks; 16 are needed\n", "too few")
+equal(err, "tessera box: --cluster:1:1: nodes: 1 node of 8 has 8 ranks; 16 are needed\n", "too few")
 
 # The memory of a GPU is the limit, and what is refused says so.
 LARGE = """\
