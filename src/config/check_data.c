@@ -132,6 +132,17 @@ static tsr_status take_shape(tsri_config_data *d, const char *key, const tsri_np
                           tsri_dims_format(row, found), tsri_dims_format(d->shape, said));
 }
 
+/* Checks a set of two files; an error is at the key of the file that it begins with. */
+static tsr_status check_set(const tsri_config_data *d, const char *x_key, const char *y_key,
+                            tsri_npy *x, tsri_npy *y)
+{
+    const bool is_test = !strcmp(x_key, "test_x");
+    const char *labels = is_test ? d->test_y : d->y;
+    tsr_status status = tsri_npy_set_check(is_test ? d->test_x : d->x, labels, x, y);
+    bool of_labels = status != TSR_OK && !strncmp(tsr_last_error(), labels, strlen(labels));
+    return fail_at(d, of_labels ? y_key : x_key, status);
+}
+
 static tsr_status check_npy(tsri_config_data *d)
 {
     tsri_npy x, y;
@@ -144,12 +155,12 @@ static tsr_status check_npy(tsri_config_data *d)
                                   "not beside 'test_x': either is the part for tests");
     if (has(d, "shape") && has(d, "classes") && access(d->x, R_OK))
         return TSR_OK; /* to plan, it is enough; a run tells of the file */
-    TSRI_TRY(fail_at(d, "x", tsri_npy_set_check(d->x, d->y, &x, &y)));
+    TSRI_TRY(check_set(d, "x", "y", &x, &y));
     TSRI_TRY(take_shape(d, "x", &x));
     TSRI_TRY(count_classes(d, "y", d->y, "classes", &d->classes));
     if (!has_x)
         return TSR_OK;
-    TSRI_TRY(fail_at(d, "test_x", tsri_npy_set_check(d->test_x, d->test_y, &x, &y)));
+    TSRI_TRY(check_set(d, "test_x", "test_y", &x, &y));
     return take_shape(d, "test_x", &x);
 }
 

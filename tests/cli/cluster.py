@@ -67,7 +67,7 @@ for cluster, gb_s, memory in (("{gpu: h100-sxm, gpus_per_node: 1}", 48, 0.9 * 33
     box = tessera_json("box", "-s", SIZE, "-f", "cuda:[0,1] S(0)", "-t", "B", "--cluster", cluster)
     near(box["cost_s"], 25.5e-6 + BYTES / 2 / (gb_s * 1e9) + BYTES / (memory * 1e9), cluster)
 _, err = tessera("box", "-s", 8, "-f", "cuda:[0..15] S(0)", "-t", "B", "--cluster", "h100:2x8", code=1)
-check(err.startswith("tessera box: --cluster:1:1: gpu: found 'h100'; legal is cpu, ") and "did you mean 'h200'?" in err, err)
+check(err.startswith("tessera box: --cluster:1:1: gpu: found 'h100'; legal is cpu, ") and "did you mean 'h100-pcie'?" in err, err)
 _, err = tessera("box", "-s", 8, "-f", "cuda:[0..15] S(0)", "-t", "B", "--cluster", "h100-sxm:1x8", code=1)
 equal(err, "tessera box: --cluster:1:1: nodes: 1 node of 8 has 8 ranks; 16 are needed\n", "too few")
 
