@@ -297,7 +297,7 @@ def wrong_bytes(tessera):
             f.write(YAML.replace("DIR", folder))
         out = subprocess.run([tessera, "run", folder + "/gpt.yaml"], capture_output=True, text=True,
                              timeout=60)
-    got = [float(v) for v in re.findall(r"loss (\S+)", out.stdout)]
+    got = [float(v) for v in re.findall(r"loss ([^\s,]+)", out.stdout)]
     opt, want = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9), []
     for _ in range(5):
         ids = pixels.long()

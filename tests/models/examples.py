@@ -84,7 +84,7 @@ for ranks in (0, 2): # the other numbered ones
            [r"rank 0: y is S\(0\), my part 2 x 2: 3 3 12 12", r"y\[3\]\[1\] = 30",
             r"rank 1: y is S\(0\), my part 2 x 2: 21 21 30 30"], "01_matmul")
     expect([line for line in lines if " box " in line],
-           [r" +box all_gather +f32\[4,2\] S\(0\) -> f32\[4,2\] B .*16 bytes.*output 'whole'"],
+           [r" +box all_gather +f32\[4,2\] S\(0\) -> f32\[4,2\] B .*16 bytes.*output 'whole' reads B"],
            "01_matmul's plan")
     expect(run("04_own_layer_and_op", ranks=ranks),
            [r"verified", r"step 0: loss 1\.98\d\d"]
@@ -105,7 +105,7 @@ for ranks in (0, 3):
     expect([line for line in lines if " send_recv " in line],
            [r" +box send_recv +layer1\.3 .*group cpu:\[2\].*",
             r" +box send_recv +layer2\.0 .*group cpu:\[0,1\], .*",
-            r" +box send_recv +f32\[\] B -> f32\[\] B .*output 'loss'"], "06_pipeline's plan")
+            r" +box send_recv +f32\[\] B -> f32\[\] B .*output 'loss' reads B"], "06_pipeline's plan")
 with tempfile.TemporaryDirectory() as folder:
     straight = [line.split(":")[1] for line in run("07_resume", f"{folder}/straight", "6")]
     for ranks in (0, 3):

@@ -146,7 +146,7 @@ static void put_pace(plan_text *t, const plan_view *v)
     plan_put(t, " %s samples/s", cli_count((double)rows / r->step_s, count));
 }
 
-/* What the step takes on the clock, where ranks compute while others, or they, communicate. */
+/* Puts what the step takes on the clock, where ranks compute while others, or they, communicate. */
 static void put_overlap(plan_text *t, const tsri_report *r)
 {
     char figure[CLI_NUMBER_MAX];

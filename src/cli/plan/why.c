@@ -554,7 +554,7 @@ static tsr_status list_trials(asker *a, trial **out_trials, int *out_n)
     return TSR_OK;
 }
 
-/* What a step takes as it is where updates are inferred: the measure of those that need that. */
+/* Prints what a step takes as it is where updates are inferred, beside those that need that. */
 static void print_relaxed(const asker *a)
 {
     const plan_source *from = a->made.from;
