@@ -17,9 +17,10 @@ static const cli_spec spec = {
     .command = "schema",
     .usage = "[FILE.yaml] [OPTIONS]",
     .about =
-        "Prints the JSON Schema of experiments, by which editors complete and check them. Of a\n"
-        "FILE.yaml it prints what is read: with the files that it includes, values in the place\n"
-        "of variables, rules in that of a strategy, and defaults. See tessera-yaml(5).",
+        "Prints the JSON Schema of experiments; editors use it to complete and check them. If a\n"
+        "FILE.yaml is given, prints that file in full instead: included files are merged in,\n"
+        "variables have their values, a strategy is written out as rules, and defaults are\n"
+        "filled in. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 0,
     .max_operands = 1,

@@ -167,9 +167,9 @@ static const tsri_section models[] = {
      .doc = "LeNet-5 as PyTorch's tutorials have it, with ReLU and max pooling.",
      FIELDS(lenet_fields)},
     {.name = "gpt",
-     .doc = "GPT-2 over text: each byte or token is predicted from those before it. Of images the "
-            "bytes, channel by channel and row by row; labels are not used, and pixels are not "
-            "normalized.",
+     .doc = "GPT-2 over text: it predicts each byte or token from those before it. A data set of "
+            "images is read as text: its bytes, channel by channel and row by row; then labels are "
+            "not used, and pixels are not normalized.",
      FIELDS(gpt_fields)},
     {.name = "lstm_lm",
      .doc = "The same as gpt, with embeddings, an LSTM over them and a linear layer.",
@@ -286,9 +286,9 @@ static const tsri_field tensor_fields[] = {
      .offset = offsetof(tsri_config_tensors, match),
      .section = &tsri_pin_section,
      .max = TSRI_CONFIG_MAX_PATTERNS,
-     .doc =
-         "Signatures of tensors that the model computes. Of the entries that fit a name the last "
-         "one counts. Entries alone, as a list in the place of the mapping, are these."},
+     .doc = "Signatures of tensors that the model computes. Where several entries fit a name, the "
+            "last "
+            "one counts. tensors may also be a list, which then holds these entries."},
 };
 const tsri_section tsri_tensors_section = {.name = "tensors",
                                            .size = sizeof(tsri_config_tensors),
@@ -356,8 +356,8 @@ static const tsri_field train_fields[] = {
           "Times through the data. Batches are full: rows that fill none are left out. Default: as "
           "many as steps takes, or 1."),
     TRAIN(INT, steps, TSRI_NONE, 0, MOST,
-          "As many steps, over as many epochs as they take; beside epochs, at most as many. Of a "
-          "graph, runs (default 1)."),
+          "The number of steps, which go over as many epochs as they need. If epochs is given too, "
+          "training ends at whichever comes first. For a graph: the number of runs (default 1)."),
     TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
     TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file."),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),

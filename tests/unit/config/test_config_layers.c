@@ -123,7 +123,7 @@ static tsr_tensor *flat(tsr_module *m, tsr_tensor *x, void *arg)
     return tsr_flatten(x, 1);
 }
 
-/* The same network, by hand. */
+/* The network of the file above, built by hand from the library's layers. */
 static tsr_module *by_hand(tsr_world *w, const tsr_placement *p)
 {
     const tsr_nn_opts o = {.placement = p, .sbp = TSR_B, .dtype = TSR_F32, .seed = 7};
@@ -197,7 +197,7 @@ static void test_values(void **state)
 static void test_table(void **state)
 {
     (void)state;
-    /* Of rows (4, 8, 6), to which all results are brought. */
+    /* Layers that take rows (4, 8, 6); every result is brought to that shape. */
     static const char *const texts[] = {
         "{layer: linear, in: 6, out: 5}",
         "{layer: conv1d, in: 8, out: 4, kernel: 3, padding: 1, stride: 2}",
@@ -220,15 +220,15 @@ static void test_table(void **state)
         "{layer: part, of: p}",
         "softmax",
         "{layer: transpose, a: 1, b: 2}",
-        /* Of images (4, 2, 4, 6). */
+        /* Layers that take images (4, 2, 4, 6). */
         "{layer: conv2d, in: 2, out: 4, kernel: 3, dilation: 1, groups: 2}",
         "{layer: conv_transpose2d, in: 2, out: 3, kernel: [2, 3], stride: 2, output_padding: 1}",
         "{layer: dropout2d, p: 0.2}",
         "{layer: batch_norm, channels: 2, momentum: 0.2, stats: local}",
-        /* Of volumes (4, 1, 2, 4, 6). */
+        /* Layers that take volumes (4, 1, 2, 4, 6). */
         "{layer: conv3d, in: 1, out: 2, kernel: [1, 2, 3]}",
         "{layer: conv_transpose3d, in: 1, out: 2, kernel: 2, padding: [0, 1, 0]}",
-        /* Of ids. */
+        /* A layer that takes ids. */
         "{layer: embedding, in: 300, out: 3}",
     };
     const int planes = 20, volumes = 24, ids = 26;
