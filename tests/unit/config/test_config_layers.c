@@ -15,6 +15,7 @@
 #include <tessera/layers.h>
 
 #include "src/config/layers/layers.h"
+#include "tests/unit/config/config_refused.h"
 
 #define HEAD "tessera: 1\nplacements: {d: {ranks: [0]}}\n"
 #define DATA(shape) \
@@ -272,9 +273,7 @@ static void test_table(void **state)
 
 /* --- errors ----------------------------------------------------------------------------------- */
 #define LAYERS IMAGES "  layers:\n"
-static const struct {
-    const char *text, *error;
-} errors[] = {
+static const refused errors[] = {
     {IMAGES "  layers: []\n", "f.yaml:5:11: model.layers: 0 entries; at least 1 is needed"},
     {IMAGES "  layers: relu\n",
      "f.yaml:5:11: model.layers: found 'relu'; legal is a list of mappings"},
@@ -349,26 +348,7 @@ static const struct {
 static void test_errors(void **state)
 {
     (void)state;
-    tsr_world *world;
-    int nfaults = 0;
-    assert_int_equal(tsr_world_create_virtual(1, 0, &world), TSR_OK);
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
-        tsri_experiment *e = NULL;
-        tsri_program *p = NULL;
-        const char *text = errors[i].text;
-        tsr_status status = tsri_experiment_parse("f.yaml", text, strlen(text), 0, NULL, &e);
-        if (status == TSR_OK)
-            status = tsri_program_build(e, world, NULL, &p);
-        if (status == TSR_OK || strcmp(tsr_last_error(), errors[i].error) != 0) {
-            print_error("\n%s\nis told as   %s\ninstead of %s\n", text,
-                        status == TSR_OK ? "(accepted)" : tsr_last_error(), errors[i].error);
-            nfaults++;
-        }
-        tsri_program_destroy(p);
-        tsri_experiment_destroy(e);
-    }
-    tsr_world_destroy(world);
-    assert_int_equal(nfaults, 0);
+    assert_refused(errors, sizeof errors / sizeof *errors, 1);
 }
 
 static void test_dump(void **state)

@@ -14,6 +14,7 @@
 
 #include "src/config/inside.h"
 #include "src/plan/report/report.h"
+#include "tests/unit/config/config_refused.h"
 
 #define PLACES "tessera: 1\nplacements: {d: {ranks: [0, 1, 2, 3]}, g: {ranks: [[0, 1], [2, 3]]}}\n"
 #define DATA "data: {dataset: synthetic, shape: [1, 8, 8], classes: 16, batch_size: 64}\n"
@@ -297,9 +298,7 @@ static void test_rules(void **state)
 }
 
 /* --- errors ----------------------------------------------------------------------------------- */
-static const struct {
-    const char *text, *error;
-} errors[] = {
+static const refused errors[] = {
     {MLP "strategy: zero4\n", "f.yaml:6:11: strategy: found 'zero4'; legal is data, zero1, zero2, "
                               "zero3, megatron, sequence or auto, or a list, one for each "
                               "dimension, or by axes' names; did you mean 'zero1'?"},
@@ -397,26 +396,7 @@ static const struct {
 static void test_errors(void **state)
 {
     (void)state;
-    tsr_world *world;
-    assert_int_equal(tsr_world_create_virtual(4, 0, &world), TSR_OK);
-    int nfaults = 0;
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
-        tsri_experiment *e = NULL;
-        tsri_program *p = NULL;
-        const char *text = errors[i].text;
-        tsr_status status = tsri_experiment_parse("f.yaml", text, strlen(text), 0, NULL, &e);
-        if (status == TSR_OK)
-            status = tsri_program_build(e, world, NULL, &p);
-        if (status == TSR_OK || strcmp(tsr_last_error(), errors[i].error) != 0) {
-            print_error("\n%s\nis told as   %s\ninstead of %s\n", text,
-                        status == TSR_OK ? "(accepted)" : tsr_last_error(), errors[i].error);
-            nfaults++;
-        }
-        tsri_program_destroy(p);
-        tsri_experiment_destroy(e);
-    }
-    tsr_world_destroy(world);
-    assert_int_equal(nfaults, 0);
+    assert_refused(errors, sizeof errors / sizeof *errors, 4);
 }
 
 int main(void)
