@@ -59,6 +59,20 @@ def near(found, expected, what, rel=1e-9):
           f"{what}: found {found!r}, expected {expected!r}")
 
 
+def scaled(v, units):
+    """Three digits, as the command prints them."""
+    i = 0
+    while i < len(units) - 1 and abs(v) >= 999.5:
+        v /= 1000
+        i += 1
+    digits = 0 if v == int(v) and i == 0 else 2 if abs(v) < 9.995 else 1 if abs(v) < 99.95 else 0
+    return f"{v:.{digits}f} {units[i]}"
+
+
+def seconds(s):
+    return scaled(s * 1e9, ["ns", "us", "ms", "s"])
+
+
 def shared_memory():
     return {n for n in os.listdir("/dev/shm") if "tessera" in n} if os.path.isdir("/dev/shm") else set()
 

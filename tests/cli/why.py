@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 
-from harness import check, done, equal, tessera, tessera_json
+from harness import check, done, equal, seconds, tessera, tessera_json
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "../../examples/experiments")
 FOLDER = tempfile.TemporaryDirectory()
@@ -32,20 +32,6 @@ def write(name, text):
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
     return path
-
-
-def scaled(v, units):
-    """Three digits, as the command prints them."""
-    i = 0
-    while i < len(units) - 1 and abs(v) >= 999.5:
-        v /= 1000
-        i += 1
-    digits = 0 if v == int(v) and i == 0 else 2 if abs(v) < 9.995 else 1 if abs(v) < 99.95 else 0
-    return f"{v:.{digits}f} {units[i]}"
-
-
-def seconds(s):
-    return scaled(s * 1e9, ["ns", "us", "ms", "s"])
 
 
 def signatures(out):
