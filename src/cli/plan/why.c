@@ -374,20 +374,28 @@ static void pin(tsri_program *p, const tsr_tensor *t, tsr_sbp sbp)
         p->graph->pin = (tsri_pin){t, sbp};
 }
 
+/* Makes the source with an override more (NULL: none). The caller frees the list that it gives,
+ * NULL where there is no memory. */
+static const char **source_with(const plan_source *from, const char *set, plan_source *out)
+{
+    const char **sets = calloc((size_t)from->nsets + 1, sizeof *sets);
+    *out = *from;
+    for (int i = 0; sets && i < from->nsets; i++)
+        sets[i] = from->sets[i];
+    if (sets && set)
+        sets[out->nsets++] = set;
+    out->sets = sets;
+    return sets;
+}
+
 /* Plans anew with the tensor in the signature of x. */
 static void try_one(const asker *a, trial *x, bool *out_of_memory)
 {
-    const plan_source *from = a->made.from;
-    const char **sets = calloc((size_t)from->nsets + 1, sizeof *sets);
+    plan_source with;
+    const char **sets = source_with(a->made.from, x->set, &with);
     asker b = {0};
     *out_of_memory = false;
     tsr_status status = sets ? TSR_OK : TSR_ERR_NO_MEMORY;
-    plan_source with = *from;
-    for (int i = 0; sets && i < from->nsets; i++)
-        sets[i] = from->sets[i];
-    if (sets && x->set)
-        sets[with.nsets++] = x->set;
-    with.sets = sets;
     if (status == TSR_OK)
         status = plan_open(&with, &b.made);
     if (status == TSR_OK)
@@ -557,17 +565,12 @@ static tsr_status list_trials(asker *a, trial **out_trials, int *out_n)
 /* Prints what a step takes as it is where updates are inferred, beside those that need that. */
 static void print_relaxed(const asker *a)
 {
-    const plan_source *from = a->made.from;
-    const char **sets = calloc((size_t)from->nsets + 1, sizeof *sets);
-    plan_source with = *from;
+    plan_source with;
+    const char **sets = source_with(a->made.from, "infer_updates=true", &with);
     plan_made made = {.from = &with};
     char step[CLI_NUMBER_MAX];
     if (!sets)
         return;
-    for (int i = 0; i < from->nsets; i++)
-        sets[i] = from->sets[i];
-    sets[with.nsets++] = "infer_updates=true";
-    with.sets = sets;
     if (plan_open(&with, &made) == TSR_OK && plan_compile(&made) == TSR_OK)
         printf("as it is, but with infer_updates, a step takes %s\n",
                cli_seconds(plan_figures_of(made.report).step_s, step));
