@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CIFAR-10's binary format (www.cs.toronto.edu/~kriz/cifar.html): records of one label byte and
- * 3 x 32 x 32 pixel bytes, red plane first. Files are read, not mapped: a file that shrinks under
- * a mapping is a signal, under read() it is an error. */
+ * 3 x 32 x 32 pixel bytes, red plane first. */
 #include "src/data/dataset.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/core/live.h"
+#include "src/data/sets/row_file.h"
 
 enum {
     SIDE = 32,
@@ -26,21 +22,15 @@ enum {
 
 typedef struct input {
     char path[PATH_MAX];
-    int fd;
+    tsri_row_file file;
     int64_t records;
 } input;
 
 static tsr_status open_input(input *in)
 {
-    struct stat st;
-    /* O_NONBLOCK: a fifo of that name must not hang us; on files it means nothing. */
-    in->fd = open(in->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (in->fd < 0 || fstat(in->fd, &st))
-        return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", in->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return tsri_fail(TSR_ERR_IO, "%s: not a regular file", in->path);
-    in->records = (int64_t)st.st_size / RECORD;
-    int64_t rest = (int64_t)st.st_size % RECORD;
+    TSRI_TRY(tsri_row_file_open(in->path, &in->file));
+    in->records = in->file.bytes / RECORD;
+    int64_t rest = in->file.bytes % RECORD;
     if (rest)
         return tsri_fail(TSR_ERR_FORMAT,
                          "%s: incomplete record at byte %" PRId64 ": %" PRId64
@@ -49,31 +39,11 @@ static tsr_status open_input(input *in)
     return TSR_OK;
 }
 
-/* Reads exactly `bytes`, which stand at byte `at` of the file. */
-static tsr_status read_exact(const input *in, int64_t at, uint8_t *buf, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = read(in->fd, buf + done, bytes - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tsri_fail(TSR_ERR_IO, "%s: byte %" PRId64 ": can't read: %s", in->path,
-                             at + (int64_t)done, strerror(errno));
-        if (n == 0)
-            return tsri_fail(TSR_ERR_IO,
-                             "%s: ends at byte %" PRId64 ", but was %" PRId64
-                             " bytes long when it was opened",
-                             in->path, at + (int64_t)done, in->records * RECORD);
-        done += (size_t)n;
-    }
-    return TSR_OK;
-}
-
 static tsr_status read_records(const input *in, uint8_t *buf, uint8_t *images, uint8_t *labels)
 {
     for (int64_t first = 0; first < in->records; first += CHUNK) {
         int64_t n = in->records - first < CHUNK ? in->records - first : CHUNK;
-        TSRI_TRY(read_exact(in, first * RECORD, buf, (size_t)n * RECORD));
+        TSRI_TRY(tsri_row_file_read(&in->file, first * RECORD, buf, (size_t)n * RECORD));
         for (int64_t i = 0; i < n; i++) {
             const uint8_t *record = buf + i * RECORD;
             if (record[0] >= CLASSES)
@@ -155,14 +125,13 @@ tsr_status tsr_cifar10_open(tsr_world *world, const char *dir, bool train,
     input *in = tsri_mem_alloc(&world->mem, (size_t)nfiles * sizeof *in);
     TSRI_NEED(in);
     for (int i = 0; i < nfiles; i++)
-        in[i].fd = -1;
+        in[i].file.fd = -1;
     tsr_dataset *ds = NULL;
     tsr_status status = tsri_dataset_create(world, &ds);
     if (status == TSR_OK)
         status = read_all(world, dir, train, in, nfiles, ds);
     for (int i = 0; i < nfiles; i++)
-        if (in[i].fd >= 0)
-            close(in[i].fd);
+        tsri_row_file_close(&in[i].file);
     tsri_mem_free(in);
     if (status != TSR_OK) {
         tsr_dataset_destroy(ds);
