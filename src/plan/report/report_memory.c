@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/core/rng.h"
+#include "src/plan/report/rank_classes.h"
 
 enum { MAX_CLASSES = 64, BUCKETS = 1024 };
 
@@ -91,42 +92,21 @@ static tsr_status find_keys(memory_maker *m)
     return TSR_OK;
 }
 
-typedef struct keyed {
-    uint64_t key;
-    int rank;
-} keyed;
-
-static int by_key(const void *a, const void *b)
-{
-    const keyed *x = a, *y = b;
-    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
-}
-
-static int by_rank(const void *a, const void *b)
-{
-    const tsri_report_memory *x = a, *y = b;
-    return x->rank - y->rank;
-}
-
 /* Classes in memory[], of one rank each; memory_of[] of the ranks by that rank's number. */
 static tsr_status find_classes(memory_maker *m)
 {
     tsri_report *r = m->r;
     int n = m->plan->world->nranks;
-    keyed *ranks = tsri_pool_alloc(&m->pool, (size_t)n * sizeof *ranks);
-    r->memory = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *r->memory);
+    tsri_rank_classes classes;
+    TSRI_TRY(tsri_rank_classes_find(&m->pool, n, m->key, &classes));
+    r->memory = tsri_pool_alloc(&r->pool, (size_t)classes.n * sizeof *r->memory);
     r->memory_of = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *r->memory_of);
-    TSRI_NEED(ranks && r->memory && r->memory_of);
+    TSRI_NEED(r->memory && r->memory_of);
+    for (; r->nmemory < classes.n; r->nmemory++)
+        r->memory[r->nmemory] = (tsri_report_memory){.rank = classes.first[r->nmemory],
+                                                     .nranks = classes.count[r->nmemory]};
     for (int i = 0; i < n; i++)
-        ranks[i] = (keyed){m->key[i], i};
-    qsort(ranks, (size_t)n, sizeof *ranks, by_key);
-    for (int i = 0; i < n; i++) {
-        if (i == 0 || ranks[i].key != ranks[i - 1].key)
-            r->memory[r->nmemory++] = (tsri_report_memory){.rank = ranks[i].rank};
-        r->memory[r->nmemory - 1].nranks++;
-        r->memory_of[ranks[i].rank] = r->memory[r->nmemory - 1].rank;
-    }
-    qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_rank);
+        r->memory_of[i] = classes.first[classes.of[i]];
     r->nclasses = r->nmemory;
     return TSR_OK;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/plan/report/timeline.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/core/rng.h"
+#include "src/plan/report/rank_classes.h"
 
 enum { LANES = 2 };
 
@@ -24,29 +24,12 @@ typedef struct clockwork {
 } clockwork;
 
 /* --- groups of ranks -------------------------------------------------------------------------- */
-typedef struct membership {
-    uint64_t key;
-    int rank;
-} membership;
-
-static int by_key(const void *a, const void *b)
-{
-    const membership *x = a, *y = b;
-    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
-}
-
-static int by_rank(const void *a, const void *b)
-{
-    const tsri_timeline_group *x = a, *y = b;
-    return x->rank - y->rank;
-}
-
 /* Mixes the number of a set of ranks into the keys of its members. */
-static void mix_placement(membership *of, const tsr_placement *p, uint64_t number)
+static void mix_placement(uint64_t *key, const tsr_placement *p, uint64_t number)
 {
     for (int i = 0; i < tsr_placement_nranks(p); i++) {
-        membership *m = &of[tsr_placement_rank(p, i)];
-        m->key = tsri_hash(m->key, &number, sizeof number);
+        uint64_t *its = &key[tsr_placement_rank(p, i)];
+        *its = tsri_hash(*its, &number, sizeof number);
     }
 }
 
@@ -59,7 +42,7 @@ static bool is_new(const tsr_placement **seen, int n, const tsr_placement *p)
 }
 
 /* Tells apart the ranks that have a part in different items. */
-static tsr_status find_memberships(clockwork *c, membership *of)
+static tsr_status find_keys(clockwork *c, uint64_t *key)
 {
     const tsr_plan *plan = c->plan;
     const tsr_placement **seen = NULL;
@@ -70,14 +53,14 @@ static tsr_status find_memberships(clockwork *c, membership *of)
                                         tsri_item_converts(it) ? it->box.from : NULL};
         uint64_t number = (uint64_t)plan->nitems + (uint64_t)i;
         for (int j = 0; tsri_item_converts(it) && j < it->box.nranks; j++) {
-            membership *m = &of[it->box.ranks[j]];
-            m->key = tsri_hash(m->key, &number, sizeof number);
+            uint64_t *its = &key[it->box.ranks[j]];
+            *its = tsri_hash(*its, &number, sizeof number);
         }
         for (int e = 0; e < 2; e++)
             if (is_new(seen, nseen, ends[e])) {
                 TSRI_NEED(TSRI_PUSH(&c->pool, seen, nseen, cseen));
                 seen[nseen++] = ends[e];
-                mix_placement(of, ends[e], (uint64_t)nseen);
+                mix_placement(key, ends[e], (uint64_t)nseen);
             }
     }
     return TSR_OK;
@@ -87,26 +70,19 @@ static tsr_status find_groups(clockwork *c)
 {
     tsri_timeline *t = c->t;
     int n = c->plan->world->nranks;
-    membership *of = tsri_pool_alloc(&c->pool, (size_t)n * sizeof *of);
-    int *class_of = tsri_pool_alloc(&c->pool, (size_t)n * sizeof *class_of);
-    t->group = tsri_pool_alloc(&t->pool, (size_t)n * sizeof *t->group);
-    t->group_of = tsri_pool_alloc(&t->pool, (size_t)n * sizeof *t->group_of);
-    TSRI_NEED(of && class_of && t->group && t->group_of);
+    uint64_t *key = tsri_pool_alloc(&c->pool, (size_t)n * sizeof *key);
+    tsri_rank_classes classes;
+    TSRI_NEED(key);
     for (int i = 0; i < n; i++)
-        of[i] = (membership){TSRI_HASH_INIT, i};
-    TSRI_TRY(find_memberships(c, of));
-    qsort(of, (size_t)n, sizeof *of, by_key);
-    for (int i = 0; i < n; i++) {
-        if (i == 0 || of[i].key != of[i - 1].key)
-            t->group[t->ngroups++] = (tsri_timeline_group){.rank = of[i].rank};
-        t->group[t->ngroups - 1].nranks++;
-        t->group_of[of[i].rank] = t->group[t->ngroups - 1].rank;
-    }
-    qsort(t->group, (size_t)t->ngroups, sizeof *t->group, by_rank);
-    for (int g = 0; g < t->ngroups; g++)
-        class_of[t->group[g].rank] = g;
-    for (int i = 0; i < n; i++)
-        t->group_of[i] = class_of[t->group_of[i]];
+        key[i] = TSRI_HASH_INIT;
+    TSRI_TRY(find_keys(c, key));
+    TSRI_TRY(tsri_rank_classes_find(&t->pool, n, key, &classes));
+    t->group = tsri_pool_alloc(&t->pool, (size_t)classes.n * sizeof *t->group);
+    TSRI_NEED(t->group);
+    t->group_of = classes.of;
+    for (; t->ngroups < classes.n; t->ngroups++)
+        t->group[t->ngroups] = (tsri_timeline_group){.rank = classes.first[t->ngroups],
+                                                     .nranks = classes.count[t->ngroups]};
     return TSR_OK;
 }
 
