@@ -210,7 +210,7 @@ for path in EXAMPLES:
     for look in (check_schema, check_ids, check_sums, check_memory, check_moves, check_timeline, check_clock):
         look(p, name)
     purposes |= {x["purpose"] for x in p["boxing"]}
-check(purposes >= {"parameters", "gradients", "updates", "outputs", "activations", "backward"},
+check(purposes >= {"gradients", "updates", "weights", "statistics", "forward", "backward", "stages", "outputs"},
       f"what is converted in the examples: {purposes}")
 # Two stages: each computes by itself, and waits for the other.
 p = json.loads(tessera("plan", [e for e in EXAMPLES if "pipeline2" in e][0], "--json")[0])

@@ -114,8 +114,8 @@ function placeOf(m, node) {
 
 // --- words ----------------------------------------------------------------------------------------
 const PURPOSES = {
-  activations: 'activations', backward: 'gradients of activations', gradients: 'gradients of parameters',
-  updates: 'updated parameters', parameters: 'parameters', outputs: 'outputs'};
+  forward: 'forward values', backward: 'backward values', statistics: 'statistics of norms', weights: 'weights',
+  gradients: 'gradients', updates: 'updated variables', stages: 'values between placements', outputs: 'outputs'};
 
 const rowTitle = row => (row.collective || row.op) + (row.name ? ' ' + row.name : '');
 

@@ -81,22 +81,6 @@ cJSON *plan_json_op(plan_json *j, int row)
 }
 
 /* --- conversions ------------------------------------------------------------------------------ */
-/* The use of a conversion, by what it converts and for what. */
-static const char *purpose_of(const plan_json *j, const tsri_item *it)
-{
-    const tsri_report *r = j->report;
-    int from = tsri_plan_root(j->plan, it->in[0]), to = tsri_plan_root(j->plan, it->out[0]);
-    if (j->plan->values[from].storage == TSRI_STORAGE_VARIABLE)
-        return "parameters";
-    if (r->kind_of[from] == TSRI_MEMORY_GRADIENTS || r->kind_of[to] == TSRI_MEMORY_GRADIENTS)
-        return "gradients";
-    if (j->plan->values[to].storage == TSRI_STORAGE_VARIABLE)
-        return "updates";
-    if (j->plan->values[to].storage == TSRI_STORAGE_PORT)
-        return "outputs";
-    return it->backward ? "backward" : "activations";
-}
-
 static uint64_t move_hash(const page_move *m)
 {
     uint64_t h = tsri_hash(TSRI_HASH_INIT, m->rank, (size_t)m->n * sizeof *m->rank);
@@ -165,7 +149,7 @@ cJSON *plan_json_box(plan_json *j, int row)
     cJSON_AddNumberToObject(json, "bytes", (double)r->bytes);
     cJSON_AddBoolToObject(json, "two_phase", it->box.step.two_phase);
     cJSON_AddStringToObject(json, "lane", it->box.is_bucket ? "bulk" : "critical");
-    cJSON_AddStringToObject(json, "purpose", purpose_of(j, it));
+    cJSON_AddStringToObject(json, "purpose", tsri_traffic_word(r->use));
     cJSON_AddStringToObject(json, "reason", it->box.reason);
     return json;
 }

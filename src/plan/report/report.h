@@ -38,6 +38,7 @@ typedef struct tsri_report_row {
     double cost_s, spent_s[TSRI_SPENT_COUNT];
     tsri_spent most; /* of spent_s */
     /* BOX */
+    tsri_traffic_kind use;
     int groups, group_size; /* that do it side by side; ranks of one */
     int link;               /* the farthest in a group; -1: nothing is sent */
     uint64_t bytes;         /* that the busiest rank reads from peers */

@@ -14,19 +14,27 @@ typedef struct summer {
     int capacity;
 } summer;
 
+static const struct {
+    const char *word, *name;
+} kinds[] = {
+    [TSRI_TRAFFIC_GRADIENTS] = {"gradients", "gradients"},
+    [TSRI_TRAFFIC_UPDATES] = {"updates", "updated variables"},
+    [TSRI_TRAFFIC_WEIGHTS] = {"weights", "weights"},
+    [TSRI_TRAFFIC_STATISTICS] = {"statistics", "statistics of norms"},
+    [TSRI_TRAFFIC_FORWARD] = {"forward", "forward values"},
+    [TSRI_TRAFFIC_BACKWARD] = {"backward", "backward values"},
+    [TSRI_TRAFFIC_STAGES] = {"stages", "values between placements"},
+    [TSRI_TRAFFIC_OUTPUTS] = {"outputs", "outputs"},
+};
+
 const char *tsri_traffic_name(tsri_traffic_kind kind)
 {
-    static const char *const names[] = {
-        [TSRI_TRAFFIC_GRADIENTS] = "gradients",
-        [TSRI_TRAFFIC_UPDATES] = "updated variables",
-        [TSRI_TRAFFIC_WEIGHTS] = "weights",
-        [TSRI_TRAFFIC_STATISTICS] = "statistics of norms",
-        [TSRI_TRAFFIC_FORWARD] = "forward values",
-        [TSRI_TRAFFIC_BACKWARD] = "backward values",
-        [TSRI_TRAFFIC_STAGES] = "values between placements",
-        [TSRI_TRAFFIC_OUTPUTS] = "outputs",
-    };
-    return names[kind];
+    return kinds[kind].name;
+}
+
+const char *tsri_traffic_word(tsri_traffic_kind kind)
+{
+    return kinds[kind].word;
 }
 
 /* --- traffic ---------------------------------------------------------------------------------- */
@@ -47,7 +55,7 @@ static bool serves_only(const summer *s, int value, bool outputs)
         int gradient =
             it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->kernel.op, it->nin) : -1;
         bool serves = !outputs && gradient >= 0 && it->in[gradient] == value;
-        if (tsri_item_converts(it) && it->nin == 1)
+        if (it->kind == TSRI_ITEM_VIEW || (tsri_item_converts(it) && it->nin == 1))
             serves = serves_only(s, it->out[0], outputs);
         if (!serves)
             return false;
@@ -93,7 +101,7 @@ static tsr_status add_traffic(summer *s, const tsri_report_row *row)
 {
     tsri_summary *sum = &s->r->summary;
     const tsri_item *it = row->item;
-    const tsri_traffic one = {.kind = kind_of(s, it),
+    const tsri_traffic one = {.kind = row->use,
                               .what = row->what,
                               .from = it->box.from,
                               .to = it->placement,
@@ -231,12 +239,14 @@ static tsr_status add_all(summer *s, tsri_pool *scratch)
     tsri_report *r = s->r;
     count_rows(s);
     for (int i = 0; i < r->nrows; i++) {
-        const tsri_report_row *row = &r->rows[i];
+        tsri_report_row *row = &r->rows[i];
         if (row->kind == TSRI_REPORT_SOURCE)
             add_source(s, row);
         else if (row->kind == TSRI_REPORT_OP)
             add_compute(s, row);
-        else if (row->link >= 0)
+        else
+            row->use = kind_of(s, row->item);
+        if (row->kind == TSRI_REPORT_BOX && row->link >= 0)
             TSRI_TRY(add_traffic(s, row));
     }
     if (r->summary.ntraffic)

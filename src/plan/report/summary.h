@@ -49,7 +49,9 @@ typedef struct tsri_summary {
 struct tsri_report;
 /* Sums up the rows of a report, in its pool. */
 tsr_status tsri_summary_make(struct tsri_report *report);
-/* "gradients", "updated variables", ...: static storage. */
+/* "gradients", "updated variables", ..., for readers; and a word: "gradients", "updates", ....
+ * Static storage. */
 const char *tsri_traffic_name(tsri_traffic_kind kind);
+const char *tsri_traffic_word(tsri_traffic_kind kind);
 
 #endif
