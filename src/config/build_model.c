@@ -328,7 +328,7 @@ static tsr_status set_sbp(const tsri_config_pattern *rule, const char *key, tsr_
                                                 tsri_fail_prefix(status, "%s of %s", key, name));
 }
 
-static tsr_status place_states(void *arg, const tsr_variable *v, tsr_sbp *state, tsr_sbp *gradient)
+static tsr_status place_states(void *arg, const tsr_variable *v, tsri_optim_said *said)
 {
     const tsri_experiment *e = ((const tsri_program *)arg)->experiment;
     const tsri_config_pattern *rules = e->parameters.items;
@@ -337,8 +337,13 @@ static tsr_status place_states(void *arg, const tsr_variable *v, tsr_sbp *state,
     for (int i = 0; i < e->parameters.n; i++) {
         if (!tsri_glob(rules[i].match, name))
             continue;
-        TSRI_TRY(set_sbp(&rules[i], "state", rules[i].state, v, state));
-        TSRI_TRY(set_sbp(&rules[i], "gradient", rules[i].gradient, v, gradient));
+        TSRI_TRY(set_sbp(&rules[i], "state", rules[i].state, v, &said->state));
+        TSRI_TRY(set_sbp(&rules[i], "gradient", rules[i].gradient, v, &said->gradient));
+        if (tsri_section_has(&tsri_pattern_section, &rules[i], "state")) {
+            const tsri_yaml *node = tsri_section_node(&rules[i], "state");
+            said->by = rules[i].match;
+            said->at = (tsri_loc){node->file, node->line};
+        }
     }
     return TSR_OK;
 }

@@ -121,9 +121,16 @@ static const tsri_yaml *said_node(const tsri_program *p, const tsr_tensor *t,
         *out_match = by ? by->match : NULL;
         return by ? tsri_section_node(by, "sbp") : NULL;
     }
+    const tsri_config_pattern *rules = p->experiment->parameters.items;
+    for (int i = 0; v && i < p->experiment->parameters.n; i++)
+        if (v->said_by == rules[i].match) {
+            *out_match = rules[i].match;
+            bool own = tsri_section_has(&tsri_pattern_section, &rules[i], "state");
+            return tsri_section_node(&rules[i], own ? "state" : "sbp");
+        }
     if (v && p->experiment->trains && p->experiment->optimizer.state.head.node)
         return tsri_section_node(&p->experiment->optimizer.state, "sbp");
-    return v && v->said_by && !strcmp(v->said_by, "state") ? strategy : NULL;
+    return NULL;
 }
 
 bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *out_said)

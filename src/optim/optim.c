@@ -89,14 +89,15 @@ tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *
 {
     for (int i = 0; i < o->nslots; i++) {
         tsri_optim_slot *slot = &o->slots[i];
-        TSRI_TRY(place(arg, slot->param, &slot->state_sbp, &slot->gradient_sbp));
-        for (int j = 0; j < TSRI_UPDATE_STATES; j++)
+        tsri_optim_said said = {.state = slot->state_sbp, .gradient = slot->gradient_sbp};
+        TSRI_TRY(place(arg, slot->param, &said));
+        slot->state_sbp = said.state;
+        slot->gradient_sbp = said.gradient;
+        for (int j = 0; j < TSRI_UPDATE_STATES && said.by; j++)
             if (slot->state[j]) {
                 slot->state[j]->sbp = tsri_optim_state_sbp(o, slot);
-                if (slot->state_sbp.ndim) {
-                    slot->state[j]->said_by = "state";
-                    slot->state[j]->said_at = (tsri_loc){0};
-                }
+                slot->state[j]->said_by = said.by;
+                slot->state[j]->said_at = said.at;
             }
     }
     return TSR_OK;

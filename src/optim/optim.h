@@ -131,11 +131,15 @@ struct tsr_optimizer {
 const char *tsri_optim_name(tsri_optim_kind kind);
 /* The signature that a parameter's states are to have, as far as it is said yet. */
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsri_optim_slot *slot);
+/* The word for what belongs to a parameter. */
+typedef struct tsri_optim_said {
+    tsr_sbp state, gradient; /* AUTO: nothing is said */
+    const char *by;          /* of `state`, as of tsr_variable */
+    tsri_loc at;
+} tsri_optim_said;
 /* Says the signatures of the states and of the gradient of each parameter, which `place` sets,
- * before a graph uses the optimizer; both are AUTO at first. Returns the first status that is not
- * OK. */
-typedef tsr_status tsri_optim_place_fn(void *arg, const tsr_variable *param, tsr_sbp *state,
-                                       tsr_sbp *gradient);
+ * before a graph uses the optimizer. Returns the first status that is not OK. */
+typedef tsr_status tsri_optim_place_fn(void *arg, const tsr_variable *param, tsri_optim_said *said);
 tsr_status tsri_optim_place(tsr_optimizer *o, tsri_optim_place_fn *place, void *arg);
 /* Notes what says the signature of all states, for readers: see tsr_variable. */
 void tsri_optim_say_states(tsr_optimizer *o, const char *by, tsri_loc at);
