@@ -52,10 +52,35 @@ typedef struct tsri_kernel_desc {
     int nin, nout;
     tsri_arg in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
     int64_t groups;      /* convolutions: this shard's groups */
+    int threads;         /* that do its work; 0: as many as it is worth */
     tsri_stream *stream; /* on which it will run; NULL on a CPU */
 } tsri_kernel_desc;
 
 typedef struct tsri_kernel tsri_kernel;
+
+/* Some of the rows that a kernel works on, and what it is given for them: see tsri_kernel_pieces.
+ */
+typedef struct tsri_kernel_piece {
+    int thread;
+    int64_t n, units; /* of `units` rows or images in all, n */
+    void *const *in, *const *out;
+    void *scratch;
+} tsri_kernel_piece;
+
+/*
+ * How a kernel of a CPU does its work piece by piece: some of the rows of its operands (rows of a
+ * matrix, pixels of images that are channels last), or some of their images. Each thread begins,
+ * does its pieces in order, and ends; all have begun before the first piece, and done all pieces
+ * before one ends. Beginning and ending get the whole operands, and of a piece `thread` alone.
+ */
+typedef struct tsri_kernel_pieces {
+    uint32_t in, out; /* operands and results (bits) of which a piece gets its rows; others whole */
+    bool images;      /* pieces are of whole images: axis 0 of the operands */
+    void (*begin)(const tsri_kernel *k, const tsri_kernel_piece *p); /* NULL: nothing */
+    void (*piece)(const tsri_kernel *k, const tsri_kernel_piece *p);
+    void (*end)(const tsri_kernel *k, const tsri_kernel_piece *p); /* NULL: nothing */
+} tsri_kernel_pieces;
+
 struct tsri_kernel {
     /* in[], out[]: in the order of the desc; NULL where the shard has no element. No out overlaps
      * an in, but for: ops that say "in place" (optimizers, bn_running: out i is the operand of its
@@ -66,7 +91,8 @@ struct tsri_kernel {
     tsr_status (*run)(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
     void (*destroy)(tsri_kernel *k); /* frees k itself too */
     size_t scratch_bytes;
-    const char *impl; /* "ref", "fast:avx512", "onednn": static */
+    const char *impl;                 /* "ref", "fast:avx512", "onednn": static */
+    const tsri_kernel_pieces *pieces; /* optional; lives as long as the kernel */
     /* Optional: makes one kernel that does the work of n kernels with this same `join`, whose
      * operands are fixed (those of the i-th are in[i][] and out[i][]) and do not meet: what one
      * writes no other reads or writes. Where launching costs more than the work, as in the update
@@ -94,6 +120,25 @@ const tsri_kernels *const *tsri_kernels_cpu(void);
  * the reference declines (naming op, dtypes and shapes); what a kernel's creation met. */
 tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
                               const tsri_kernel_desc *desc, tsri_kernel **out_kernel);
+
+/*
+ * A chain: kernels of one CPU that run as one. What one of them makes for another alone ("inner")
+ * lies in the chain's scratch, so that it need not leave the cache where all kernels work piece by
+ * piece; where one does not, they run in turn. The values are numbered: `ngiven` that the kernel
+ * gets as its operands, `nouter` that are its results, `ninner`.
+ */
+enum { TSRI_CHAIN_MAX = 8, TSRI_CHAIN_VALUES = 40 };
+typedef struct tsri_chain_desc {
+    int n, ngiven, nouter, ninner;
+    tsri_kernel_desc member[TSRI_CHAIN_MAX]; /* each behind those whose results it reads */
+    int in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
+} tsri_chain_desc;
+
+tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
+                             const tsri_chain_desc *desc, tsri_kernel **out_kernel);
+/* What does the work of member i of a chain: "chain" where all work piece by piece, else the name
+ * of its implementation. */
+const char *tsri_chain_impl(const tsri_kernel *chain, int i);
 
 /* The check of ids in every implementation: TSR_ERR_INVALID unless id i (row-major) of the operand
  * `ids` is in 0 <= id < size, of the global axis. */

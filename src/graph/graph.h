@@ -239,6 +239,15 @@ typedef enum tsri_layout_taste {
     TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
 } tsri_layout_taste;
 
+/* What an op is in a chain: kernels of a CPU that share rows and run as one. */
+typedef enum tsri_chain_role {
+    TSRI_CHAIN_NONE = 0,
+    TSRI_CHAIN_MAP,     /* each row of its result is of the same rows of its operands */
+    TSRI_CHAIN_PRODUCT, /* the same, by a product worth a chain around it */
+    TSRI_CHAIN_SUMS,    /* its result is of all rows, and small */
+    TSRI_CHAIN_OUTER,   /* the same, by a product worth a chain around it */
+} tsri_chain_role;
+
 /* The names that stand in the text of a rule as the capital letters A, B and C. */
 enum { TSRI_AXES_TEXT = 48 };
 typedef struct tsri_rule_names {
@@ -287,6 +296,11 @@ typedef struct tsri_op_def {
     bool is_product; /* `flops` are multiplications and additions, as a machine's peak is told in */
     bool has_groups; /* attrs.conv.groups, which an index of the rule may split */
     bool has_key;    /* attrs begin with a key of random numbers, which no rule depends on */
+    tsri_chain_role chain;
+    uint32_t walks; /* operands (bits) whose rows it takes, in a chain */
+    bool is_cheap;  /* a MAP that is better computed again than stored */
+    /* Whether an op in a chain may be in one, by its attributes; NULL: always. */
+    bool (*may_chain)(const tsri_attrs *attrs);
     /* No op of the pass reads its results: it may be put off until the updates, to be joined with
      * others of its kind. */
     bool may_wait;

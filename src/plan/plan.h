@@ -11,6 +11,7 @@
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
  *   layout.c     row-major or channels last, per value; adds copies between them
+ *   chain.c      finds kernels that run as one, row by row
  *   defer.c      puts small things off to where they can be joined
  *   order.c      puts updates behind the readers of what they overwrite
  *   schedule.c   buckets, entries, lifetimes
@@ -37,6 +38,7 @@ typedef enum tsri_storage {
     TSRI_STORAGE_VARIABLE,  /* the variable's shard */
     TSRI_STORAGE_PORT,      /* persistent: an input's or output's buffer */
     TSRI_STORAGE_ALIAS,     /* the bytes of value `alias` */
+    TSRI_STORAGE_INNER,     /* a chain's own, in its scratch */
 } tsri_storage;
 
 /* Other choices for an op, cheapest first, all other ops as they are. */
@@ -98,6 +100,7 @@ typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
     bool updates;     /* out[0] is the new value of a variable */
+    int chain;        /* of items one behind another that are one step, from 1; 0: none */
     int id;           /* of the op, in its graph */
     int64_t groups;   /* of a convolution, on this rank */
     double flops;     /* of the whole op, if it is a product or a convolution */
@@ -196,6 +199,8 @@ typedef struct tsri_step {
     tsri_kernel **parts; /* those that `kernel` joins; NULL: it is one by itself */
     int nparts;
     void **in, **out;
+    const int *values; /* of a chain: its operands, then its results; NULL: those of `item` */
+    int nin, nout;     /* of these */
     tsri_local_box *box;
     tsri_device *device; /* that does it; CROSS: the one that is not the CPU */
     char *scratch;       /* KERNEL */
@@ -211,7 +216,7 @@ typedef struct tsri_change {
     const char *reason;
     double more_s;
 } tsri_change;
-enum { TSRI_CHANGES = 4 };
+enum { TSRI_CHANGES = 5 };
 /* Inference's prices are floats: up to this part of the whole they are the plan's. */
 #define TSRI_NO_CHANGE 1e-6
 
@@ -315,6 +320,12 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
 int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
+tsr_status tsri_plan_chain(tsr_plan *plan);
+/* Once items are in their final order: dissolves chains that are no longer in one piece, and finds
+ * what is inside the others. */
+tsr_status tsri_plan_settle_chains(tsr_plan *plan);
+/* The end of the chain that begins with an item, or of the item itself. */
+int tsri_chain_end(const tsr_plan *plan, int item);
 tsr_status tsri_plan_defer(tsr_plan *plan);
 /* Afterwards every item reads the version that the program means: of a variable, what a run begins
  * with; and an optimizer's updates follow the buckets of their gradients. */
@@ -385,6 +396,7 @@ typedef enum tsri_pass {
     TSRI_PASS_BUILD = 0,
     TSRI_PASS_FUSE,
     TSRI_PASS_LAYOUT,
+    TSRI_PASS_CHAIN,
     TSRI_PASS_DEFER,
     TSRI_PASS_ORDER,
     TSRI_PASS_SCHEDULE,

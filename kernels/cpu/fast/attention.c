@@ -74,14 +74,14 @@ static keys pack_keys(const head *h, int64_t j, bool back, char **scratch)
     const float *k = h->k + j * v->d, *values = h->v_ + j * v->e;
     tsri_fast_map by = {.a = v->scale};
     b.k = tsri_fast_take(scratch, packed_bytes(&b.scores));
-    tsri_fast_gemm_pack(&b.scores, k, b.k);
+    tsri_fast_gemm_pack(&b.scores, 0, 1, k, b.k);
     by.x = by.out = b.k;
     v->base.isa->scale(&by, 0, tsri_fast_packed(&b.scores));
     b.v = tsri_fast_take(scratch, packed_bytes(back ? &b.slopes : &b.sums));
-    tsri_fast_gemm_pack(back ? &b.slopes : &b.sums, values, b.v);
+    tsri_fast_gemm_pack(back ? &b.slopes : &b.sums, 0, 1, values, b.v);
     if (back) {
         b.w = tsri_fast_take(scratch, packed_bytes(&b.back));
-        tsri_fast_gemm_pack(&b.back, k, b.w);
+        tsri_fast_gemm_pack(&b.back, 0, 1, k, b.w);
     }
     return b;
 }
@@ -314,7 +314,7 @@ tsr_status tsri_fast_flash_attention(tsri_mem *mem, const tsri_kernel_desc *d,
     if (!takes(d))
         return tsri_fast_decline(d);
     const int64_t *q = d->in[0].shape, *k = d->in[1].shape, heads = q[0] * q[1];
-    attention *v = tsri_fast_make(mem, back ? backward_part : forward_part, sizeof *v,
+    attention *v = tsri_fast_make(mem, d, back ? backward_part : forward_part, sizeof *v,
                                   heads * q[2] * k[2], heads);
     TSRI_NEED(v);
     v->per_sample = q[1];

@@ -70,7 +70,7 @@ static void plan(batch *k)
     }
     f->threads = f->items >= team && g->m * g->n * g->k * f->items >= WORTH_A_TEAM ? team : 1;
     if (f->threads == 1)
-        tsri_fast_gemm_plan(g);
+        tsri_fast_gemm_plan(g, 0);
     else
         tsri_fast_gemm_plan_alone(g);
     f->base.scratch_bytes = (size_t)f->threads * tsri_fast_align(g->scratch_bytes);
@@ -84,7 +84,7 @@ tsr_status tsri_fast_matmul(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         return tsri_fast_decline(desc);
     const int64_t rows = a->shape[a->ndim - 2], cols = a->shape[a->ndim - 1];
     const int64_t n = c->shape[c->ndim - 1];
-    batch *k = tsri_fast_make(mem, batch_part, sizeof *k, 0, 1);
+    batch *k = tsri_fast_make(mem, desc, batch_part, sizeof *k, 0, 1);
     TSRI_NEED(k);
     k->ndim = c->ndim - 2;
     for (int i = 0; i < k->ndim; i++)

@@ -17,36 +17,77 @@ typedef struct norm {
     tsri_fast base;
     tsri_bn_do what;
     tsri_norm_roles role;
-    int64_t channels, width, count;
+    int64_t channels, width;
     double eps, n; /* n: elements per channel of the global batch */
     float hi;
     bool sums; /* the results are */
 } norm;
 
-/* Coefficient i in the scratch; behind the last one are sums [threads][2][width]. */
+/* Coefficient i in the scratch; behind the last one are the threads' sums. */
 static float *coef_of(const norm *k, void *scratch, int i)
 {
     const size_t bytes = tsri_fast_align((size_t)k->width * sizeof(float));
     return (float *)(void *)((char *)scratch + (size_t)i * bytes);
 }
 
-static double *sums_of(const norm *k, void *scratch, int part)
+/* A thread's sums[2][width]; about[width]: what x is taken less, over `n` elements so far. */
+typedef struct sums {
+    int64_t n;
+    double *sum;
+    float *about;
+} sums;
+
+static size_t sums_bytes(const norm *k)
 {
-    return (double *)(void *)coef_of(k, scratch, TSRI_BN_COEFS) + (int64_t)part * 2 * k->width;
+    return tsri_fast_align(sizeof(sums)) + tsri_fast_align(2 * (size_t)k->width * sizeof(double)) +
+           tsri_fast_align((size_t)k->width * sizeof(float));
+}
+
+static sums *sums_of(const norm *k, void *scratch, int thread)
+{
+    char *all = (char *)coef_of(k, scratch, TSRI_BN_COEFS);
+    return (sums *)(void *)(all + (size_t)thread * sums_bytes(k));
+}
+
+static void clear_sums(const norm *k, void *scratch, int thread)
+{
+    sums *s = sums_of(k, scratch, thread);
+    char *at = (char *)s + tsri_fast_align(sizeof *s);
+    s->n = 0;
+    s->sum = tsri_fast_take(&at, 2 * (size_t)k->width * sizeof(double));
+    s->about = (float *)(void *)at;
+    memset(s->sum, 0, 2 * (size_t)k->width * sizeof(double));
+}
+
+/* Sums are taken about the first pixel, or about 0 where that is not finite, so that an infinity
+ * stays one. */
+static void fill_about(const norm *k, const float *x, float *about)
+{
+    for (int64_t at = 0; at < k->width; at += k->channels)
+        for (int64_t c = 0; c < k->channels; c++)
+            about[at + c] = isfinite(x[c]) ? x[c] : 0;
 }
 
 static void norm_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const norm *k = (const norm *)f;
-    tsri_fast_bn bn = {.count = k->count, .width = k->width, .x = p->in[0], .hi = k->hi};
+    tsri_fast_bn bn = {.count = p->total, .width = k->width, .x = p->in[0], .hi = k->hi};
     double *acc = NULL;
+    if (p->begin == p->end)
+        return;
     for (int i = 0; i < TSRI_BN_COEFS; i++)
         bn.coef[i] = coef_of(k, p->scratch, i);
     bn.dy = k->role.dy ? p->in[k->role.dy] : NULL;
     bn.y = k->sums ? NULL : p->out[0];
     if (k->sums) {
-        acc = sums_of(k, p->scratch, p->index);
-        memset(acc, 0, (size_t)(2 * k->width) * sizeof *acc);
+        sums *s = sums_of(k, p->scratch, p->index);
+        const int64_t begin = p->begin * k->width, end = p->end * k->width;
+        acc = s->sum;
+        if (k->what == TSRI_BN_DO_STATS && !s->n)
+            fill_about(k, bn.x + begin, s->about);
+        if (k->what == TSRI_BN_DO_STATS)
+            bn.coef[TSRI_BN_MEAN] = s->about;
+        s->n += (end < p->total ? end : p->total) - begin;
     }
     f->isa->bn[k->what](&bn, p->begin, p->end, acc);
 }
@@ -64,47 +105,56 @@ static channel channel_of(const norm *k, void *const *in, int64_t c)
     return (channel){mean, rstd, rstd * gamma};
 }
 
-/* Forward and backward go through here alike, so that they see the same activation. */
-static void fill_coefs(const norm *k, void *const *in, void *scratch)
+/* Sets the coefficients of channel c. Forward and backward go through here alike, so that they see
+ * the same activation. */
+static void fill_channel(const norm *k, void *const *in, float *const *coef, int64_t c)
 {
-    float *coef[TSRI_BN_COEFS];
-    for (int i = 0; i < TSRI_BN_COEFS; i++)
-        coef[i] = coef_of(k, scratch, i);
-    for (int64_t c = 0; c < k->channels; c++) {
-        if (!k->role.stats) { /* scale_shift */
-            coef[TSRI_BN_SCALE][c] = ((const float *)in[1])[c];
-            coef[TSRI_BN_SHIFT][c] = ((const float *)in[2])[c];
-            coef[TSRI_BN_MEAN][c] = 0;
-            continue;
-        }
-        channel h = channel_of(k, in, c);
-        double beta = k->role.beta ? (double)((const float *)in[k->role.beta])[c] : 0;
-        /* x - mean is taken with the rounded mean: the shift and the level make up for the rest. */
-        coef[TSRI_BN_SCALE][c] = (float)h.scale;
-        coef[TSRI_BN_SHIFT][c] = (float)(beta + ((double)(float)h.mean - h.mean) * h.scale);
-        coef[TSRI_BN_MEAN][c] = (float)h.mean;
-        if (!k->role.bstats)
-            continue;
-        const double *b = in[k->role.bstats];
-        double slope = -h.scale * h.rstd * b[k->channels + c] / k->n;
-        coef[TSRI_BN_GAIN][c] = (float)h.scale;
-        coef[TSRI_BN_SLOPE][c] = (float)slope;
-        coef[TSRI_BN_LEVEL][c] =
-            (float)(-h.scale * b[c] / k->n + slope * ((double)(float)h.mean - h.mean));
+    if (!k->role.stats) { /* scale_shift */
+        coef[TSRI_BN_SCALE][c] = ((const float *)in[1])[c];
+        coef[TSRI_BN_SHIFT][c] = ((const float *)in[2])[c];
+        coef[TSRI_BN_MEAN][c] = 0;
+        return;
     }
-    for (int i = 0; i < TSRI_BN_COEFS; i++)
-        for (int64_t at = k->channels; at < k->width; at += k->channels)
-            memcpy(coef[i] + at, coef[i], (size_t)k->channels * sizeof(float));
+    channel h = channel_of(k, in, c);
+    double beta = k->role.beta ? (double)((const float *)in[k->role.beta])[c] : 0;
+    /* x - mean is taken with the rounded mean: the shift and the level make up for the rest. */
+    coef[TSRI_BN_SCALE][c] = (float)h.scale;
+    coef[TSRI_BN_SHIFT][c] = (float)(beta + ((double)(float)h.mean - h.mean) * h.scale);
+    coef[TSRI_BN_MEAN][c] = (float)h.mean;
+    if (!k->role.bstats)
+        return;
+    const double *b = in[k->role.bstats];
+    double slope = -h.scale * h.rstd * b[k->channels + c] / k->n;
+    coef[TSRI_BN_GAIN][c] = (float)h.scale;
+    coef[TSRI_BN_SLOPE][c] = (float)slope;
+    coef[TSRI_BN_LEVEL][c] =
+        (float)(-h.scale * b[c] / k->n + slope * ((double)(float)h.mean - h.mean));
 }
 
-/* Sums are taken about the first pixel, or about 0 where that is not finite, so that an infinity
- * stays one. */
-static void fill_about(const norm *k, const float *x, float *about)
+/* A thread's channels are [*out_c0, *out_c1). */
+static void channels_of(const norm *k, int thread, int64_t *out_c0, int64_t *out_c1)
 {
-    memset(about, 0, (size_t)k->width * sizeof *about);
-    for (int64_t at = 0; k->count && at < k->width; at += k->channels)
-        for (int64_t c = 0; c < k->channels; c++)
-            about[at + c] = isfinite(x[c]) ? x[c] : 0;
+    *out_c0 = tsri_fast_cut(k->channels, k->base.threads, thread, 16);
+    *out_c1 = tsri_fast_cut(k->channels, k->base.threads, thread + 1, 16);
+}
+
+static void norm_begin(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const norm *k = (const norm *)f;
+    float *coef[TSRI_BN_COEFS];
+    int64_t c0, c1;
+    if (k->sums)
+        clear_sums(k, p->scratch, p->index);
+    if (k->what == TSRI_BN_DO_STATS)
+        return;
+    for (int i = 0; i < TSRI_BN_COEFS; i++)
+        coef[i] = coef_of(k, p->scratch, i);
+    channels_of(k, p->index, &c0, &c1);
+    for (int64_t c = c0; c < c1; c++)
+        fill_channel(k, p->in, coef, c);
+    for (int i = 0; i < TSRI_BN_COEFS; i++)
+        for (int64_t at = k->channels; at < k->width; at += k->channels)
+            memcpy(coef[i] + at + c0, coef[i] + c0, (size_t)(c1 - c0) * sizeof(float));
 }
 
 /* Turns the sums over n values of x - about into those of x: see ref_norm.c. */
@@ -114,44 +164,39 @@ static void shift_sums(double n, double about, double *s0, double *s1)
     *s0 += n * about;
 }
 
-/* out[2][channels]: all parts' sums, and the repeats' inside a row, in order. */
-static void fold(const norm *k, void *const *in, void *scratch, double *out)
+/* Adds to out[2] a thread's sums of channel c, of all repeats inside a row. */
+static void add_sums(const norm *k, const sums *s, int64_t c, double out[2])
 {
-    for (int s = 0; s < 2; s++)
-        for (int64_t c = 0; c < k->channels; c++) {
-            double sum = 0;
-            for (int p = 0; p < k->base.threads; p++)
-                for (int64_t at = c; at < k->width; at += k->channels)
-                    sum += sums_of(k, scratch, p)[s * k->width + at];
-            out[s * k->channels + c] = sum;
-        }
-    if (k->what == TSRI_BN_DO_STATS) {
-        for (int64_t c = 0; c < k->channels; c++)
-            shift_sums((double)(k->count / k->channels),
-                       (double)coef_of(k, scratch, TSRI_BN_MEAN)[c], &out[c],
-                       &out[k->channels + c]);
-        return;
-    }
-    /* sums of g (x - mean), with the rounded mean, become those of g xhat */
-    for (int64_t c = 0; c < k->channels; c++) {
-        channel h = channel_of(k, in, c);
-        out[k->channels + c] += ((double)(float)h.mean - h.mean) * out[c];
-        out[k->channels + c] *= h.rstd;
-    }
+    double own[2] = {0, 0};
+    for (int i = 0; i < 2; i++)
+        for (int64_t at = c; at < k->width; at += k->channels)
+            own[i] += s->sum[i * k->width + at];
+    if (k->what == TSRI_BN_DO_STATS && s->n)
+        shift_sums((double)(s->n / k->channels), (double)s->about[c], &own[0], &own[1]);
+    out[0] += own[0];
+    out[1] += own[1];
 }
 
-static tsr_status norm_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                           void *scratch)
+/* Writes out[2][channels] of a thread's channels: all threads' sums, in order. */
+static void norm_end(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const norm *k = (const norm *)kernel;
-    if (k->what == TSRI_BN_DO_STATS)
-        fill_about(k, in[0], coef_of(k, scratch, TSRI_BN_MEAN));
-    else
-        fill_coefs(k, in, scratch);
-    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
-    if (k->sums)
-        fold(k, in, scratch, out[0]);
-    return TSR_OK;
+    const norm *k = (const norm *)f;
+    double *out = p->out[0];
+    int64_t c0, c1;
+    channels_of(k, p->index, &c0, &c1);
+    for (int64_t c = c0; c < c1; c++) {
+        double sum[2] = {0, 0};
+        for (int t = 0; t < k->base.threads; t++)
+            add_sums(k, sums_of(k, p->scratch, t), c, sum);
+        if (k->what != TSRI_BN_DO_STATS) {
+            /* sums of g (x - mean), with the rounded mean, become those of g xhat */
+            channel h = channel_of(k, p->in, c);
+            sum[1] += ((double)(float)h.mean - h.mean) * sum[0];
+            sum[1] *= h.rstd;
+        }
+        out[c] = sum[0];
+        out[k->channels + c] = sum[1];
+    }
 }
 
 /* Everything like x, but statistics f64 [1, 2, c] and vectors f32 [c]. */
@@ -190,13 +235,14 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
         return tsri_fast_decline(desc);
     const int64_t count = rows * channels;
     width *= (MIN_WIDTH + width - 1) / width;
-    norm *k = tsri_fast_make(mem, norm_part, sizeof *k, count, (count + width - 1) / width);
+    norm *k = tsri_fast_make(mem, desc, norm_part, sizeof *k, count, (count + width - 1) / width);
     TSRI_NEED(k);
-    k->base.base.run = norm_run;
     k->base.unit = ROW_UNIT;
     k->role = tsri_bn_roles(desc->op);
     k->channels = channels;
-    k->count = count;
+    k->base.total = count;
+    k->base.per_item = width;
+    k->base.begin = norm_begin;
     k->width = width;
     k->sums = desc->out[0].dtype == TSR_F64;
     if (k->role.dy)
@@ -210,8 +256,10 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
         k->n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
         k->hi = desc->attrs->bn.act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
     }
+    k->base.end = k->sums ? norm_end : NULL;
+    tsri_fast_walks(&k->base, 1u | (k->role.dy ? 1u << k->role.dy : 0), !k->sums, false);
     k->base.base.scratch_bytes = TSRI_BN_COEFS * tsri_fast_align((size_t)k->width * sizeof(float)) +
-                                 (size_t)k->base.threads * 2 * (size_t)k->width * sizeof(double);
+                                 (k->sums ? (size_t)k->base.threads * sums_bytes(k) : 0);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -63,7 +63,7 @@ tsr_status tsri_fast_bn_params(tsri_mem *mem, const tsri_kernel_desc *desc,
     const double n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
     if (!takes(desc) || (running && (desc->nin != 3 || desc->attrs->bn.parts > 1 || n == 0)))
         return tsri_fast_decline(desc);
-    params *k = tsri_fast_make(mem, NULL, sizeof *k, 0, 0);
+    params *k = tsri_fast_make(mem, desc, NULL, sizeof *k, 0, 0);
     TSRI_NEED(k);
     k->base.base.run = running ? running_run : param_grad_run;
     k->channels = desc->in[0].shape[2];

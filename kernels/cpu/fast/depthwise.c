@@ -42,41 +42,44 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
     }
 }
 
-static tsr_status rows_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                           void *scratch)
+static void rows_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const depthwise *k = (const depthwise *)kernel;
+    const depthwise *k = (const depthwise *)f;
     const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1], channels = k->dw.channels;
-    memset((char *)scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
-    k->base.isa->transpose(in[1], taps, scratch, channels, taps, channels);
-    return tsri_fast_run(kernel, in, out, scratch);
+    if (p->index)
+        return;
+    memset((char *)p->scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
+    f->isa->transpose(p->in[1], taps, p->scratch, channels, taps, channels);
+}
+
+static void weights_begin(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const depthwise *k = (const depthwise *)f;
+    if (!p->index)
+        memset((char *)p->scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
+    memset(sums_of(k, p->scratch, p->index), 0, k->part_bytes);
 }
 
 static void weights_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const depthwise *k = (const depthwise *)f;
     const tsri_fast_dw dw = dw_of(k, p->scratch, p->in, &p->in[1]);
-    double *acc = sums_of(k, p->scratch, p->index);
-    memset(acc, 0, k->part_bytes);
-    f->isa->dw_weights(&dw, p->begin, p->end, acc);
+    f->isa->dw_weights(&dw, p->begin, p->end, sums_of(k, p->scratch, p->index));
 }
 
-static tsr_status weights_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                              void *scratch)
+static void weights_end(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const depthwise *k = (const depthwise *)kernel;
+    const depthwise *k = (const depthwise *)f;
     const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1];
-    memset((char *)scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
-    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
-    float *dw = out[0];
-    for (int64_t c = 0; c < k->dw.channels; c++)
+    const int64_t c1 = tsri_fast_cut(k->dw.channels, f->threads, p->index + 1, 16);
+    float *dw = p->out[0];
+    for (int64_t c = tsri_fast_cut(k->dw.channels, f->threads, p->index, 16); c < c1; c++)
         for (int64_t t = 0; t < taps; t++) {
             double sum = 0;
-            for (int p = 0; p < k->base.threads; p++)
-                sum += sums_of(k, scratch, p)[t * k->dw.pitch + c];
+            for (int i = 0; i < f->threads; i++)
+                sum += sums_of(k, p->scratch, i)[t * k->dw.pitch + c];
             dw[c * taps + t] = (float)sum;
         }
-    return TSR_OK;
 }
 
 tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
@@ -86,13 +89,15 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     if (taps > TSRI_FAST_TAPS)
         return tsri_fast_decline(desc);
     const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
-    depthwise *k = tsri_fast_make(mem, dw ? weights_part : rows_part, sizeof *k,
+    depthwise *k = tsri_fast_make(mem, desc, dw ? weights_part : rows_part, sizeof *k,
                                   c->n * c->in[0] * c->in[1] * c->ci,
                                   dw   ? c->n
                                   : dx ? c->n * c->in[0]
                                        : c->n * c->out[0]);
     TSRI_NEED(k);
-    k->base.base.run = dw ? weights_run : rows_run;
+    k->base.begin = dw ? weights_begin : rows_begin;
+    k->base.end = dw ? weights_end : NULL;
+    tsri_fast_walks(&k->base, dw ? 3 : 1, dw ? 0 : 1, true);
     k->bias = c->bias;
     k->dw.channels = c->ci;
     k->dw.backward = dx;

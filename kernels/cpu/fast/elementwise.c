@@ -46,13 +46,15 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
     if (!map || !takes(desc))
         return tsri_fast_decline(desc);
     int64_t count = tsri_arg_count(&desc->out[0]);
-    flat *k = tsri_fast_make(mem, flat_part, sizeof *k, count, count);
+    flat *k = tsri_fast_make(mem, desc, flat_part, sizeof *k, count, count);
     TSRI_NEED(k);
     k->base.unit = UNIT;
     k->map = map;
     k->nin = desc->nin;
     k->a = (float)a;
     k->b = (float)b;
+    if (desc->nin)
+        tsri_fast_walks(&k->base, (1u << desc->nin) - 1, 1, false);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
@@ -116,7 +118,7 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_k
     int64_t begin = run && y->ndim ? y->offset[0] * (count / y->shape[0]) : 0;
     if (!run || begin % 4)
         return tsri_fast_decline(desc);
-    drop *k = tsri_fast_make(mem, drop_part, sizeof *k, count, count);
+    drop *k = tsri_fast_make(mem, desc, drop_part, sizeof *k, count, count);
     TSRI_NEED(k);
     const double p = desc->attrs->dropout.p;
     k->base.unit = UNIT;

@@ -29,14 +29,14 @@ static void fast_destroy(tsri_kernel *k)
     tsri_mem_free(k);
 }
 
-void *tsri_fast_make(tsri_mem *mem, tsri_fast_part_fn *part, size_t bytes, int64_t work,
-                     int64_t items)
+void *tsri_fast_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_part_fn *part,
+                     size_t bytes, int64_t work, int64_t items)
 {
     tsri_fast *f = tsri_mem_alloc(mem, bytes);
     if (!f)
         return NULL;
     f->isa = tsri_fast_isa_best();
-    f->threads = work < WORTH_A_TEAM ? 1 : omp_get_max_threads();
+    f->threads = desc->threads ? desc->threads : work < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     f->items = items;
     f->unit = 1;
     f->part = part;
@@ -70,28 +70,82 @@ int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit)
     return at < n ? at : n;
 }
 
+/* The part of thread `index` when the whole is done at once. */
+static tsri_fast_part whole_part(const tsri_fast *f, int index, void *const *in, void *const *out,
+                                 void *scratch)
+{
+    return (tsri_fast_part){.index = index,
+                            .begin = tsri_fast_cut(f->items, f->threads, index, f->unit),
+                            .end = tsri_fast_cut(f->items, f->threads, index + 1, f->unit),
+                            .total = f->total ? f->total : f->items,
+                            .in = in,
+                            .out = out,
+                            .scratch = scratch};
+}
+
 typedef struct job {
     const tsri_fast *f;
-    tsri_fast_part p;
+    tsri_fast_part_fn *fn;
+    void *const *in, *const *out;
+    void *scratch;
 } job;
 
 static void run_part(void *arg, int part)
 {
     const job *j = arg;
-    const tsri_fast *f = j->f;
-    tsri_fast_part p = j->p;
-    p.index = part;
-    p.begin = tsri_fast_cut(f->items, f->threads, part, f->unit);
-    p.end = tsri_fast_cut(f->items, f->threads, part + 1, f->unit);
-    f->part(f, &p);
+    const tsri_fast_part p = whole_part(j->f, part, j->in, j->out, j->scratch);
+    j->fn(j->f, &p);
 }
 
 tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const tsri_fast *f = (const tsri_fast *)k;
-    job j = {f, {.in = in, .out = out, .scratch = scratch}};
-    tsri_fast_team(f->threads, run_part, &j);
+    tsri_fast_part_fn *const phases[] = {f->begin, f->part, f->end};
+    for (int i = 0; i < 3; i++) {
+        job j = {f, phases[i], in, out, scratch};
+        if (phases[i])
+            tsri_fast_team(f->threads, run_part, &j);
+    }
     return TSR_OK;
+}
+
+static void begin_pieces(const tsri_kernel *k, const tsri_kernel_piece *p)
+{
+    const tsri_fast *f = (const tsri_fast *)k;
+    const tsri_fast_part part = whole_part(f, p->thread, p->in, p->out, p->scratch);
+    f->begin(f, &part);
+}
+
+static void end_pieces(const tsri_kernel *k, const tsri_kernel_piece *p)
+{
+    const tsri_fast *f = (const tsri_fast *)k;
+    const tsri_fast_part part = whole_part(f, p->thread, p->in, p->out, p->scratch);
+    f->end(f, &part);
+}
+
+static void do_piece(const tsri_kernel *k, const tsri_kernel_piece *p)
+{
+    const tsri_fast *f = (const tsri_fast *)k;
+    const int64_t per_item = f->total ? f->per_item : 1;
+    const int64_t total = (f->total ? f->total : f->items) / p->units * p->n;
+    const tsri_fast_part part = {.index = p->thread,
+                                 .end = (total + per_item - 1) / per_item,
+                                 .total = total,
+                                 .in = p->in,
+                                 .out = p->out,
+                                 .scratch = p->scratch};
+    f->part(f, &part);
+}
+
+void tsri_fast_walks(tsri_fast *f, uint32_t in, uint32_t out, bool images)
+{
+    f->pieces = (tsri_kernel_pieces){.in = in,
+                                     .out = out,
+                                     .images = images,
+                                     .begin = f->begin ? begin_pieces : NULL,
+                                     .piece = do_piece,
+                                     .end = f->end ? end_pieces : NULL};
+    f->base.pieces = &f->pieces;
 }
 
 bool tsri_fast_is_f32(const tsri_kernel_desc *desc)

@@ -12,29 +12,35 @@
 
 typedef struct tsri_fast tsri_fast;
 
-/* One part of a kernel's work: items [begin, end), and what the run was given. */
+/* One part of a kernel's work: items [begin, end) of `total` elements, and what it was given. */
 typedef struct tsri_fast_part {
     int index;
-    int64_t begin, end;
+    int64_t begin, end, total;
     void *const *in, *const *out;
     void *scratch;
 } tsri_fast_part;
 typedef void tsri_fast_part_fn(const tsri_fast *f, const tsri_fast_part *p);
 
 /* The first member of every fast kernel. Its work is `items`, cut at multiples of `unit` into a
- * part for each of `threads`. */
+ * part for each of `threads`. Each of them calls `begin` before all parts and `end` behind them,
+ * where these are set. */
 struct tsri_fast {
     tsri_kernel base;
     const tsri_fast_isa *isa;
     int threads;
     int64_t items, unit;
-    tsri_fast_part_fn *part;
+    int64_t total, per_item; /* elements, or whatever an item is made of; 0, 0: the items */
+    tsri_fast_part_fn *begin, *part, *end;
+    tsri_kernel_pieces pieces;
 };
 
-/* Returns a zeroed kernel of `bytes` whose run does all parts, with as many threads as `work`
- * elements are worth and a unit of 1; NULL when there is no memory. */
-void *tsri_fast_make(tsri_mem *mem, tsri_fast_part_fn *part, size_t bytes, int64_t work,
-                     int64_t items);
+/* Returns a zeroed kernel of `bytes` whose run does all parts, with the threads that `desc` says or
+ * as many as `work` elements are worth, and a unit of 1; NULL when there is no memory. */
+void *tsri_fast_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_part_fn *part,
+                     size_t bytes, int64_t work, int64_t items);
+/* Lets a kernel work piece by piece too, by its begin, part and end; in, out: tsri_kernel_pieces.
+ */
+void tsri_fast_walks(tsri_fast *f, uint32_t in, uint32_t out, bool images);
 /* Runs all parts. A kernel that does something before or behind them sets base.run to a function
  * that calls this one. */
 tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
@@ -90,17 +96,24 @@ tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_isa *isa, int64_t m, int64_t n,
  * y[rows, out] = x[rows, in] w[out, in]^T, dx = dy w, or dw = dy^T x; not planned. */
 tsri_fast_gemm tsri_fast_gemm_linear(const tsri_fast_isa *isa, tsri_op_kind op, int64_t rows,
                                      int64_t out, int64_t in);
-/* Fills in what is below ta: for as many threads as the product is worth, or for one. */
-void tsri_fast_gemm_plan(tsri_fast_gemm *g);
+/* Fills in what is below ta: for `threads`, 0 being as many as the product is worth, or for one. */
+void tsri_fast_gemm_plan(tsri_fast_gemm *g, int threads);
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
                         float *c, void *scratch);
 
-/* Floats of all of b, packed; packing it; c[rows, n] with packed b, on the calling thread. */
+/* Floats of all of b, packed; packing it, of which each of `parts` callers does one; c[rows, n]
+ * with packed b, on the calling thread. */
 int64_t tsri_fast_packed(const tsri_fast_gemm *g);
-void tsri_fast_gemm_pack(const tsri_fast_gemm *g, const float *b, float *packed);
+void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const float *b,
+                         float *packed);
 void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
                          const float *bias, float *c);
+/* Rows [m0, m1) of c[m, n], `ldc` apart, += from[m][n]. */
+void tsri_fast_gemm_add(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0,
+                        int64_t m1);
+/* Terms of ta's sums, from which on they are better made of several. */
+enum { TSRI_FAST_TA_LONG = 64 * 256 };
 /* ta on the calling thread: c[m, n] (+)= over k0 <= k < k1, rows m0 <= m < m1. */
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
                        const float *a, const float *b, float *c, bool add);

@@ -132,7 +132,7 @@ tsr_status tsri_fast_gather(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         !tsri_fast_is_row_major(x) || !tsri_fast_is_row_major(y) || !tsri_fast_is_row_major(ids))
         return tsri_fast_decline(desc);
     const int64_t outer = tsri_arg_count_of(x, 0, axis);
-    gather *k = tsri_fast_make(mem, dx ? sum_part : gather_part, sizeof *k, count,
+    gather *k = tsri_fast_make(mem, desc, dx ? sum_part : gather_part, sizeof *k, count,
                                outer * (dx ? x->shape[axis] : n));
     TSRI_NEED(k);
     k->base.base.run = dx ? gather_dx_run : gather_run;

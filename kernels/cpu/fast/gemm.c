@@ -6,7 +6,6 @@
 enum {
     K_BLOCK = 512,           /* terms summed before they join c */
     TA_BLOCK = 256,          /* the same, where both operands are walked along k */
-    TA_LONG = 64 * TA_BLOCK, /* beyond, these are summed on their own before they join c */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
     SMALL_BYTES = 8 << 10,
     TILES = 24,             /* rows: whole tiles of any height */
@@ -76,7 +75,7 @@ static void plan_for(tsri_fast_gemm *g, int threads)
         g->by_columns = threads == 1 || g->k < LONG_SUM || g->m * g->n > MANY_SUMS;
         g->part_bytes = tsri_fast_align((size_t)(g->m * g->n) * sizeof(float));
         const int sums = g->by_columns ? 0 : threads - 1, blocks = g->by_columns ? 1 : threads;
-        g->scratch_bytes = (size_t)(sums + (g->k > TA_LONG ? blocks : 0)) * g->part_bytes;
+        g->scratch_bytes = (size_t)(sums + (g->k > TSRI_FAST_TA_LONG ? blocks : 0)) * g->part_bytes;
         return;
     }
     g->by_columns = g->m < FEW_ROWS && vectors(g) >= threads;
@@ -86,9 +85,10 @@ static void plan_for(tsri_fast_gemm *g, int threads)
     g->scratch_bytes = (size_t)threads * g->part_bytes;
 }
 
-void tsri_fast_gemm_plan(tsri_fast_gemm *g)
+void tsri_fast_gemm_plan(tsri_fast_gemm *g, int threads)
 {
-    plan_for(g, g->m * g->n * g->k < WORTH_A_TEAM ? 1 : omp_get_max_threads());
+    const int worth = g->m * g->n * g->k < WORTH_A_TEAM ? 1 : omp_get_max_threads();
+    plan_for(g, threads ? threads : worth);
 }
 
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g)
@@ -121,11 +121,14 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
     }
 }
 
-void tsri_fast_gemm_pack(const tsri_fast_gemm *g, const float *b, float *packed)
+void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const float *b,
+                         float *packed)
 {
-    int64_t end = vectors(g), w = g->isa->width;
-    for (int64_t v = 0, nv; v < end; v += nv) {
+    int64_t end = vectors(g), w = g->isa->width, i = 0;
+    for (int64_t v = 0, nv; v < end; v += nv, i++) {
         nv = panel(end - v);
+        if (i % parts != part)
+            continue;
         g->isa->pack(b + v * w * g->bn, g->bk, g->bn, g->k, min64(nv * w, g->n - v * w), nv * w,
                      packed + v * w * g->k);
     }
@@ -215,8 +218,8 @@ static void plain_part(void *arg, int part)
         plain_block(q, m0, m1, v, min64(v + group, v1), packed);
 }
 
-/* Rows [m0, m1) of c += from[m][n]. */
-static void add_rows(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0, int64_t m1)
+void tsri_fast_gemm_add(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0,
+                        int64_t m1)
 {
     for (int64_t m = m0; m < m1; m++) {
         tsri_fast_map map = {.x = c + m * g->ldc, .y = from + m * g->n, .out = c + m * g->ldc};
@@ -224,16 +227,16 @@ static void add_rows(const tsri_fast_gemm *g, const float *from, float *c, int64
     }
 }
 
-/* c = over k0 <= k < k1; block[m][n] is used where these are more than TA_LONG. */
+/* c = over k0 <= k < k1; block[m][n] is used where these are more than TSRI_FAST_TA_LONG. */
 static void ta_long(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
                     const float *a, const float *b, float *c, float *block)
 {
     tsri_fast_gemm own = *g;
     own.ldc = g->n;
-    tsri_fast_gemm_ta(g, k0, min64(k0 + TA_LONG, k1), m0, m1, a, b, c, false);
-    for (int64_t k = k0 + TA_LONG; k < k1; k += TA_LONG) {
-        tsri_fast_gemm_ta(&own, k, min64(k + TA_LONG, k1), m0, m1, a, b, block, false);
-        add_rows(g, block, c, m0, m1);
+    tsri_fast_gemm_ta(g, k0, min64(k0 + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, c, false);
+    for (int64_t k = k0 + TSRI_FAST_TA_LONG; k < k1; k += TSRI_FAST_TA_LONG) {
+        tsri_fast_gemm_ta(&own, k, min64(k + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, block, false);
+        tsri_fast_gemm_add(g, block, c, m0, m1);
     }
 }
 
@@ -271,7 +274,7 @@ static void ta_sum(void *arg, int part)
     int64_t m0 = tsri_fast_cut(g->m, g->threads, part, 1);
     int64_t m1 = tsri_fast_cut(g->m, g->threads, part + 1, 1);
     for (int p = 0; p + 1 < g->threads; p++)
-        add_rows(g, scratch_part(q, p), q->c, m0, m1);
+        tsri_fast_gemm_add(g, scratch_part(q, p), q->c, m0, m1);
 }
 
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,

@@ -71,7 +71,7 @@ tsr_status tsri_fast_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
     int64_t count = tsri_arg_count(x), width = 1;
     for (int i = x->ndim - at->ln.axes; i < x->ndim; i++)
         width *= x->shape[i];
-    norm *k = tsri_fast_make(mem, norm_part, sizeof *k, count, count / width);
+    norm *k = tsri_fast_make(mem, d, norm_part, sizeof *k, count, count / width);
     TSRI_NEED(k);
     const bool params = d->op == TSRI_OP_LN_PARAM_GRAD;
     k->role = tsri_ln_roles(d);

@@ -2,6 +2,8 @@
 /* linear and its gradients, on row-major operands; 1x1 convolutions are of these too. */
 #include "kernels/cpu/fast/fast.h"
 
+#include <string.h>
+
 typedef struct product {
     tsri_fast base;
     tsri_fast_gemm gemm;
@@ -17,17 +19,138 @@ static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const
     return TSR_OK;
 }
 
+/* --- piece by piece ----------------------------------------------------------------------------
+ */
+static void pack_begin(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const product *k = (const product *)f;
+    tsri_fast_gemm_pack(&k->gemm, p->index, f->threads, p->in[1], p->scratch);
+}
+
+static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const product *k = (const product *)f;
+    tsri_fast_gemm_rows(&k->gemm, p->end, p->in[0], p->scratch, k->bias ? p->in[2] : NULL,
+                        p->out[0]);
+}
+
+/* A thread's sums over rows of dy^T x: of `block` those that wait to join `sum`, where there are
+ * more than TSRI_FAST_TA_LONG terms in all; otherwise everything is in `sum`. */
+typedef struct sums {
+    int64_t terms; /* in `block`, or in `sum` where that is alone */
+    bool any;      /* `sum` holds something */
+    float *sum, *block;
+} sums;
+
+static bool is_long(const product *k)
+{
+    return k->gemm.k > TSRI_FAST_TA_LONG;
+}
+
+static size_t sums_bytes(const product *k)
+{
+    return tsri_fast_align(sizeof(sums)) + k->gemm.part_bytes * (is_long(k) ? 2 : 1);
+}
+
+static sums *sums_of(const product *k, void *scratch, int thread)
+{
+    return (sums *)(void *)((char *)scratch + (size_t)thread * sums_bytes(k));
+}
+
+/* The first thread sums into the result itself. */
+static void sums_begin(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const product *k = (const product *)f;
+    sums *s = sums_of(k, p->scratch, p->index);
+    float *own = (float *)(void *)((char *)s + tsri_fast_align(sizeof *s));
+    *s = (sums){.sum = p->index ? own : p->out[0], .block = own + k->gemm.part_bytes / sizeof *own};
+}
+
+static void join_block(const product *k, sums *s)
+{
+    if (s->any)
+        tsri_fast_gemm_add(&k->gemm, s->block, s->sum, 0, k->gemm.m);
+    else
+        memcpy(s->sum, s->block, (size_t)(k->gemm.m * k->gemm.n) * sizeof(float));
+    s->any = true;
+    s->terms = 0;
+}
+
+static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const product *k = (const product *)f;
+    sums *s = sums_of(k, p->scratch, p->index);
+    tsri_fast_gemm_ta(&k->gemm, 0, p->end, 0, k->gemm.m, p->in[1], p->in[0],
+                      is_long(k) ? s->block : s->sum, s->terms > 0);
+    s->terms += p->end;
+    if (!is_long(k))
+        s->any = true;
+    else if (s->terms >= TSRI_FAST_TA_LONG)
+        join_block(k, s);
+}
+
+/* Rows [m0, m1) of the result: from the first list of sums that holds any, then all others. */
+static void add_sums(const product *k, const float *from, float *c, int64_t m0, int64_t m1,
+                     bool *any)
+{
+    const int64_t n = k->gemm.n;
+    if (*any)
+        tsri_fast_gemm_add(&k->gemm, from, c, m0, m1);
+    else if (from != c)
+        memcpy(c + m0 * n, from + m0 * n, (size_t)((m1 - m0) * n) * sizeof *c);
+    *any = true;
+}
+
+static void sums_end(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const product *k = (const product *)f;
+    const int64_t m0 = tsri_fast_cut(k->gemm.m, f->threads, p->index, 8);
+    const int64_t m1 = tsri_fast_cut(k->gemm.m, f->threads, p->index + 1, 8);
+    float *c = p->out[0];
+    bool any = false;
+    for (int t = 0; t < f->threads; t++) {
+        const sums *s = sums_of(k, p->scratch, t);
+        if (s->any)
+            add_sums(k, s->sum, c, m0, m1, &any);
+        if (is_long(k) && s->terms)
+            add_sums(k, s->block, c, m0, m1, &any);
+    }
+    if (!any)
+        memset(c + m0 * k->gemm.n, 0, (size_t)((m1 - m0) * k->gemm.n) * sizeof *c);
+}
+
+static void walk(product *p)
+{
+    size_t bytes;
+    if (p->gemm.ta) {
+        p->base.begin = sums_begin;
+        p->base.part = sums_part;
+        p->base.end = sums_end;
+        tsri_fast_walks(&p->base, 3, 0, false);
+        bytes = (size_t)p->base.threads * sums_bytes(p);
+    } else {
+        p->base.begin = pack_begin;
+        p->base.part = rows_part;
+        tsri_fast_walks(&p->base, 1, 1, false);
+        bytes = (size_t)tsri_fast_packed(&p->gemm) * sizeof(float);
+    }
+    if (bytes > p->base.base.scratch_bytes)
+        p->base.base.scratch_bytes = bytes;
+}
+
 tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_t rows, int64_t out,
                              int64_t in, tsri_kernel **out_kernel)
 {
-    product *p = tsri_fast_make(mem, NULL, sizeof *p, 0, 0);
+    product *p = tsri_fast_make(mem, desc, NULL, sizeof *p, 0, rows);
     TSRI_NEED(p);
     p->base.base.run = product_run;
     p->gemm = tsri_fast_gemm_linear(p->base.isa, desc->op, rows, out, in);
     p->swap = p->gemm.ta; /* dw[out, in]: dy is its a, x its b */
     p->bias = desc->nin > 2;
-    tsri_fast_gemm_plan(&p->gemm);
+    tsri_fast_gemm_plan(&p->gemm, desc->threads);
     p->base.base.scratch_bytes = p->gemm.scratch_bytes;
+    if (desc->threads) /* pieces' scratch may be large: only who asks for threads works so */
+        walk(p);
     *out_kernel = &p->base.base;
     return TSR_OK;
 }

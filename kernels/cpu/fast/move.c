@@ -38,7 +38,7 @@ tsr_status tsri_fast_cast(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     int64_t count = tsri_arg_count(&desc->out[0]);
     if (!known || !count || !tsri_fast_alike(&desc->in[0], &desc->out[0]))
         return tsri_fast_decline(desc);
-    flat_cast *k = tsri_fast_make(mem, cast_part, sizeof *k, count, count);
+    flat_cast *k = tsri_fast_make(mem, desc, cast_part, sizeof *k, count, count);
     TSRI_NEED(k);
     k->base.unit = UNIT;
     k->from = from;
@@ -77,7 +77,7 @@ tsr_status tsri_fast_copy(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
         four && !to_last && tsri_fast_is_rows(x, &rows, &channels) && tsri_fast_is_row_major(y);
     if (!same && !to_last && !from_last)
         return tsri_fast_decline(desc);
-    turn *k = tsri_fast_make(mem, turn_part, sizeof *k, count, same ? count : x->shape[0]);
+    turn *k = tsri_fast_make(mem, desc, turn_part, sizeof *k, count, same ? count : x->shape[0]);
     TSRI_NEED(k);
     k->base.unit = same ? UNIT : 1;
     if (!same) {

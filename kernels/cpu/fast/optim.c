@@ -32,7 +32,7 @@ tsr_status tsri_fast_optim(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
         takes = takes && desc->in[i].dtype == TSR_F32 && tsri_fast_alike(&desc->in[i], p);
     if (!takes || p->dtype != TSR_F32)
         return tsri_fast_decline(desc);
-    update *k = tsri_fast_make(mem, update_part, sizeof *k, count, count);
+    update *k = tsri_fast_make(mem, desc, update_part, sizeof *k, count, count);
     TSRI_NEED(k);
     k->base.unit = 64;
     k->loop = k->base.isa->update[desc->op];

@@ -76,7 +76,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri
         small->ndim != 4 || !tsri_fast_is_rows(large, &rows, &channels) ||
         !tsri_fast_is_rows(small, &rows, &channels))
         return tsri_fast_decline(desc);
-    pool *k = tsri_fast_make(mem, part, sizeof *k, tsri_arg_count(large), large->shape[0]);
+    pool *k = tsri_fast_make(mem, desc, part, sizeof *k, tsri_arg_count(large), large->shape[0]);
     TSRI_NEED(k);
     k->channels = channels;
     for (int i = 0; i < 2; i++) {

@@ -151,7 +151,7 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     const int64_t count = tsri_arg_count(&d->in[0]);
     if (!tsri_fast_is_f32(d) || !count || sizes.op > TSR_REDUCE_MIN || !read_sizes(d, &sizes))
         return tsri_fast_decline(d);
-    reduce *k = tsri_fast_make(mem, reduce_part, sizeof *k, count, 0);
+    reduce *k = tsri_fast_make(mem, d, reduce_part, sizeof *k, count, 0);
     TSRI_NEED(k);
     const int64_t width = k->base.isa->width;
     sizes.base = k->base;

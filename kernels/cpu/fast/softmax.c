@@ -48,7 +48,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_fast_par
     if (!tsri_fast_is_plain(d))
         return tsri_fast_decline(d);
     const int64_t width = d->out[0].shape[d->out[0].ndim - 1], count = tsri_arg_count(&d->out[0]);
-    rows *k = tsri_fast_make(mem, part, sizeof *k, count, count / width);
+    rows *k = tsri_fast_make(mem, d, part, sizeof *k, count, count / width);
     TSRI_NEED(k);
     k->width = width;
     *out_rows = k;

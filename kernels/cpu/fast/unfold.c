@@ -137,7 +137,7 @@ static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
     const unfold *k = (const unfold *)f;
     const float *bias = k->conv.bias ? p->in[2] : NULL;
     const room at = room_of(k, p->scratch, p->index);
-    tsri_fast_gemm_pack(&k->gemm, p->scratch, at.first);
+    tsri_fast_gemm_pack(&k->gemm, 0, 1, p->scratch, at.first);
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
         int64_t n = least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
@@ -156,7 +156,7 @@ static void dx_part(const tsri_fast *f, const tsri_fast_part *p)
     const float *dy = p->in[0];
     float *dx = p->out[0];
     const room at = room_of(k, p->scratch, p->index);
-    tsri_fast_gemm_pack(&k->gemm, p->scratch, at.first);
+    tsri_fast_gemm_pack(&k->gemm, 0, 1, p->scratch, at.first);
     memset(dx + p->begin * size, 0, (size_t)((p->end - p->begin) * size) * sizeof *dx);
     for (int64_t r = p->begin * plane; r < end; r += k->chunk) {
         int64_t n = least(end - r, k->chunk);
@@ -224,7 +224,7 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     const int64_t taps = (int64_t)c->kernel[0] * c->kernel[1];
     const int64_t rows = c->n * c->out[0] * c->out[1];
     const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
-    unfold *k = tsri_fast_make(mem,
+    unfold *k = tsri_fast_make(mem, desc,
                                dx   ? dx_part
                                : dw ? dw_part
                                     : forward_part,

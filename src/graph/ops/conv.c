@@ -153,6 +153,15 @@ static const tsri_attr_field conv_attrs[] = {TSRI_ATTR_FIELDS(conv.stride, I32, 
                                              TSRI_ATTR_FIELD(conv.groups, I64, "groups"),
                                              TSRI_ATTR_END};
 
+/* 1x1 and grouped, of which kernels take the depthwise ones row by row. */
+static bool may_chain(const tsri_attrs *a)
+{
+    bool one = a->conv.groups == 1;
+    for (int i = 0; i < 2; i++)
+        one = one && a->conv.kernel[i] == 1 && a->conv.stride[i] == 1 && a->conv.pad[i] == 0;
+    return one || a->conv.groups > 1;
+}
+
 const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n (g o) B",
                                      .names = name_axes,
                                      .gradient = grad_conv,
@@ -161,6 +170,9 @@ const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n 
                                      .attrs = conv_attrs,
                                      .layout = TSRI_LAYOUT_NHWC,
                                      .rows_in = 1 << 1,
+                                     .chain = TSRI_CHAIN_PRODUCT,
+                                     .walks = 1 << 0,
+                                     .may_chain = may_chain,
                                      .has_groups = true};
 const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> n (g i) A",
                                         .names = name_axes,
@@ -169,6 +181,9 @@ const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> 
                                         .attrs = conv_attrs,
                                         .layout = TSRI_LAYOUT_NHWC,
                                         .rows_in = 1 << 1,
+                                        .chain = TSRI_CHAIN_PRODUCT,
+                                        .walks = 1 << 0,
+                                        .may_chain = may_chain,
                                         .has_groups = true};
 const tsri_op_def tsri_def_conv2d_dw = {.rule_text = "n (g i) A, n (g o) B -> (g o) i . .",
                                         .names = name_axes,
@@ -177,4 +192,7 @@ const tsri_op_def tsri_def_conv2d_dw = {.rule_text = "n (g i) A, n (g o) B -> (g
                                         .attrs = conv_attrs,
                                         .layout = TSRI_LAYOUT_NHWC,
                                         .rows_out = 1 << 0,
+                                        .chain = TSRI_CHAIN_OUTER,
+                                        .walks = 3,
+                                        .may_chain = may_chain,
                                         .has_groups = true};

@@ -152,13 +152,17 @@ const tsri_op_def tsri_def_unary = {.rule_text = "!... -> ...",
                                     .flops = flops_unary,
                                     .attrs = unary_attrs,
                                     .layout = TSRI_LAYOUT_ANY,
-                                    .alike = TSRI_ALL_OPERANDS};
+                                    .alike = TSRI_ALL_OPERANDS,
+                                    .chain = TSRI_CHAIN_MAP,
+                                    .walks = 1 << 0};
 
 const tsri_op_def tsri_def_unary_grad = {.rule_text = "!..., ... -> ...",
                                          .flops = flops_unary,
                                          .attrs = unary_attrs,
                                          .layout = TSRI_LAYOUT_ANY,
-                                         .alike = TSRI_ALL_OPERANDS};
+                                         .alike = TSRI_ALL_OPERANDS,
+                                         .chain = TSRI_CHAIN_MAP,
+                                         .walks = 3};
 
 static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
@@ -174,7 +178,9 @@ const tsri_op_def tsri_def_scale = {.rule_text = "... -> ...",
                                     .attrs = scale_attrs,
                                     .layout = TSRI_LAYOUT_ANY,
                                     .alike = TSRI_ALL_OPERANDS,
-                                    .is_linear = true};
+                                    .is_linear = true,
+                                    .chain = TSRI_CHAIN_MAP,
+                                    .walks = 1 << 0};
 
 /* --- cast ------------------------------------------------------------------------------------- */
 
@@ -419,7 +425,9 @@ const tsri_op_def tsri_def_binary = {.rule_of = rule_binary,
                                      .flops = flops_binary,
                                      .attrs = binary_attrs,
                                      .layout = TSRI_LAYOUT_ANY,
-                                     .alike = TSRI_ALL_OPERANDS};
+                                     .alike = TSRI_ALL_OPERANDS,
+                                     .chain = TSRI_CHAIN_MAP,
+                                     .walks = 3};
 
 /* --- sums of many ----------------------------------------------------------------------------- */
 
@@ -447,4 +455,6 @@ const tsri_op_def tsri_def_add_n = {.rule = rule_add_n,
                                     .flops = flops_add_n,
                                     .layout = TSRI_LAYOUT_ANY,
                                     .alike = TSRI_ALL_OPERANDS,
-                                    .is_linear = true};
+                                    .is_linear = true,
+                                    .chain = TSRI_CHAIN_MAP,
+                                    .walks = TSRI_ALL_OPERANDS};

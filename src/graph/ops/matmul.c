@@ -182,11 +182,21 @@ static double flops_linear(const tsri_op *op)
     return 2 * sqrt(mnk);
 }
 
-const tsri_op_def tsri_def_linear = {
-    .rule_of = rule_linear, .gradient = grad_linear, .flops = flops_linear, .is_product = true};
+const tsri_op_def tsri_def_linear = {.rule_of = rule_linear,
+                                     .gradient = grad_linear,
+                                     .flops = flops_linear,
+                                     .is_product = true,
+                                     .chain = TSRI_CHAIN_PRODUCT,
+                                     .walks = 1 << 0};
 
-const tsri_op_def tsri_def_linear_dx = {
-    .rule_text = "... n, n k -> ... k", .flops = flops_linear, .is_product = true};
+const tsri_op_def tsri_def_linear_dx = {.rule_text = "... n, n k -> ... k",
+                                        .flops = flops_linear,
+                                        .is_product = true,
+                                        .chain = TSRI_CHAIN_PRODUCT,
+                                        .walks = 1 << 0};
 
-const tsri_op_def tsri_def_linear_dw = {
-    .rule_text = "... k, ... n -> n k", .flops = flops_linear, .is_product = true};
+const tsri_op_def tsri_def_linear_dw = {.rule_text = "... k, ... n -> n k",
+                                        .flops = flops_linear,
+                                        .is_product = true,
+                                        .chain = TSRI_CHAIN_OUTER,
+                                        .walks = 3};

@@ -426,7 +426,9 @@ const tsri_op_def tsri_def_bn_stats = {.rule_text = "!A -> B",
                                        .names = name_axes,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
-                                       .layout = TSRI_LAYOUT_NHWC};
+                                       .layout = TSRI_LAYOUT_NHWC,
+                                       .chain = TSRI_CHAIN_SUMS,
+                                       .walks = 1 << 0};
 const tsri_op_def tsri_def_bn_center = {.rule_text = "!A, !BC -> A",
                                         .names = name_axes,
                                         .gradient = grad_center,
@@ -438,17 +440,24 @@ const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
                                        .gradient = grad_apply,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
-                                       .layout = TSRI_LAYOUT_NHWC};
+                                       .layout = TSRI_LAYOUT_NHWC,
+                                       .chain = TSRI_CHAIN_MAP,
+                                       .walks = 1 << 0,
+                                       .is_cheap = true};
 const tsri_op_def tsri_def_bn_bwd_stats = {.rule_text = "!A, !B, A -> B",
                                            .names = name_axes,
                                            .flops_per_element = 4,
                                            .attrs = bn_attrs,
-                                           .layout = TSRI_LAYOUT_NHWC};
+                                           .layout = TSRI_LAYOUT_NHWC,
+                                           .chain = TSRI_CHAIN_SUMS,
+                                           .walks = 1 << 0 | 1 << 2};
 const tsri_op_def tsri_def_bn_bwd_apply = {.rule_text = "!A, !B, c : A + B -> A",
                                            .names = name_axes,
                                            .flops_per_element = 4,
                                            .attrs = bn_attrs,
-                                           .layout = TSRI_LAYOUT_NHWC};
+                                           .layout = TSRI_LAYOUT_NHWC,
+                                           .chain = TSRI_CHAIN_MAP,
+                                           .walks = 1 << 0 | 1 << 3};
 const tsri_op_def tsri_def_bn_param_grad = {
     .rule_of = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
 const tsri_op_def tsri_def_bn_running = {
@@ -458,4 +467,7 @@ const tsri_op_def tsri_def_bn_fold = {
 const tsri_op_def tsri_def_scale_shift = {.rule_of = rule_scale_shift,
                                           .gradient = grad_scale_shift,
                                           .flops_per_element = 4,
-                                          .layout = TSRI_LAYOUT_NHWC};
+                                          .layout = TSRI_LAYOUT_NHWC,
+                                          .chain = TSRI_CHAIN_MAP,
+                                          .walks = 1 << 0,
+                                          .is_cheap = true};

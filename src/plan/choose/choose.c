@@ -55,6 +55,7 @@ static const struct {
     {TSRI_PASS_BUILD, NULL, "conversions that are shared"},
     {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
     {TSRI_PASS_LAYOUT, tsri_plan_layout, "copies into other memory layouts"},
+    {TSRI_PASS_CHAIN, tsri_plan_chain, NULL},
     {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
     {TSRI_PASS_ORDER, tsri_plan_order, NULL},
     {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
@@ -96,7 +97,8 @@ static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *
     TSRI_TRY(tsri_plan_build(plan, g, inferred));
     int nchanges = 0;
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        bool left_out = passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion;
+        bool fuses = passes[i].pass == TSRI_PASS_FUSE || passes[i].pass == TSRI_PASS_CHAIN;
+        bool left_out = fuses && plan->opts.no_fusion;
         if (passes[i].run && !left_out)
             TSRI_TRY(passes[i].run(plan));
         TSRI_TRY(tsri_plan_check(plan, passes[i].pass));

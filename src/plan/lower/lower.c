@@ -34,40 +34,61 @@ static bool here(const tsr_plan *plan, const tsri_item *it)
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */
-static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
+tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it)
 {
     tsri_kernel_desc d = {.op = it->kernel.op,
                           .attrs = &it->kernel.attrs,
                           .nin = it->nin,
                           .nout = it->nout,
                           .groups = it->kernel.groups};
-    tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
-    step->device = part->device;
-    d.stream = part->device->stream;
+    d.stream = plan->part[tsr_placement_device(it->placement)].device->stream;
     for (int i = 0; i < it->nin; i++)
         d.in[i] = tsri_plan_arg(&plan->values[it->in[i]]);
     for (int i = 0; i < it->nout; i++)
         d.out[i] = tsri_plan_arg(&plan->values[it->out[i]]);
-    step->kind = TSRI_STEP_KERNEL;
-    step->in = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *step->in);
-    step->out = tsri_pool_alloc(&plan->pool, (size_t)it->nout * sizeof *step->out);
-    TSRI_NEED(step->in && step->out);
-    double t = tsri_now_s();
-    tsr_status status =
-        tsri_kernel_create(&plan->world->mem, part->device->ops->kernels(), &d, &step->kernel);
-    plan->info.library_s += tsri_now_s() - t;
-    if (status != TSR_OK)
-        return tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(it->loc.file), it->loc.line,
-                                tsri_op_word(it->kernel.op, &it->kernel.attrs),
-                                it->name[0] ? " " : "", it->name);
-    it->kernel.impl = step->kernel->impl;
-    it->kernel.scratch = step->kernel->scratch_bytes;
-    if (it->kernel.scratch > part->scratch_bytes)
-        part->scratch_bytes = it->kernel.scratch;
+    return d;
+}
+
+tsr_status tsri_lower_ports(tsr_plan *plan, tsri_step *step, int nin, int nout)
+{
+    step->in = tsri_pool_alloc(&plan->pool, (size_t)nin * sizeof *step->in);
+    step->out = tsri_pool_alloc(&plan->pool, (size_t)nout * sizeof *step->out);
+    return step->in && step->out ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+tsr_status tsri_lower_fail(tsr_status status, const tsri_item *it)
+{
+    return tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(it->loc.file), it->loc.line,
+                            tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name[0] ? " " : "",
+                            it->name);
+}
+
+void tsri_lower_took(tsr_plan *plan, tsri_item *it, const char *impl, size_t scratch)
+{
+    tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
+    it->kernel.impl = impl;
+    it->kernel.scratch = scratch;
+    if (scratch > part->scratch_bytes)
+        part->scratch_bytes = scratch;
     const char *verbose = getenv("TESSERA_VERBOSE");
     if (verbose && strstr(verbose, "dispatch"))
         tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s",
-                 tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name, it->kernel.impl);
+                 tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name, impl);
+}
+
+static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
+{
+    const tsri_kernel_desc d = tsri_lower_desc(plan, it);
+    step->device = plan->part[tsr_placement_device(it->placement)].device;
+    step->kind = TSRI_STEP_KERNEL;
+    TSRI_TRY(tsri_lower_ports(plan, step, it->nin, it->nout));
+    double t = tsri_now_s();
+    tsr_status status =
+        tsri_kernel_create(&plan->world->mem, step->device->ops->kernels(), &d, &step->kernel);
+    plan->info.library_s += tsri_now_s() - t;
+    if (status != TSR_OK)
+        return tsri_lower_fail(status, it);
+    tsri_lower_took(plan, it, step->kernel->impl, step->kernel->scratch_bytes);
     return TSR_OK;
 }
 
@@ -177,6 +198,13 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
         const tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
         step->scratch = part->block + part->scratch_offset;
     }
+    if (step->values) {
+        for (int i = 0; i < step->nin; i++)
+            step->in[i] = plan->values[step->values[i]].ptr;
+        for (int i = 0; i < step->nout; i++)
+            step->out[i] = plan->values[step->values[step->nin + i]].ptr;
+        return TSR_OK;
+    }
     for (int i = 0; i < it->nin && step->in; i++)
         step->in[i] = plan->values[it->in[i]].ptr;
     for (int i = 0; i < it->nout && step->out; i++)
@@ -211,6 +239,8 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
         return TSR_OK;
     } else if (it->kind == TSRI_ITEM_LOCAL_BOX) {
         TSRI_TRY(make_conversion(plan, it, &step));
+    } else if (it->kernel.chain) {
+        TSRI_TRY(tsri_lower_chain(plan, entry->item, &step));
     } else {
         TSRI_TRY(make_kernel(plan, it, &step));
     }
@@ -295,9 +325,15 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     plan->steps = tsri_pool_alloc(&plan->pool, (size_t)plan->nentries * sizeof *plan->steps);
     tsri_call **call_of = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems * sizeof *call_of);
     TSRI_NEED(plan->steps && call_of);
-    for (int i = 0; i < plan->nentries; i++)
-        if (here(plan, &plan->items[plan->entries[i].item]))
+    for (int i = 0; i < plan->nentries; i++) {
+        const int item = plan->entries[i].item;
+        const tsri_item *it = &plan->items[item];
+        /* The first item of a chain makes the step of all. */
+        const bool goes_on = item && it->kind == TSRI_ITEM_KERNEL && it->kernel.chain &&
+                             tsri_chain_end(plan, item - 1) > item;
+        if (here(plan, it) && !goes_on)
             TSRI_TRY(make_step(plan, &plan->entries[i], call_of));
+    }
     TSRI_TRY(lay_out(plan));
     return tsri_plan_check(plan, TSRI_PASS_MEMORY);
 }

@@ -14,4 +14,15 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *item, tsri_call **ou
 /* Joins neighbouring steps into one, where kernels can. */
 tsr_status tsri_lower_join(tsr_plan *plan);
 
+/* The desc of an item's kernel on this rank. */
+tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
+/* Gives a step room for so many operands and results. */
+tsr_status tsri_lower_ports(tsr_plan *plan, tsri_step *step, int nin, int nout);
+/* Puts place, op and name of an item before the error that its kernel's making met. */
+tsr_status tsri_lower_fail(tsr_status status, const tsri_item *it);
+/* Notes what does an item's work, and what scratch that takes. */
+void tsri_lower_took(tsr_plan *plan, tsri_item *it, const char *impl, size_t scratch);
+/* Makes the step of the chain that begins with an item. */
+tsr_status tsri_lower_chain(tsr_plan *plan, int item, tsri_step *step);
+
 #endif

@@ -122,15 +122,21 @@ static tsr_status finish_through(scheduler *s, int bucket)
     return TSR_OK;
 }
 
+/* Finishes the buckets whose results an item reads. */
+static tsr_status finish_operands(scheduler *s, const tsri_item *it)
+{
+    for (int j = 0; j < it->nin; j++) {
+        int m = tsri_maker_position(s->plan, s->maker, it->in[j]);
+        if (m >= 0 && s->bucket_of[m] >= 0)
+            TSRI_TRY(finish_through(s, s->bucket_of[m]));
+    }
+    return TSR_OK;
+}
+
 static tsr_status do_item(scheduler *s, int i)
 {
     tsr_plan *plan = s->plan;
     const tsri_item *it = &plan->items[i];
-    for (int j = 0; j < it->nin; j++) {
-        int m = tsri_maker_position(plan, s->maker, it->in[j]);
-        if (m >= 0 && s->bucket_of[m] >= 0)
-            TSRI_TRY(finish_through(s, s->bucket_of[m]));
-    }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         TSRI_TRY(start_call(s, i));
         TSRI_TRY(finish_call(s, i));
@@ -139,14 +145,22 @@ static tsr_status do_item(scheduler *s, int i)
             TSRI_TRY(release_finished(s));
         TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
     }
-    return start_buckets(s, i);
+    return TSR_OK;
 }
 
 static tsr_status make_entries(scheduler *s, int nitems)
 {
     TSRI_TRY(start_buckets(s, -1));
-    for (int i = 0; i < nitems; i++)
-        TSRI_TRY(do_item(s, i));
+    /* A chain's items are done without anything between them. */
+    for (int i = 0, end; i < nitems; i = end) {
+        end = tsri_chain_end(s->plan, i);
+        for (int k = i; k < end; k++)
+            TSRI_TRY(finish_operands(s, &s->plan->items[k]));
+        for (int k = i; k < end; k++)
+            TSRI_TRY(do_item(s, k));
+        for (int k = i; k < end; k++)
+            TSRI_TRY(start_buckets(s, k));
+    }
     TSRI_TRY(finish_through(s, s->ncalls - 1));
     return release_finished(s);
 }
@@ -197,15 +211,17 @@ static void find_lifetimes(tsr_plan *plan)
     }
 }
 
-/* Steps that lowering may join run at the first one's time, so what one of them reads must not make
- * room for what another writes. */
+/* Steps that lowering joins, or may join, run at the first one's time, so what one of them reads
+ * must not make room for what another writes. */
 static void keep_joined_apart(tsr_plan *plan)
 {
     for (int e = 0, end; e < plan->nentries; e = end) {
         const tsri_item *first = &plan->items[plan->entries[e].item];
-        for (end = e + 1; end < plan->nentries && tsri_item_may_join(first); end++) {
+        const int chain = first->kind == TSRI_ITEM_KERNEL ? first->kernel.chain : 0;
+        for (end = e + 1; end < plan->nentries && (chain || tsri_item_may_join(first)); end++) {
             const tsri_item *next = &plan->items[plan->entries[end].item];
-            if (!tsri_item_may_join(next) || next->kernel.op != first->kernel.op)
+            if (chain ? next->kind != TSRI_ITEM_KERNEL || next->kernel.chain != chain
+                      : !tsri_item_may_join(next) || next->kernel.op != first->kernel.op)
                 break;
         }
         for (int i = e; i < end && end > e + 1; i++) {
@@ -233,7 +249,7 @@ static void share_in_place(tsr_plan *plan)
 {
     for (int e = 0; e < plan->nentries; e++) {
         const tsri_item *it = &plan->items[plan->entries[e].item];
-        if (it->kind != TSRI_ITEM_KERNEL || !tsri_item_in_place(plan, it))
+        if (it->kind != TSRI_ITEM_KERNEL || it->kernel.chain || !tsri_item_in_place(plan, it))
             continue;
         int root = tsri_plan_root(plan, it->in[0]);
         tsri_value *in = &plan->values[root], *out = &plan->values[it->out[0]];
@@ -250,6 +266,7 @@ static void share_in_place(tsr_plan *plan)
 tsr_status tsri_plan_schedule(tsr_plan *plan)
 {
     TSRI_TRY(place_outputs(plan));
+    TSRI_TRY(tsri_plan_settle_chains(plan));
     scheduler s = {.plan = plan};
     int nitems = plan->nitems;
     s.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *s.maker);

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chains: kernels that run as one, piece by piece. A thread takes a share of the rows (or images)
+ * and leads each piece of it, small enough to stay in the core's cache, through all kernels. Where
+ * one of them does not work by pieces, or a chain is too small, they run in turn over everything.
+ */
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+enum {
+    PIECE_BYTES = 512 << 10, /* of all that a piece reads and writes: a second-level cache's half */
+    ROW_UNIT = 24,           /* rows: whole tiles of products */
+    WORTH_A_TEAM = 16384,    /* elements */
+    FEW_ROWS = 512,          /* below, threads had better share the columns of products */
+    ALIGNMENT = 64,
+};
+
+typedef struct chain {
+    tsri_kernel base;
+    tsri_mem *mem;
+    int n, ngiven, nouter, nvalues;
+    bool by_pieces;
+    int threads;
+    int64_t units, piece; /* rows or images, in all and of a piece */
+    tsri_kernel *kernel[TSRI_CHAIN_MAX];
+    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX];
+    int8_t in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
+    size_t scratch_at[TSRI_CHAIN_MAX];    /* of each kernel */
+    size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on */
+    size_t unit_bytes[TSRI_CHAIN_VALUES]; /* of a row or image; 0: the value is not walked */
+    size_t thread_at, thread_bytes;
+} chain;
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
+static size_t arg_bytes(const tsri_arg *a)
+{
+    return (size_t)tsri_arg_count(a) * tsr_dtype_size(a->dtype);
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+/* Where value v begins for all of it; NULL for an inner one. */
+static char *whole_of(const chain *k, int v, void *const *in, void *const *out)
+{
+    return v < k->ngiven ? in[v] : v < k->ngiven + k->nouter ? out[v - k->ngiven] : NULL;
+}
+
+typedef struct job {
+    const chain *k;
+    void *const *in, *const *out;
+    char *scratch;
+} job;
+
+/* Points at units from `first` on of what a kernel walks, and at all of the rest. */
+static void point(const job *j, int thread, int64_t first, int n, const int8_t *values,
+                  uint32_t walked, void **out)
+{
+    const chain *k = j->k;
+    for (int i = 0; i < n; i++) {
+        const int v = values[i];
+        char *at = whole_of(k, v, j->in, j->out);
+        if (!at && v >= k->ngiven + k->nouter)
+            at = j->scratch + k->thread_at + (size_t)thread * k->thread_bytes + k->value_at[v];
+        else if (walked >> i & 1)
+            at += (size_t)first * k->unit_bytes[v];
+        out[i] = at;
+    }
+}
+
+typedef void piece_fn(const tsri_kernel *k, const tsri_kernel_piece *p);
+
+static void call(const job *j, int thread, int m, piece_fn *fn, int64_t first, int64_t n)
+{
+    const chain *k = j->k;
+    const tsri_kernel_pieces *pieces = k->kernel[m]->pieces;
+    void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+    if (!fn)
+        return;
+    point(j, thread, first, k->nin[m], k->in[m], pieces->in, in);
+    point(j, thread, first, k->nout[m], k->out[m], pieces->out, out);
+    const tsri_kernel_piece p = {thread, n, k->units, in, out, j->scratch + k->scratch_at[m]};
+    fn(k->kernel[m], &p);
+}
+
+static void begin_thread(const job *j, int thread)
+{
+    for (int m = 0; m < j->k->n; m++)
+        call(j, thread, m, j->k->kernel[m]->pieces->begin, 0, 0);
+}
+
+static void end_thread(const job *j, int thread)
+{
+    for (int m = 0; m < j->k->n; m++)
+        call(j, thread, m, j->k->kernel[m]->pieces->end, 0, 0);
+}
+
+static int64_t share(const chain *k, int thread)
+{
+    return k->units * thread / k->threads;
+}
+
+static void do_pieces(const job *j, int thread)
+{
+    const chain *k = j->k;
+    const int64_t end = share(k, thread + 1);
+    for (int64_t at = share(k, thread); at < end; at += k->piece) {
+        const int64_t n = end - at < k->piece ? end - at : k->piece;
+        for (int m = 0; m < k->n; m++)
+            call(j, thread, m, k->kernel[m]->pieces->piece, at, n);
+    }
+}
+
+static void team(const job *j, void (*phase)(const job *j, int thread))
+{
+    if (j->k->threads == 1) {
+        phase(j, 0);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < j->k->threads; t++)
+        phase(j, t);
+}
+
+static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *const *out,
+                             void *scratch)
+{
+    const job j = {(const chain *)kernel, in, out, scratch};
+    team(&j, begin_thread);
+    team(&j, do_pieces);
+    team(&j, end_thread);
+    return TSR_OK;
+}
+
+static tsr_status run_in_turn(const tsri_kernel *kernel, void *const *in, void *const *out,
+                              void *scratch)
+{
+    const chain *k = (const chain *)kernel;
+    for (int m = 0; m < k->n; m++) {
+        void *from[TSRI_KERNEL_MAX_ARGS], *to[TSRI_KERNEL_MAX_ARGS];
+        for (int i = 0; i < k->nin[m] + k->nout[m]; i++) {
+            const bool is_out = i >= k->nin[m];
+            const int v = is_out ? k->out[m][i - k->nin[m]] : k->in[m][i];
+            char *at = v < k->ngiven + k->nouter ? whole_of(k, v, in, out)
+                                                 : (char *)scratch + k->value_at[v];
+            if (is_out)
+                to[i - k->nin[m]] = at;
+            else
+                from[i] = at;
+        }
+        TSRI_TRY(k->kernel[m]->run(k->kernel[m], from, to, (char *)scratch + k->scratch_at[m]));
+    }
+    return TSR_OK;
+}
+
+/* --- making ----------------------------------------------------------------------------------- */
+static void destroy(tsri_kernel *kernel)
+{
+    chain *k = (chain *)kernel;
+    for (int m = 0; m < k->n; m++)
+        if (k->kernel[m])
+            k->kernel[m]->destroy(k->kernel[m]);
+    tsri_mem_free(k);
+}
+
+static tsr_status make_kernels(chain *k, tsri_mem *mem, const tsri_kernels *const *list,
+                               const tsri_chain_desc *d, int threads)
+{
+    for (int m = 0; m < d->n; m++) {
+        tsri_kernel_desc member = d->member[m];
+        member.threads = threads;
+        if (k->kernel[m])
+            k->kernel[m]->destroy(k->kernel[m]);
+        k->kernel[m] = NULL;
+        TSRI_TRY(tsri_kernel_create(mem, list, &member, &k->kernel[m]));
+    }
+    return TSR_OK;
+}
+
+/* Calls fn for each operand and result: which value it is, and whether the kernel walks it. */
+typedef bool arg_fn(chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a, bool is_out,
+                    bool walked);
+
+static bool each_arg(chain *k, const tsri_chain_desc *d, arg_fn *fn)
+{
+    for (int m = 0; m < d->n; m++) {
+        const tsri_kernel_desc *member = &d->member[m];
+        const tsri_kernel_pieces *p = k->kernel[m]->pieces;
+        for (int i = 0; i < member->nin; i++)
+            if (!fn(k, d, d->in[m][i], &member->in[i], false, p && p->in >> i & 1))
+                return false;
+        for (int i = 0; i < member->nout; i++)
+            if (!fn(k, d, d->out[m][i], &member->out[i], true, p && p->out >> i & 1))
+                return false;
+    }
+    return true;
+}
+
+/* A value is walked by all kernels or by none; by none only where it is given, or a last result. */
+static bool note_units(chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a, bool is_out,
+                       bool walked)
+{
+    const int64_t bytes = (int64_t)arg_bytes(a);
+    if (!walked)
+        return !k->unit_bytes[v] &&
+               (is_out ? v >= d->ngiven && v < d->ngiven + d->nouter : v < d->ngiven);
+    if (bytes == 0 || bytes % k->units)
+        return false;
+    k->unit_bytes[v] = (size_t)(bytes / k->units);
+    return true;
+}
+
+/* The units of a chain whose kernels all work by pieces: rows, or images where one needs them
+ * whole; 0: there are none in common. */
+static int64_t units_of(const chain *k, const tsri_chain_desc *d)
+{
+    bool images = false;
+    for (int m = 0; m < d->n; m++) {
+        if (!k->kernel[m]->pieces)
+            return 0;
+        images |= k->kernel[m]->pieces->images;
+    }
+    const tsri_arg *a = &d->member[0].in[0];
+    if (a->ndim < 2 || !tsri_arg_count(a))
+        return 0;
+    return images ? a->shape[0] : tsri_arg_count(a) / a->shape[a->ndim == 4 ? 1 : a->ndim - 1];
+}
+
+/* Whether threads that take rows each are better than threads that share each product: not where
+ * rows are few, or what each thread sums by itself is more than what need not leave the cache. */
+static bool is_worth(const chain *k, const tsri_chain_desc *d)
+{
+    size_t inner = 0, sums = 0;
+    for (int m = 0; m < d->n; m++)
+        for (int i = 0; i < d->member[m].nout; i++) {
+            const int v = d->out[m][i];
+            if (!k->unit_bytes[v])
+                sums += arg_bytes(&d->member[m].out[i]);
+            else if (v >= d->ngiven + d->nouter)
+                inner += arg_bytes(&d->member[m].out[i]);
+        }
+    if (k->threads == 1)
+        return true;
+    return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= inner;
+}
+
+static bool plan_pieces(chain *k, const tsri_chain_desc *d)
+{
+    size_t row = 0;
+    k->units = units_of(k, d);
+    memset(k->unit_bytes, 0, sizeof k->unit_bytes);
+    if (!k->units || !each_arg(k, d, note_units))
+        return false;
+    bool images = false;
+    for (int m = 0; m < d->n; m++)
+        images |= k->kernel[m]->pieces->images;
+    if (images ? k->units < k->threads : !is_worth(k, d))
+        return false;
+    for (int v = 0; v < k->nvalues; v++)
+        row += k->unit_bytes[v];
+    k->piece = (int64_t)(PIECE_BYTES / row);
+    if (!images)
+        k->piece = k->piece / ROW_UNIT * ROW_UNIT;
+    const int64_t least = images ? 1 : ROW_UNIT;
+    k->piece = k->piece < least ? least : k->piece;
+    return true;
+}
+
+/* Lays out the scratch: the kernels' own, then inner values, by pieces for each thread. */
+static void lay_out(chain *k, const tsri_chain_desc *d)
+{
+    size_t at = 0, most = 0;
+    for (int m = 0; m < k->n; m++) {
+        const size_t bytes = aligned(k->kernel[m]->scratch_bytes);
+        k->scratch_at[m] = k->by_pieces ? at : 0;
+        at += k->by_pieces ? bytes : 0;
+        most = bytes > most ? bytes : most;
+    }
+    at = k->by_pieces ? at : most;
+    k->thread_at = k->by_pieces ? at : 0;
+    size_t inner = k->by_pieces ? 0 : at;
+    for (int m = 0; m < k->n; m++)
+        for (int i = 0; i < d->member[m].nout; i++) {
+            const int v = d->out[m][i];
+            if (v < d->ngiven + d->nouter)
+                continue;
+            k->value_at[v] = inner;
+            inner += aligned(k->by_pieces ? (size_t)k->piece * k->unit_bytes[v]
+                                          : arg_bytes(&d->member[m].out[i]));
+        }
+    k->thread_bytes = k->by_pieces ? inner : 0;
+    k->base.scratch_bytes = k->by_pieces ? at + (size_t)k->threads * inner : inner;
+}
+
+static int64_t most_elements(const tsri_chain_desc *d)
+{
+    int64_t most = 0;
+    for (int m = 0; m < d->n; m++)
+        for (int i = 0; i < d->member[m].nout; i++) {
+            const int64_t n = tsri_arg_count(&d->member[m].out[i]);
+            most = n > most ? n : most;
+        }
+    return most;
+}
+
+static tsr_status make(chain *k, tsri_mem *mem, const tsri_kernels *const *list,
+                       const tsri_chain_desc *d)
+{
+    k->threads = most_elements(d) < WORTH_A_TEAM ? 1 : omp_get_max_threads();
+    TSRI_TRY(make_kernels(k, mem, list, d, k->threads));
+    k->by_pieces = plan_pieces(k, d);
+    if (!k->by_pieces)
+        TSRI_TRY(make_kernels(k, mem, list, d, 0));
+    lay_out(k, d);
+    k->base.run = k->by_pieces ? run_pieces : run_in_turn;
+    k->base.impl = k->by_pieces ? "chain" : k->kernel[0]->impl;
+    return TSR_OK;
+}
+
+tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
+                             const tsri_chain_desc *desc, tsri_kernel **out_kernel)
+{
+    chain *k = tsri_mem_alloc(mem, sizeof *k);
+    TSRI_NEED(k);
+    k->base.destroy = destroy;
+    k->n = desc->n;
+    k->ngiven = desc->ngiven;
+    k->nouter = desc->nouter;
+    k->nvalues = desc->ngiven + desc->nouter + desc->ninner;
+    for (int m = 0; m < desc->n; m++) {
+        k->nin[m] = desc->member[m].nin;
+        k->nout[m] = desc->member[m].nout;
+        for (int i = 0; i < TSRI_KERNEL_MAX_ARGS; i++) {
+            k->in[m][i] = (int8_t)desc->in[m][i];
+            k->out[m][i] = (int8_t)desc->out[m][i];
+        }
+    }
+    tsr_status status = make(k, mem, list, desc);
+    if (status != TSR_OK) {
+        destroy(&k->base);
+        return status;
+    }
+    *out_kernel = &k->base;
+    return TSR_OK;
+}
+
+const char *tsri_chain_impl(const tsri_kernel *kernel, int i)
+{
+    const chain *k = (const chain *)kernel;
+    return k->by_pieces ? "chain" : k->kernel[i]->impl;
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chains, on CPUs: a product (or several of the same rows) with what can be done to those rows in
+ * the same pass becomes one kernel. Before a convolution that is what normalises and activates its
+ * operand; behind it, the sums that the next batch norm takes of its result; backward, batch norm's
+ * gradient, both products of the convolution's gradient, and the sums of the gradient before. What
+ * stands between two global sums is then read once and written once.
+ *
+ * Items stay items, one behind another; lowering makes one step of them. A cheap result that
+ * several products read (a normalised activation: forward, and backward for the weights) is
+ * computed again for each of them, rather than stored.
+ */
+#include <string.h>
+
+#include "src/plan/flow.h"
+
+typedef struct chainer {
+    tsr_plan *plan;
+    tsri_flow flow;
+    int *chain;    /* per item: its chain, 0 */
+    int *position; /* per item: where it goes: that of its chain's first product, or its own */
+    int nchains;
+    int member[TSRI_CHAIN_MAX], nmembers; /* the chain that is made */
+    int at;                               /* its position */
+} chainer;
+
+static const tsri_op_def *def_of(const tsri_item *it)
+{
+    return tsri_op_def_of(it->kernel.op);
+}
+
+/* Rows of a matrix, or of images that are channels last. */
+static bool has_rows(const tsri_value *v)
+{
+    const bool floats = v->dtype == TSR_F32 || v->dtype == TSR_F64;
+    const bool one_pixel = v->shape.ndim == 4 && v->shape.d[2] == 1 && v->shape.d[3] == 1;
+    return floats && !v->is_loss && v->shape.ndim >= 2 &&
+           (v->shape.ndim != 4 || v->nhwc || one_pixel || v->shape.d[1] == 1);
+}
+
+static tsri_chain_role role_of(const tsr_plan *plan, const tsri_item *it)
+{
+    if (it->kind != TSRI_ITEM_KERNEL || it->kernel.updates ||
+        tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+        return TSRI_CHAIN_NONE;
+    const tsri_op_def *def = def_of(it);
+    if (def->chain == TSRI_CHAIN_NONE || (def->may_chain && !def->may_chain(&it->kernel.attrs)))
+        return TSRI_CHAIN_NONE;
+    for (int i = 0; i < it->nin; i++) {
+        const tsri_value *v = &plan->values[it->in[i]];
+        if (!(def->walks >> i & 1))
+            continue;
+        if (!has_rows(v) || (def->chain == TSRI_CHAIN_MAP &&
+                             !tsr_dims_equal(v->shape, plan->values[it->out[0]].shape)))
+            return TSRI_CHAIN_NONE;
+    }
+    const bool walked = def->chain == TSRI_CHAIN_MAP || def->chain == TSRI_CHAIN_PRODUCT;
+    return walked && !has_rows(&plan->values[it->out[0]]) ? TSRI_CHAIN_NONE : def->chain;
+}
+
+static bool is_product(tsri_chain_role role)
+{
+    return role == TSRI_CHAIN_PRODUCT || role == TSRI_CHAIN_OUTER;
+}
+
+/* Whether all that reads a value are products that walk it. */
+static bool is_for_products(const chainer *c, int value)
+{
+    for (int r = c->flow.first[value]; r < c->flow.first[value + 1]; r++) {
+        const tsri_item *it = &c->plan->items[c->flow.reader[r]];
+        if (!is_product(role_of(c->plan, it)))
+            return false;
+        for (int j = 0; j < it->nin; j++)
+            if (it->in[j] == value && !(def_of(it)->walks >> j & 1))
+                return false;
+    }
+    return true;
+}
+
+/* --- computing again -------------------------------------------------------------------------- */
+/* Gives reader r of a value that cheap item m makes its own one, made right before it. */
+static tsr_status compute_again(tsr_plan *plan, const tsri_item *m, tsri_item *reader)
+{
+    tsri_item again = *m;
+    const int value = m->out[0];
+    tsri_value v = plan->values[value];
+    v.said = false;
+    v.alternatives = NULL;
+    int copy = tsri_plan_add_value(plan, &v);
+    if (copy < 0)
+        return TSR_ERR_NO_MEMORY;
+    again.backward = reader->backward;
+    again.cost_s = 0; /* it reads and writes what its reader is said to */
+    TSRI_NEED(tsri_plan_add_item(plan, &again, m->in, &copy));
+    for (int j = 0; j < reader->nin; j++)
+        if (reader->in[j] == value)
+            reader->in[j] = copy;
+    return TSR_OK;
+}
+
+/* What every reader but the first of a cheap result gets for itself. */
+static tsr_status repeat_cheap(chainer *c)
+{
+    tsr_plan *plan = c->plan;
+    const tsri_item *old = plan->items;
+    const int nold = plan->nitems, nvalues = plan->nvalues;
+    bool *again = tsri_pool_alloc(&plan->scratch, (size_t)nvalues + 1);
+    TSRI_NEED(again);
+    bool any = false;
+    for (int v = 0; v < nvalues; v++) {
+        const int m = c->flow.maker[v], readers = c->flow.first[v + 1] - c->flow.first[v];
+        again[v] = m >= 0 && readers > 1 && role_of(plan, &old[m]) == TSRI_CHAIN_MAP &&
+                   def_of(&old[m])->is_cheap && is_for_products(c, v);
+        any |= again[v];
+    }
+    if (!any)
+        return TSR_OK;
+    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    for (int i = 0; i < nold; i++) {
+        tsri_item it = old[i];
+        for (int j = 0; j < it.nin && it.kind == TSRI_ITEM_KERNEL; j++) {
+            const int v = it.in[j];
+            if (v < nvalues && again[v] && c->flow.reader[c->flow.first[v]] != i)
+                TSRI_TRY(compute_again(plan, &old[c->flow.maker[v]], &it));
+        }
+        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+    }
+    return tsri_flow_find(plan, &plan->scratch, &c->flow);
+}
+
+/* --- growing a chain -------------------------------------------------------------------------- */
+static bool is_member(const chainer *c, int item)
+{
+    for (int i = 0; i < c->nmembers; i++)
+        if (c->member[i] == item)
+            return true;
+    return false;
+}
+
+/* Whether an item may be done where the chain is: what it reads is made before or by a member, and
+ * what reads it comes behind or is one. */
+static bool fits(const chainer *c, int item)
+{
+    const tsri_item *it = &c->plan->items[item];
+    for (int j = 0; j < it->nin; j++) {
+        const int m = c->flow.maker[it->in[j]];
+        if (m >= 0 && !is_member(c, m) && c->position[m] >= c->at)
+            return false;
+        /* Members hand on rows alone. */
+        if (m >= 0 && is_member(c, m) && !(def_of(it)->walks >> j & 1))
+            return false;
+    }
+    for (int j = 0; j < it->nout; j++)
+        for (int r = c->flow.first[it->out[j]]; r < c->flow.first[it->out[j] + 1]; r++) {
+            const int reader = c->flow.reader[r];
+            if (!is_member(c, reader) && c->position[reader] <= c->at)
+                return false;
+        }
+    return true;
+}
+
+static bool join(chainer *c, int item)
+{
+    const tsri_item *it = &c->plan->items[item];
+    if (c->nmembers == TSRI_CHAIN_MAX || c->chain[item] || is_member(c, item) ||
+        it->placement != c->plan->items[c->member[0]].placement || !fits(c, item))
+        return false;
+    c->member[c->nmembers++] = item;
+    return true;
+}
+
+/* Joins what makes the rows that member m reads, and what reads the rows that it reads or makes. */
+static bool join_neighbours(chainer *c, int m)
+{
+    const tsr_plan *plan = c->plan;
+    const tsri_item *it = &plan->items[m];
+    const tsri_chain_role own = role_of(plan, it);
+    bool any = false;
+    for (int j = 0; j < it->nin; j++) {
+        const int v = it->in[j], maker = c->flow.maker[v];
+        if (!(def_of(it)->walks >> j & 1))
+            continue;
+        if (maker >= 0 && role_of(plan, &plan->items[maker]) == TSRI_CHAIN_MAP)
+            any |= join(c, maker);
+        for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++)
+            if (is_product(own) && is_product(role_of(plan, &plan->items[c->flow.reader[r]])))
+                any |= join(c, c->flow.reader[r]);
+    }
+    if (own != TSRI_CHAIN_MAP && own != TSRI_CHAIN_PRODUCT)
+        return any;
+    const int v = it->out[0];
+    for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++) {
+        const int reader = c->flow.reader[r];
+        const tsri_chain_role role = role_of(plan, &plan->items[reader]);
+        if (role == TSRI_CHAIN_SUMS || role == TSRI_CHAIN_MAP)
+            any |= join(c, reader);
+    }
+    return any;
+}
+
+/* Whether the operands and results of all members can be told apart by number. */
+static bool is_small(const chainer *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->nmembers; i++)
+        n += c->plan->items[c->member[i]].nin + c->plan->items[c->member[i]].nout;
+    return n <= TSRI_CHAIN_VALUES;
+}
+
+static void make_chain(chainer *c, int product)
+{
+    c->member[0] = product;
+    c->nmembers = 1;
+    c->at = c->position[product];
+    for (bool any = true; any;) {
+        any = false;
+        for (int i = 0; i < c->nmembers; i++)
+            any |= join_neighbours(c, c->member[i]);
+    }
+    while (!is_small(c) && c->nmembers > 1)
+        c->nmembers--; /* the last ones to join are no others' means */
+    if (c->nmembers == 1)
+        return;
+    c->nchains++;
+    for (int i = 0; i < c->nmembers; i++) {
+        c->chain[c->member[i]] = c->nchains;
+        c->position[c->member[i]] = c->at;
+    }
+}
+
+/* Members in the plan's order, one behind another in the place of the first product. */
+static tsr_status line_up(chainer *c)
+{
+    tsr_plan *plan = c->plan;
+    const tsri_item *old = plan->items;
+    const int nold = plan->nitems;
+    int *head = tsri_pool_alloc(&plan->scratch, ((size_t)nold + 1) * sizeof *head);
+    int *next = tsri_pool_alloc(&plan->scratch, ((size_t)nold + 1) * sizeof *next);
+    TSRI_NEED(head && next);
+    memset(head, -1, ((size_t)nold + 1) * sizeof *head);
+    for (int i = nold - 1; i >= 0; i--) {
+        next[i] = head[c->position[i]];
+        head[c->position[i]] = i;
+    }
+    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    for (int at = 0; at < nold; at++)
+        for (int i = head[at]; i >= 0; i = next[i]) {
+            tsri_item it = old[i];
+            if (it.kind == TSRI_ITEM_KERNEL)
+                it.kernel.chain = c->chain[i];
+            TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+        }
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_chain(tsr_plan *plan)
+{
+    chainer c = {.plan = plan};
+    TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &c.flow));
+    TSRI_TRY(repeat_cheap(&c));
+    const size_t n = (size_t)plan->nitems + 1;
+    c.chain = tsri_pool_alloc(&plan->scratch, n * sizeof *c.chain);
+    c.position = tsri_pool_alloc(&plan->scratch, n * sizeof *c.position);
+    TSRI_NEED(c.chain && c.position);
+    for (int i = 0; i < plan->nitems; i++)
+        c.position[i] = i;
+    for (int i = 0; i < plan->nitems; i++)
+        if (!c.chain[i] && is_product(role_of(plan, &plan->items[i])))
+            make_chain(&c, i);
+    return line_up(&c);
+}
+
+/* --- once the order is known ------------------------------------------------------------------ */
+int tsri_chain_end(const tsr_plan *plan, int item)
+{
+    const int chain =
+        plan->items[item].kind == TSRI_ITEM_KERNEL ? plan->items[item].kernel.chain : 0;
+    int end = item + 1;
+    while (chain && end < plan->nitems && plan->items[end].kind == TSRI_ITEM_KERNEL &&
+           plan->items[end].kernel.chain == chain)
+        end++;
+    return end;
+}
+
+/* Whether items [begin, end) alone read and write a value that one of them makes. */
+static bool is_inner(const tsr_plan *plan, const tsri_flow *flow, int value, int begin, int end)
+{
+    if (plan->values[value].storage != TSRI_STORAGE_ARENA ||
+        flow->first[value] == flow->first[value + 1])
+        return false;
+    for (int r = flow->first[value]; r < flow->first[value + 1]; r++)
+        if (flow->reader[r] < begin || flow->reader[r] >= end)
+            return false;
+    return true;
+}
+
+tsr_status tsri_plan_settle_chains(tsr_plan *plan)
+{
+    tsri_flow flow;
+    int *length = tsri_pool_alloc(&plan->scratch, ((size_t)plan->nitems + 1) * sizeof *length);
+    TSRI_NEED(length);
+    TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &flow));
+    for (int i = 0; i < plan->nitems; i++)
+        if (plan->items[i].kind == TSRI_ITEM_KERNEL)
+            length[plan->items[i].kernel.chain]++;
+    for (int i = 0, end; i < plan->nitems; i = end) {
+        end = tsri_chain_end(plan, i);
+        if (plan->items[i].kind != TSRI_ITEM_KERNEL || !plan->items[i].kernel.chain)
+            continue;
+        /* Ordering updates may have put something between. */
+        const bool whole = end - i == length[plan->items[i].kernel.chain] && end - i > 1;
+        for (int m = i; m < end; m++) {
+            if (!whole)
+                plan->items[m].kernel.chain = 0;
+            for (int j = 0; whole && j < plan->items[m].nout; j++)
+                if (is_inner(plan, &flow, plan->items[m].out[j], i, end))
+                    plan->values[plan->items[m].out[j]].storage = TSRI_STORAGE_INNER;
+        }
+    }
+    return TSR_OK;
+}
