@@ -232,21 +232,18 @@ static int64_t units_of(const chain *k, const tsri_chain_desc *d)
 }
 
 /* Whether threads that take rows each are better than threads that share each product: not where
- * rows are few, or what each thread sums by itself is more than what need not leave the cache. */
+ * rows are few, or what each thread sums by itself is much beside what they read and write. */
 static bool is_worth(const chain *k, const tsri_chain_desc *d)
 {
-    size_t inner = 0, sums = 0;
+    size_t walked = 0, sums = 0;
     for (int m = 0; m < d->n; m++)
-        for (int i = 0; i < d->member[m].nout; i++) {
-            const int v = d->out[m][i];
-            if (!k->unit_bytes[v])
-                sums += arg_bytes(&d->member[m].out[i]);
-            else if (v >= d->ngiven + d->nouter)
-                inner += arg_bytes(&d->member[m].out[i]);
-        }
+        for (int i = 0; i < d->member[m].nout; i++)
+            sums += k->unit_bytes[d->out[m][i]] ? 0 : arg_bytes(&d->member[m].out[i]);
+    for (int v = 0; v < k->nvalues; v++)
+        walked += (size_t)k->units * k->unit_bytes[v];
     if (k->threads == 1)
         return true;
-    return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= inner;
+    return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= walked / 4;
 }
 
 static bool plan_pieces(chain *k, const tsri_chain_desc *d)
@@ -263,7 +260,7 @@ static bool plan_pieces(chain *k, const tsri_chain_desc *d)
         return false;
     for (int v = 0; v < k->nvalues; v++)
         row += k->unit_bytes[v];
-    k->piece = (int64_t)(PIECE_BYTES / row);
+    k->piece = (int64_t)((size_t)(getenv("PB") ? atoi(getenv("PB")) : PIECE_BYTES>>10)*1024 / row);
     if (!images)
         k->piece = k->piece / ROW_UNIT * ROW_UNIT;
     const int64_t least = images ? 1 : ROW_UNIT;

@@ -4,10 +4,10 @@
 #include <omp.h>
 
 enum {
-    K_BLOCK = 512,           /* terms summed before they join c */
+    K_BLOCK = 192,           /* terms summed before they join c */
     TA_BLOCK = 256,          /* the same, where both operands are walked along k */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
-    SMALL_BYTES = 8 << 10,
+    SMALL_BYTES = 24 << 10, /* of packed b: half of a first-level cache */
     TILES = 24,             /* rows: whole tiles of any height */
     FEW_ROWS = 256,         /* below, threads share columns */
     LONG_SUM = 512,         /* ta: from here on threads share k, */
@@ -112,12 +112,10 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
         t.b = packed + k * width;
         t.add = k > 0 || g->add;
         t.bias = bias && k + t.k == g->k ? bias + j : NULL;
-        for (int64_t r = 0; r < rows; r += g->isa->tile_rows[nv]) {
-            t.rows = min64(g->isa->tile_rows[nv], rows - r);
-            t.a = a + r * g->lda + k;
-            t.c = c + r * g->ldc + j;
-            g->isa->tile[nv](&t);
-        }
+        t.rows = rows;
+        t.a = a + k;
+        t.c = c + j;
+        g->isa->tile[nv](&t);
     }
 }
 
@@ -137,11 +135,14 @@ void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const flo
 void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
                          const float *bias, float *c)
 {
-    int64_t end = vectors(g), w = g->isa->width;
-    for (int64_t v = 0, nv; v < end; v += nv) {
-        nv = panel(end - v);
-        multiply(g, rows, a, packed + v * w * g->k, (int)nv, v * w, bias, c);
-    }
+    const int64_t end = vectors(g), w = g->isa->width;
+    const int64_t chunk = end * w * g->k * 4 <= SMALL_BYTES ? TILES : rows;
+    for (int64_t r = 0; r < rows; r += chunk)
+        for (int64_t v = 0, nv; v < end; v += nv) {
+            nv = panel(end - v);
+            multiply(g, min64(chunk, rows - r), a + r * g->lda, packed + v * w * g->k, (int)nv,
+                     v * w, bias, c + r * g->ldc);
+        }
 }
 
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
@@ -156,12 +157,10 @@ void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t 
             nv = panel(end - v);
             t.b = b + k * g->bk + v * w;
             t.cols = min64(nv * w, g->n - v * w);
-            for (int64_t m = m0; m < m1; m += g->isa->tile_rows[nv]) {
-                t.rows = min64(g->isa->tile_rows[nv], m1 - m);
-                t.a = a + k * g->lda + m;
-                t.c = c + m * g->ldc + v * w;
-                g->isa->tile[nv](&t);
-            }
+            t.rows = m1 - m0;
+            t.a = a + k * g->lda + m0;
+            t.c = c + m0 * g->ldc + v * w;
+            g->isa->tile[nv](&t);
         }
     }
 }

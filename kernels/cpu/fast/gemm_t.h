@@ -8,15 +8,16 @@ enum { ROWS1 = 8, ROWS2 = 8, ROWS3 = 8 };
 enum { ROWS1 = 8, ROWS2 = 6, ROWS3 = 4 };
 #endif
 
-VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+/* Sums of mr rows, of which `rows` are there: a is that of the first one. */
+VEC_FN void tile_sums(const tsri_fast_tile *t, const float *first, int64_t rows, const int mr,
+                      const int nv, vf acc[8][3])
 {
     const float *a[8];
     const float *b = t->b;
-    vf acc[8][3];
-    int64_t last = t->cols - (int64_t)(nv - 1) * W; /* columns of the last vector */
+    const int64_t last = t->cols - (int64_t)(nv - 1) * W; /* columns of the last vector */
     VEC_LOOP
     for (int r = 0; r < mr; r++) {
-        a[r] = t->a + (r < t->rows ? r : t->rows - 1) * t->ar;
+        a[r] = first + (r < rows ? r : rows - 1) * t->ar;
         VEC_LOOP
         for (int j = 0; j < nv; j++)
             acc[r][j] = vset1(0.0f);
@@ -36,28 +37,40 @@ VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
                 acc[r][j] = vfma(av, bv[j], acc[r][j]);
         }
     }
-    if (t->rows == mr && last == W && !t->add && !t->bias) { /* nearly always, where k is short */
-        VEC_LOOP
-        for (int r = 0; r < mr; r++)
+}
+
+VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+{
+    const int64_t last = t->cols - (int64_t)(nv - 1) * W;
+    const bool plain = last == W && !t->add && !t->bias; /* nearly always, where k is short */
+    for (int64_t at = 0; at < t->rows; at += mr) {
+        const int64_t rows = t->rows - at;
+        float *to = t->c + at * t->ldc;
+        vf acc[8][3];
+        tile_sums(t, t->a + at * t->ar, rows, mr, nv, acc);
+        if (plain && rows >= mr) {
             VEC_LOOP
-        for (int j = 0; j < nv; j++)
-            vstore(t->c + r * t->ldc + j * W, acc[r][j]);
-        return;
-    }
-    VEC_LOOP
-    for (int r = 0; r < mr; r++) {
-        if (r >= t->rows)
-            break;
-        float *c = t->c + r * t->ldc;
+            for (int r = 0; r < mr; r++)
+                VEC_LOOP
+            for (int j = 0; j < nv; j++)
+                vstore(to + r * t->ldc + j * W, acc[r][j]);
+            continue;
+        }
         VEC_LOOP
-        for (int j = 0; j < nv; j++) {
-            int64_t n = j < nv - 1 ? W : last;
-            vf v = acc[r][j];
-            if (t->add)
-                v += vload_upto(c + j * W, n);
-            if (t->bias)
-                v += vload_upto(t->bias + j * W, n);
-            vstore_upto(c + j * W, v, n);
+        for (int r = 0; r < mr; r++) {
+            if (r >= rows)
+                break;
+            float *c = to + r * t->ldc;
+            VEC_LOOP
+            for (int j = 0; j < nv; j++) {
+                int64_t n = j < nv - 1 ? W : last;
+                vf v = acc[r][j];
+                if (t->add)
+                    v += vload_upto(c + j * W, n);
+                if (t->bias)
+                    v += vload_upto(t->bias + j * W, n);
+                vstore_upto(c + j * W, v, n);
+            }
         }
     }
 }

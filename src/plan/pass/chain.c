@@ -159,14 +159,31 @@ static bool fits(const chainer *c, int item)
     return true;
 }
 
+static bool may_join(const chainer *c, int item)
+{
+    return c->nmembers < TSRI_CHAIN_MAX && !c->chain[item] && !is_member(c, item) &&
+           c->plan->items[item].placement == c->plan->items[c->member[0]].placement;
+}
+
+/* Joins an item, and before it what makes rows for it behind the chain's place. */
 static bool join(chainer *c, int item)
 {
     const tsri_item *it = &c->plan->items[item];
-    if (c->nmembers == TSRI_CHAIN_MAX || c->chain[item] || is_member(c, item) ||
-        it->placement != c->plan->items[c->member[0]].placement || !fits(c, item))
+    const int before = c->nmembers;
+    if (!may_join(c, item))
         return false;
-    c->member[c->nmembers++] = item;
-    return true;
+    for (int j = 0; j < it->nin; j++) {
+        const int m = c->flow.maker[it->in[j]];
+        if (m >= 0 && def_of(it)->walks >> j & 1 && c->position[m] >= c->at && may_join(c, m) &&
+            role_of(c->plan, &c->plan->items[m]) == TSRI_CHAIN_MAP && fits(c, m))
+            c->member[c->nmembers++] = m;
+    }
+    if (c->nmembers < TSRI_CHAIN_MAX && fits(c, item)) {
+        c->member[c->nmembers++] = item;
+        return true;
+    }
+    c->nmembers = before;
+    return false;
 }
 
 /* Joins what makes the rows that member m reads, and what reads the rows that it reads or makes. */
