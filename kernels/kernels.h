@@ -58,6 +58,14 @@ typedef struct tsri_kernel_desc {
 
 typedef struct tsri_kernel tsri_kernel;
 
+/* Memory that is soon wanted: a kernel that computes more than it reads asks for it, line by line,
+ * so that it is in the cache when its turn comes. */
+enum { TSRI_AHEAD_MAX = 16, TSRI_AHEAD_LINE = 64 };
+typedef struct tsri_ahead {
+    int n; /* ranges that are left, the last one first */
+    const char *at[TSRI_AHEAD_MAX], *end[TSRI_AHEAD_MAX];
+} tsri_ahead;
+
 /* Some of the rows that a kernel works on, and what it is given for them: see tsri_kernel_pieces.
  */
 typedef struct tsri_kernel_piece {
@@ -65,6 +73,7 @@ typedef struct tsri_kernel_piece {
     int64_t n, units; /* of `units` rows or images in all, n */
     void *const *in, *const *out;
     void *scratch;
+    tsri_ahead *ahead; /* NULL: nothing */
 } tsri_kernel_piece;
 
 /*

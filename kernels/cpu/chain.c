@@ -75,7 +75,8 @@ static void point(const job *j, int thread, int64_t first, int n, const int8_t *
 
 typedef void piece_fn(const tsri_kernel *k, const tsri_kernel_piece *p);
 
-static void call(const job *j, int thread, int m, piece_fn *fn, int64_t first, int64_t n)
+static void call(const job *j, int thread, int m, piece_fn *fn, int64_t first, int64_t n,
+                 tsri_ahead *ahead)
 {
     const chain *k = j->k;
     const tsri_kernel_pieces *pieces = k->kernel[m]->pieces;
@@ -84,25 +85,40 @@ static void call(const job *j, int thread, int m, piece_fn *fn, int64_t first, i
         return;
     point(j, thread, first, k->nin[m], k->in[m], pieces->in, in);
     point(j, thread, first, k->nout[m], k->out[m], pieces->out, out);
-    const tsri_kernel_piece p = {thread, n, k->units, in, out, j->scratch + k->scratch_at[m]};
+    const tsri_kernel_piece p = {thread, n, k->units, in, out, j->scratch + k->scratch_at[m],
+                                 ahead};
     fn(k->kernel[m], &p);
 }
 
 static void begin_thread(const job *j, int thread)
 {
     for (int m = 0; m < j->k->n; m++)
-        call(j, thread, m, j->k->kernel[m]->pieces->begin, 0, 0);
+        call(j, thread, m, j->k->kernel[m]->pieces->begin, 0, 0, NULL);
 }
 
 static void end_thread(const job *j, int thread)
 {
     for (int m = 0; m < j->k->n; m++)
-        call(j, thread, m, j->k->kernel[m]->pieces->end, 0, 0);
+        call(j, thread, m, j->k->kernel[m]->pieces->end, 0, 0, NULL);
 }
 
 static int64_t share(const chain *k, int thread)
 {
     return k->units * thread / k->threads;
+}
+
+/* Lists what n units from `first` on read and write beyond the scratch. */
+static void want(const job *j, int64_t first, int64_t n, tsri_ahead *ahead)
+{
+    const chain *k = j->k;
+    for (int v = k->ngiven + k->nouter - 1; v >= 0 && n > 0 && ahead->n < TSRI_AHEAD_MAX; v--) {
+        const char *at = whole_of(k, v, j->in, j->out);
+        if (!k->unit_bytes[v])
+            continue;
+        at += (size_t)first * k->unit_bytes[v];
+        ahead->at[ahead->n] = at;
+        ahead->end[ahead->n++] = at + (size_t)n * k->unit_bytes[v];
+    }
 }
 
 static void do_pieces(const job *j, int thread)
@@ -111,8 +127,10 @@ static void do_pieces(const job *j, int thread)
     const int64_t end = share(k, thread + 1);
     for (int64_t at = share(k, thread); at < end; at += k->piece) {
         const int64_t n = end - at < k->piece ? end - at : k->piece;
+        tsri_ahead ahead = {0};
+        want(j, at + n, end - at - n < k->piece ? end - at - n : k->piece, &ahead);
         for (int m = 0; m < k->n; m++)
-            call(j, thread, m, k->kernel[m]->pieces->piece, at, n);
+            call(j, thread, m, k->kernel[m]->pieces->piece, at, n, &ahead);
     }
 }
 
@@ -260,7 +278,8 @@ static bool plan_pieces(chain *k, const tsri_chain_desc *d)
         return false;
     for (int v = 0; v < k->nvalues; v++)
         row += k->unit_bytes[v];
-    k->piece = (int64_t)((size_t)(getenv("PB") ? atoi(getenv("PB")) : PIECE_BYTES>>10)*1024 / row);
+    k->piece =
+        (int64_t)((size_t)(getenv("PB") ? atoi(getenv("PB")) : PIECE_BYTES >> 10) * 1024 / row);
     if (!images)
         k->piece = k->piece / ROW_UNIT * ROW_UNIT;
     const int64_t least = images ? 1 : ROW_UNIT;

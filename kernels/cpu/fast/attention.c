@@ -123,7 +123,7 @@ static void attend(const head *h, const keys *b, int64_t i, int64_t rows, float 
                    double *sum, float *y)
 {
     const attention *v = h->v;
-    tsri_fast_gemm_rows(&b->scores, rows, h->q + i * v->d, b->k, NULL, s);
+    tsri_fast_gemm_rows(&b->scores, rows, h->q + i * v->d, b->k, NULL, s, NULL);
     for (int64_t r = 0; r < rows; r++)
         v->base.isa->attend(&(tsri_fast_attend){.n = seen(v, b, i + r),
                                                 .width = b->n,
@@ -134,7 +134,7 @@ static void attend(const head *h, const keys *b, int64_t i, int64_t rows, float 
                                                 .sum = sum + i + r,
                                                 .y = y + (i + r) * v->e,
                                                 .features = v->e});
-    tsri_fast_gemm_rows(&b->sums, rows, s, b->v, NULL, y + i * v->e);
+    tsri_fast_gemm_rows(&b->sums, rows, s, b->v, NULL, y + i * v->e, NULL);
 }
 
 /* Divides the sums of queries [i, i + rows); of those that see no key all stays 0. */
@@ -190,8 +190,8 @@ static void attend_back(const head *h, const keys *b, int64_t i, int64_t rows, f
 {
     const attention *v = h->v;
     const float *q = h->q + i * v->d, *dy = h->dy + i * v->e;
-    tsri_fast_gemm_rows(&b->scores, rows, q, b->k, NULL, s);
-    tsri_fast_gemm_rows(&b->slopes, rows, dy, b->v, NULL, slope);
+    tsri_fast_gemm_rows(&b->scores, rows, q, b->k, NULL, s, NULL);
+    tsri_fast_gemm_rows(&b->slopes, rows, dy, b->v, NULL, slope, NULL);
     for (int64_t r = 0; r < rows; r++) {
         const double lse = h->lse[i + r];
         const bool none = lse == -INFINITY;
@@ -210,11 +210,11 @@ static void attend_back(const head *h, const keys *b, int64_t i, int64_t rows, f
     }
     tsri_fast_gemm g = tsri_fast_gemm_of(v->base.isa, b->n, v->e, rows, true, false);
     g.lda = KEYS;
-    tsri_fast_gemm_ta(&g, 0, rows, 0, b->n, s, dy, dx[2] + b->j * v->e, true);
+    tsri_fast_gemm_ta(&g, 0, rows, 0, b->n, s, dy, dx[2] + b->j * v->e, true, NULL);
     g = tsri_fast_gemm_of(v->base.isa, b->n, v->d, rows, true, false);
     g.lda = KEYS;
-    tsri_fast_gemm_ta(&g, 0, rows, 0, b->n, slope, q, dx[1] + b->j * v->d, true);
-    tsri_fast_gemm_rows(&b->back, rows, slope, b->w, NULL, dx[0] + i * v->d);
+    tsri_fast_gemm_ta(&g, 0, rows, 0, b->n, slope, q, dx[1] + b->j * v->d, true, NULL);
+    tsri_fast_gemm_rows(&b->back, rows, slope, b->w, NULL, dx[0] + i * v->d, NULL);
 }
 
 /* The sums of dq of a part: the result itself, or its own for all but the first of a head. */

@@ -133,7 +133,8 @@ static void do_piece(const tsri_kernel *k, const tsri_kernel_piece *p)
                                  .total = total,
                                  .in = p->in,
                                  .out = p->out,
-                                 .scratch = p->scratch};
+                                 .scratch = p->scratch,
+                                 .ahead = p->ahead};
     f->part(f, &part);
 }
 

@@ -18,6 +18,7 @@ typedef struct tsri_fast_part {
     int64_t begin, end, total;
     void *const *in, *const *out;
     void *scratch;
+    tsri_ahead *ahead; /* NULL: nothing */
 } tsri_fast_part;
 typedef void tsri_fast_part_fn(const tsri_fast *f, const tsri_fast_part *p);
 
@@ -108,7 +109,7 @@ int64_t tsri_fast_packed(const tsri_fast_gemm *g);
 void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const float *b,
                          float *packed);
 void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
-                         const float *bias, float *c);
+                         const float *bias, float *c, tsri_ahead *ahead);
 /* Rows [m0, m1) of c[m, n], `ldc` apart, += from[m][n]. */
 void tsri_fast_gemm_add(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0,
                         int64_t m1);
@@ -116,7 +117,7 @@ void tsri_fast_gemm_add(const tsri_fast_gemm *g, const float *from, float *c, in
 enum { TSRI_FAST_TA_LONG = 64 * 256 };
 /* ta on the calling thread: c[m, n] (+)= over k0 <= k < k1, rows m0 <= m < m1. */
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
-                       const float *a, const float *b, float *c, bool add);
+                       const float *a, const float *b, float *c, bool add, tsri_ahead *ahead);
 
 /* A convolution's sizes, from its descriptor; false where an operand is empty, not f32, or not laid
  * out as the fast kernels want it. x is dx for CONV2D_DX; y is dy for the gradients. */

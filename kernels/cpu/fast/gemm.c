@@ -7,13 +7,13 @@ enum {
     K_BLOCK = 192,           /* terms summed before they join c */
     TA_BLOCK = 256,          /* the same, where both operands are walked along k */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
-    SMALL_BYTES = 24 << 10, /* of packed b: half of a first-level cache */
-    TILES = 24,             /* rows: whole tiles of any height */
-    FEW_ROWS = 256,         /* below, threads share columns */
-    LONG_SUM = 512,         /* ta: from here on threads share k, */
-    MANY_SUMS = 1 << 17,    /* unless each would need so many sums of its own */
-    GROUP_BYTES = 1 << 20,  /* of b, packed at a time */
-    WORTH_A_TEAM = 1 << 17, /* multiplications */
+    SMALL_BYTES = 24 << 10,  /* of packed b: half of a first-level cache */
+    TILES = 24,              /* rows: whole tiles of any height */
+    FEW_ROWS = 256,          /* below, threads share columns */
+    LONG_SUM = 512,          /* ta: from here on threads share k, */
+    MANY_SUMS = 1 << 17,     /* unless each would need so many sums of its own */
+    GROUP_BYTES = 1 << 20,   /* of b, packed at a time */
+    WORTH_A_TEAM = 1 << 17,  /* multiplications */
 };
 
 tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_isa *isa, int64_t m, int64_t n, int64_t k, bool ta,
@@ -98,7 +98,7 @@ void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g)
 
 /* A panel of nv vectors of columns from j on, rows of a and c as given, all of k. */
 static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
-                     int nv, int64_t j, const float *bias, float *c)
+                     int nv, int64_t j, const float *bias, float *c, tsri_ahead *ahead)
 {
     const int64_t width = (int64_t)nv * g->isa->width;
     tsri_fast_tile t = {.bk = width,
@@ -106,6 +106,7 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
                         .ak = 1,
                         .ldc = g->ldc,
                         .packed = true,
+                        .ahead = ahead,
                         .cols = min64(width, g->n - j)};
     for (int64_t k = 0; k < g->k; k += K_BLOCK) {
         t.k = min64(K_BLOCK, g->k - k);
@@ -133,7 +134,7 @@ void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const flo
 }
 
 void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
-                         const float *bias, float *c)
+                         const float *bias, float *c, tsri_ahead *ahead)
 {
     const int64_t end = vectors(g), w = g->isa->width;
     const int64_t chunk = end * w * g->k * 4 <= SMALL_BYTES ? TILES : rows;
@@ -141,15 +142,15 @@ void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, 
         for (int64_t v = 0, nv; v < end; v += nv) {
             nv = panel(end - v);
             multiply(g, min64(chunk, rows - r), a + r * g->lda, packed + v * w * g->k, (int)nv,
-                     v * w, bias, c + r * g->ldc);
+                     v * w, bias, c + r * g->ldc, ahead);
         }
 }
 
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
-                       const float *a, const float *b, float *c, bool add)
+                       const float *a, const float *b, float *c, bool add, tsri_ahead *ahead)
 {
     const int64_t end = vectors(g), w = g->isa->width;
-    tsri_fast_tile t = {.ar = 1, .ak = g->lda, .bk = g->bk, .ldc = g->ldc};
+    tsri_fast_tile t = {.ar = 1, .ak = g->lda, .bk = g->bk, .ldc = g->ldc, .ahead = ahead};
     for (int64_t k = k0; k < k1; k += TA_BLOCK) {
         t.k = min64(TA_BLOCK, k1 - k);
         t.add = add || k > k0;
@@ -196,7 +197,7 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
                 g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k, min64(nv * w, g->n - v * w),
                              nv * w, p);
             multiply(g, min64(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w, q->bias,
-                     q->c + m * g->ldc);
+                     q->c + m * g->ldc, NULL);
         }
 }
 
@@ -232,9 +233,10 @@ static void ta_long(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0,
 {
     tsri_fast_gemm own = *g;
     own.ldc = g->n;
-    tsri_fast_gemm_ta(g, k0, min64(k0 + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, c, false);
+    tsri_fast_gemm_ta(g, k0, min64(k0 + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, c, false, NULL);
     for (int64_t k = k0 + TSRI_FAST_TA_LONG; k < k1; k += TSRI_FAST_TA_LONG) {
-        tsri_fast_gemm_ta(&own, k, min64(k + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, block, false);
+        tsri_fast_gemm_ta(&own, k, min64(k + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, block, false,
+                          NULL);
         tsri_fast_gemm_add(g, block, c, m0, m1);
     }
 }

@@ -8,27 +8,26 @@ enum { ROWS1 = 8, ROWS2 = 8, ROWS3 = 8 };
 enum { ROWS1 = 8, ROWS2 = 6, ROWS3 = 4 };
 #endif
 
-/* Sums of mr rows, of which `rows` are there: a is that of the first one. */
-VEC_FN void tile_sums(const tsri_fast_tile *t, const float *first, int64_t rows, const int mr,
-                      const int nv, vf acc[8][3])
+/* Adds to the sums of mr rows the terms from *k up to `end`; b is where term *k is. asks: for one
+ * line of what is wanted ahead with each term. */
+VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const float **b,
+                       int64_t *k, int64_t end, const int mr, const int nv, vf acc[8][3],
+                       const char *ahead, const bool asks)
 {
-    const float *a[8];
-    const float *b = t->b;
     const int64_t last = t->cols - (int64_t)(nv - 1) * W; /* columns of the last vector */
-    VEC_LOOP
-    for (int r = 0; r < mr; r++) {
-        a[r] = first + (r < rows ? r : rows - 1) * t->ar;
-        VEC_LOOP
-        for (int j = 0; j < nv; j++)
-            acc[r][j] = vset1(0.0f);
-    }
     /* b's rows are whole vectors when packed; else its last one may end inside a vector. */
     const bool whole = t->packed || last == W;
-    for (int64_t k = 0, off = 0; k < t->k; k++, off += t->ak, b += t->bk) {
+    const float *row = *b;
+    int64_t at = *k, off = at * t->ak;
+    for (; at < end; at++, off += t->ak, row += t->bk) {
         vf bv[3];
+        if (asks) {
+            __builtin_prefetch(ahead, 0, 2);
+            ahead += TSRI_AHEAD_LINE;
+        }
         VEC_LOOP
         for (int j = 0; j < nv; j++)
-            bv[j] = j < nv - 1 || whole ? vload(b + j * W) : vloadn(b + j * W, last);
+            bv[j] = j < nv - 1 || whole ? vload(row + j * W) : vloadn(row + j * W, last);
         VEC_LOOP
         for (int r = 0; r < mr; r++) {
             vf av = vset1(a[r][off]);
@@ -37,6 +36,43 @@ VEC_FN void tile_sums(const tsri_fast_tile *t, const float *first, int64_t rows,
                 acc[r][j] = vfma(av, bv[j], acc[r][j]);
         }
     }
+    *b = row;
+    *k = at;
+}
+
+/* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
+VEC_FN const char *tile_ahead(tsri_ahead *ahead, int64_t most, int64_t *out_lines)
+{
+    *out_lines = 0;
+    if (!ahead || !ahead->n)
+        return NULL;
+    const int i = ahead->n - 1;
+    const char *at = ahead->at[i];
+    const int64_t left = (ahead->end[i] - at + TSRI_AHEAD_LINE - 1) / TSRI_AHEAD_LINE;
+    *out_lines = left < most ? left : most;
+    ahead->at[i] += *out_lines * TSRI_AHEAD_LINE;
+    ahead->n -= left <= most;
+    return at;
+}
+
+/* Sums of mr rows, of which `rows` are there: `first` is a's first one. */
+VEC_FN void tile_sums(const tsri_fast_tile *t, const float *first, int64_t rows, const int mr,
+                      const int nv, vf acc[8][3])
+{
+    const float *a[8];
+    const float *b = t->b;
+    int64_t k = 0, lines;
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        a[r] = first + (r < rows ? r : rows - 1) * t->ar;
+        VEC_LOOP
+        for (int j = 0; j < nv; j++)
+            acc[r][j] = vset1(0.0f);
+    }
+    const char *ahead = tile_ahead(t->ahead, t->k, &lines);
+    if (lines)
+        tile_terms(t, a, &b, &k, lines, mr, nv, acc, ahead, true);
+    tile_terms(t, a, &b, &k, t->k, mr, nv, acc, NULL, false);
 }
 
 VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)

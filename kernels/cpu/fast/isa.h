@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/core/op_list.h"
+#include "kernels/kernels.h"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define TSRI_FAST_X86 1
@@ -26,6 +26,7 @@ typedef struct tsri_fast_tile {
     float *c;
     int64_t ar, ak, bk, ldc, rows, cols, k;
     bool packed, add;
+    tsri_ahead *ahead; /* asked for meanwhile; NULL: nothing */
 } tsri_fast_tile;
 
 /* Per-channel coefficients, repeated to the width of a row: see bn_t.h. */

@@ -31,7 +31,7 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const product *k = (const product *)f;
     tsri_fast_gemm_rows(&k->gemm, p->end, p->in[0], p->scratch, k->bias ? p->in[2] : NULL,
-                        p->out[0]);
+                        p->out[0], p->ahead);
 }
 
 /* A thread's sums over rows of dy^T x: of `block` those that wait to join `sum`, where there are
@@ -81,7 +81,7 @@ static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
     const product *k = (const product *)f;
     sums *s = sums_of(k, p->scratch, p->index);
     tsri_fast_gemm_ta(&k->gemm, 0, p->end, 0, k->gemm.m, p->in[1], p->in[0],
-                      is_long(k) ? s->block : s->sum, s->terms > 0);
+                      is_long(k) ? s->block : s->sum, s->terms > 0, p->ahead);
     s->terms += p->end;
     if (!is_long(k))
         s->any = true;

@@ -142,7 +142,7 @@ static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
         int64_t n = least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
         tsri_fast_gemm_rows(&k->gemm, n, at.col, at.first, bias,
-                            (float *)p->out[0] + r * k->conv.co);
+                            (float *)p->out[0] + r * k->conv.co, NULL);
     }
 }
 
@@ -160,7 +160,7 @@ static void dx_part(const tsri_fast *f, const tsri_fast_part *p)
     memset(dx + p->begin * size, 0, (size_t)((p->end - p->begin) * size) * sizeof *dx);
     for (int64_t r = p->begin * plane; r < end; r += k->chunk) {
         int64_t n = least(end - r, k->chunk);
-        tsri_fast_gemm_rows(&k->gemm, n, dy + r * c->co, at.first, NULL, at.col);
+        tsri_fast_gemm_rows(&k->gemm, n, dy + r * c->co, at.first, NULL, at.col, NULL);
         for (int64_t i = 0; i < n; i++)
             add_row(k, at.col + i * k->depth, (r + i) % plane / c->out[1], (r + i) % c->out[1],
                     dx + (r + i) / plane * size);
@@ -175,7 +175,7 @@ static void dw_rows(const unfold *k, void *const *in, int64_t r0, int64_t r1, fl
     for (int64_t r = r0; r < r1; r += k->chunk) {
         const int64_t n = least(r1 - r, k->chunk);
         fill_rows(k, in[0], r, n, col);
-        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, dy + r * k->conv.co, col, sum, true);
+        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, dy + r * k->conv.co, col, sum, true, NULL);
     }
 }
 
