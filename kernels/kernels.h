@@ -88,6 +88,11 @@ typedef struct tsri_kernel_pieces {
     void (*begin)(const tsri_kernel *k, const tsri_kernel_piece *p); /* NULL: nothing */
     void (*piece)(const tsri_kernel *k, const tsri_kernel_piece *p);
     void (*end)(const tsri_kernel *k, const tsri_kernel_piece *p); /* NULL: nothing */
+    /* With `images`: does lines [first, first + n) of one image, where operands and results begin,
+     * of the result, or of operand 1 where there is none by lines; these need lines [*lo, *hi) of
+     * operand 0. */
+    void (*lines)(const tsri_kernel *k, const tsri_kernel_piece *p, int64_t first);
+    void (*needs)(const tsri_kernel *k, int64_t first, int64_t n, int64_t *lo, int64_t *hi);
 } tsri_kernel_pieces;
 
 struct tsri_kernel {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/chain.h"
 
 enum {
     PIECE_BYTES = 512 << 10, /* of all that a piece reads and writes: a second-level cache's half */
@@ -17,22 +17,6 @@ enum {
     FEW_ROWS = 512,          /* below, threads had better share the columns of products */
     ALIGNMENT = 64,
 };
-
-typedef struct chain {
-    tsri_kernel base;
-    tsri_mem *mem;
-    int n, ngiven, nouter, nvalues;
-    bool by_pieces;
-    int threads;
-    int64_t units, piece; /* rows or images, in all and of a piece */
-    tsri_kernel *kernel[TSRI_CHAIN_MAX];
-    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX];
-    int8_t in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
-    size_t scratch_at[TSRI_CHAIN_MAX];    /* of each kernel */
-    size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on */
-    size_t unit_bytes[TSRI_CHAIN_VALUES]; /* of a row or image; 0: the value is not walked */
-    size_t thread_at, thread_bytes;
-} chain;
 
 static size_t aligned(size_t bytes)
 {
@@ -45,28 +29,16 @@ static size_t arg_bytes(const tsri_arg *a)
 }
 
 /* --- running ---------------------------------------------------------------------------------- */
-/* Where value v begins for all of it; NULL for an inner one. */
-static char *whole_of(const chain *k, int v, void *const *in, void *const *out)
-{
-    return v < k->ngiven ? in[v] : v < k->ngiven + k->nouter ? out[v - k->ngiven] : NULL;
-}
-
-typedef struct job {
-    const chain *k;
-    void *const *in, *const *out;
-    char *scratch;
-} job;
-
 /* Points at units from `first` on of what a kernel walks, and at all of the rest. */
-static void point(const job *j, int thread, int64_t first, int n, const int8_t *values,
+static void point(const tsri_chain_job *j, int thread, int64_t first, int n, const int8_t *values,
                   uint32_t walked, void **out)
 {
-    const chain *k = j->k;
+    const tsri_chain *k = j->k;
     for (int i = 0; i < n; i++) {
         const int v = values[i];
-        char *at = whole_of(k, v, j->in, j->out);
-        if (!at && v >= k->ngiven + k->nouter)
-            at = j->scratch + k->thread_at + (size_t)thread * k->thread_bytes + k->value_at[v];
+        char *at = tsri_chain_whole(j, v);
+        if (tsri_chain_is_inner(k, v))
+            at = tsri_chain_inner(j, thread, v);
         else if (walked >> i & 1)
             at += (size_t)first * k->unit_bytes[v];
         out[i] = at;
@@ -75,10 +47,10 @@ static void point(const job *j, int thread, int64_t first, int n, const int8_t *
 
 typedef void piece_fn(const tsri_kernel *k, const tsri_kernel_piece *p);
 
-static void call(const job *j, int thread, int m, piece_fn *fn, int64_t first, int64_t n,
+static void call(const tsri_chain_job *j, int thread, int m, piece_fn *fn, int64_t first, int64_t n,
                  tsri_ahead *ahead)
 {
-    const chain *k = j->k;
+    const tsri_chain *k = j->k;
     const tsri_kernel_pieces *pieces = k->kernel[m]->pieces;
     void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
     if (!fn)
@@ -90,29 +62,29 @@ static void call(const job *j, int thread, int m, piece_fn *fn, int64_t first, i
     fn(k->kernel[m], &p);
 }
 
-static void begin_thread(const job *j, int thread)
+static void begin_thread(const tsri_chain_job *j, int thread)
 {
     for (int m = 0; m < j->k->n; m++)
         call(j, thread, m, j->k->kernel[m]->pieces->begin, 0, 0, NULL);
 }
 
-static void end_thread(const job *j, int thread)
+static void end_thread(const tsri_chain_job *j, int thread)
 {
     for (int m = 0; m < j->k->n; m++)
         call(j, thread, m, j->k->kernel[m]->pieces->end, 0, 0, NULL);
 }
 
-static int64_t share(const chain *k, int thread)
+static int64_t share(const tsri_chain *k, int thread)
 {
     return k->units * thread / k->threads;
 }
 
 /* Lists what n units from `first` on read and write beyond the scratch. */
-static void want(const job *j, int64_t first, int64_t n, tsri_ahead *ahead)
+static void want(const tsri_chain_job *j, int64_t first, int64_t n, tsri_ahead *ahead)
 {
-    const chain *k = j->k;
+    const tsri_chain *k = j->k;
     for (int v = k->ngiven + k->nouter - 1; v >= 0 && n > 0 && ahead->n < TSRI_AHEAD_MAX; v--) {
-        const char *at = whole_of(k, v, j->in, j->out);
+        const char *at = tsri_chain_whole(j, v);
         if (!k->unit_bytes[v])
             continue;
         at += (size_t)first * k->unit_bytes[v];
@@ -121,11 +93,13 @@ static void want(const job *j, int64_t first, int64_t n, tsri_ahead *ahead)
     }
 }
 
-static void do_pieces(const job *j, int thread)
+static void do_pieces(const tsri_chain_job *j, int thread)
 {
-    const chain *k = j->k;
+    const tsri_chain *k = j->k;
     const int64_t end = share(k, thread + 1);
-    for (int64_t at = share(k, thread); at < end; at += k->piece) {
+    for (int64_t i = share(k, thread); k->steps && i < end; i++)
+        tsri_chain_image(j, thread, i);
+    for (int64_t at = share(k, thread); !k->steps && at < end; at += k->piece) {
         const int64_t n = end - at < k->piece ? end - at : k->piece;
         tsri_ahead ahead = {0};
         want(j, at + n, end - at - n < k->piece ? end - at - n : k->piece, &ahead);
@@ -134,7 +108,7 @@ static void do_pieces(const job *j, int thread)
     }
 }
 
-static void team(const job *j, void (*phase)(const job *j, int thread))
+static void team(const tsri_chain_job *j, void (*phase)(const tsri_chain_job *j, int thread))
 {
     if (j->k->threads == 1) {
         phase(j, 0);
@@ -148,7 +122,7 @@ static void team(const job *j, void (*phase)(const job *j, int thread))
 static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *const *out,
                              void *scratch)
 {
-    const job j = {(const chain *)kernel, in, out, scratch};
+    const tsri_chain_job j = {(const tsri_chain *)kernel, in, out, scratch};
     team(&j, begin_thread);
     team(&j, do_pieces);
     team(&j, end_thread);
@@ -158,14 +132,15 @@ static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *c
 static tsr_status run_in_turn(const tsri_kernel *kernel, void *const *in, void *const *out,
                               void *scratch)
 {
-    const chain *k = (const chain *)kernel;
+    const tsri_chain *k = (const tsri_chain *)kernel;
+    const tsri_chain_job j = {k, in, out, scratch};
     for (int m = 0; m < k->n; m++) {
         void *from[TSRI_KERNEL_MAX_ARGS], *to[TSRI_KERNEL_MAX_ARGS];
         for (int i = 0; i < k->nin[m] + k->nout[m]; i++) {
             const bool is_out = i >= k->nin[m];
             const int v = is_out ? k->out[m][i - k->nin[m]] : k->in[m][i];
-            char *at = v < k->ngiven + k->nouter ? whole_of(k, v, in, out)
-                                                 : (char *)scratch + k->value_at[v];
+            char *at = tsri_chain_is_inner(k, v) ? (char *)scratch + k->value_at[v]
+                                                 : tsri_chain_whole(&j, v);
             if (is_out)
                 to[i - k->nin[m]] = at;
             else
@@ -179,14 +154,14 @@ static tsr_status run_in_turn(const tsri_kernel *kernel, void *const *in, void *
 /* --- making ----------------------------------------------------------------------------------- */
 static void destroy(tsri_kernel *kernel)
 {
-    chain *k = (chain *)kernel;
+    tsri_chain *k = (tsri_chain *)kernel;
     for (int m = 0; m < k->n; m++)
         if (k->kernel[m])
             k->kernel[m]->destroy(k->kernel[m]);
     tsri_mem_free(k);
 }
 
-static tsr_status make_kernels(chain *k, tsri_mem *mem, const tsri_kernels *const *list,
+static tsr_status make_kernels(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *list,
                                const tsri_chain_desc *d, int threads)
 {
     for (int m = 0; m < d->n; m++) {
@@ -201,10 +176,10 @@ static tsr_status make_kernels(chain *k, tsri_mem *mem, const tsri_kernels *cons
 }
 
 /* Calls fn for each operand and result: which value it is, and whether the kernel walks it. */
-typedef bool arg_fn(chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a, bool is_out,
+typedef bool arg_fn(tsri_chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a, bool is_out,
                     bool walked);
 
-static bool each_arg(chain *k, const tsri_chain_desc *d, arg_fn *fn)
+static bool each_arg(tsri_chain *k, const tsri_chain_desc *d, arg_fn *fn)
 {
     for (int m = 0; m < d->n; m++) {
         const tsri_kernel_desc *member = &d->member[m];
@@ -220,8 +195,8 @@ static bool each_arg(chain *k, const tsri_chain_desc *d, arg_fn *fn)
 }
 
 /* A value is walked by all kernels or by none; by none only where it is given, or a last result. */
-static bool note_units(chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a, bool is_out,
-                       bool walked)
+static bool note_units(tsri_chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a,
+                       bool is_out, bool walked)
 {
     const int64_t bytes = (int64_t)arg_bytes(a);
     if (!walked)
@@ -235,7 +210,7 @@ static bool note_units(chain *k, const tsri_chain_desc *d, int v, const tsri_arg
 
 /* The units of a chain whose kernels all work by pieces: rows, or images where one needs them
  * whole; 0: there are none in common. */
-static int64_t units_of(const chain *k, const tsri_chain_desc *d)
+static int64_t units_of(const tsri_chain *k, const tsri_chain_desc *d)
 {
     bool images = false;
     for (int m = 0; m < d->n; m++) {
@@ -251,7 +226,7 @@ static int64_t units_of(const chain *k, const tsri_chain_desc *d)
 
 /* Whether threads that take rows each are better than threads that share each product: not where
  * rows are few, or what each thread sums by itself is much beside what they read and write. */
-static bool is_worth(const chain *k, const tsri_chain_desc *d)
+static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
 {
     size_t walked = 0, sums = 0;
     for (int m = 0; m < d->n; m++)
@@ -264,7 +239,7 @@ static bool is_worth(const chain *k, const tsri_chain_desc *d)
     return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= walked / 4;
 }
 
-static bool plan_pieces(chain *k, const tsri_chain_desc *d)
+static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
 {
     size_t row = 0;
     k->units = units_of(k, d);
@@ -278,17 +253,18 @@ static bool plan_pieces(chain *k, const tsri_chain_desc *d)
         return false;
     for (int v = 0; v < k->nvalues; v++)
         row += k->unit_bytes[v];
-    k->piece =
-        (int64_t)((size_t)(getenv("PB") ? atoi(getenv("PB")) : PIECE_BYTES >> 10) * 1024 / row);
+    k->piece = (int64_t)(PIECE_BYTES / row);
     if (!images)
         k->piece = k->piece / ROW_UNIT * ROW_UNIT;
     const int64_t least = images ? 1 : ROW_UNIT;
     k->piece = k->piece < least ? least : k->piece;
+    if (images && row > PIECE_BYTES && !tsri_chain_plan_lines(k, d, PIECE_BYTES))
+        k->steps = 0;
     return true;
 }
 
 /* Lays out the scratch: the kernels' own, then inner values, by pieces for each thread. */
-static void lay_out(chain *k, const tsri_chain_desc *d)
+static void lay_out(tsri_chain *k, const tsri_chain_desc *d)
 {
     size_t at = 0, most = 0;
     for (int m = 0; m < k->n; m++) {
@@ -306,8 +282,11 @@ static void lay_out(chain *k, const tsri_chain_desc *d)
             if (v < d->ngiven + d->nouter)
                 continue;
             k->value_at[v] = inner;
-            inner += aligned(k->by_pieces ? (size_t)k->piece * k->unit_bytes[v]
-                                          : arg_bytes(&d->member[m].out[i]));
+            size_t bytes = k->by_pieces ? (size_t)k->piece * k->unit_bytes[v]
+                                        : arg_bytes(&d->member[m].out[i]);
+            if (k->by_pieces && k->steps)
+                bytes = k->unit_bytes[v] / (size_t)k->height[v] * (size_t)k->room[v];
+            inner += aligned(bytes);
         }
     k->thread_bytes = k->by_pieces ? inner : 0;
     k->base.scratch_bytes = k->by_pieces ? at + (size_t)k->threads * inner : inner;
@@ -324,7 +303,7 @@ static int64_t most_elements(const tsri_chain_desc *d)
     return most;
 }
 
-static tsr_status make(chain *k, tsri_mem *mem, const tsri_kernels *const *list,
+static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *list,
                        const tsri_chain_desc *d)
 {
     k->threads = most_elements(d) < WORTH_A_TEAM ? 1 : omp_get_max_threads();
@@ -341,7 +320,7 @@ static tsr_status make(chain *k, tsri_mem *mem, const tsri_kernels *const *list,
 tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
                              const tsri_chain_desc *desc, tsri_kernel **out_kernel)
 {
-    chain *k = tsri_mem_alloc(mem, sizeof *k);
+    tsri_chain *k = tsri_mem_alloc(mem, sizeof *k);
     TSRI_NEED(k);
     k->base.destroy = destroy;
     k->n = desc->n;
@@ -367,6 +346,6 @@ tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
 
 const char *tsri_chain_impl(const tsri_kernel *kernel, int i)
 {
-    const chain *k = (const chain *)kernel;
+    const tsri_chain *k = (const tsri_chain *)kernel;
     return k->by_pieces ? "chain" : k->kernel[i]->impl;
 }

@@ -82,6 +82,52 @@ static void weights_end(const tsri_fast *f, const tsri_fast_part *p)
         }
 }
 
+/* --- line by line ----------------------------------------------------------------------------- */
+static void do_lines(const tsri_kernel *kernel, const tsri_kernel_piece *p, int64_t first)
+{
+    const tsri_fast *f = (const tsri_fast *)kernel;
+    const tsri_fast_part part = {.index = p->thread,
+                                 .begin = first,
+                                 .end = first + p->n,
+                                 .in = p->in,
+                                 .out = p->out,
+                                 .scratch = p->scratch};
+    rows_part(f, &part);
+}
+
+static void do_weight_lines(const tsri_kernel *kernel, const tsri_kernel_piece *p, int64_t first)
+{
+    const depthwise *k = (const depthwise *)kernel;
+    tsri_fast_dw dw = dw_of(k, p->scratch, p->in, &p->in[1]);
+    dw.lines[0] = first;
+    dw.lines[1] = first + p->n;
+    k->base.isa->dw_weights(&dw, 0, 1, sums_of(k, p->scratch, p->thread));
+}
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void needs(const tsri_kernel *kernel, int64_t first, int64_t n, int64_t *lo, int64_t *hi)
+{
+    const tsri_fast_dw *dw = &((const depthwise *)kernel)->dw;
+    const int64_t stride = dw->stride[0], pad = dw->pad[0], last = first + n - 1;
+    const int64_t reach = (int64_t)(dw->kernel[0] - 1) * dw->dilation[0];
+    if (dw->backward) { /* result line i is line o of the operand where i + pad - o * stride is a
+                           tap */
+        const int64_t from = first + pad - reach;
+        *lo = from <= 0 ? 0 : (from + stride - 1) / stride;
+        *hi = at_most((last + pad) / stride + 1, dw->in[0]);
+    } else {
+        const int64_t from = first * stride - pad;
+        *lo = from < 0 ? 0 : from;
+        *hi = at_most(last * stride - pad + reach + 1, dw->in[0]);
+    }
+    *lo = at_most(*lo, dw->in[0]);
+    *hi = *hi < *lo ? *lo : *hi;
+}
+
 tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
                                tsri_kernel **out_kernel)
 {
@@ -98,9 +144,12 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     k->base.begin = dw ? weights_begin : rows_begin;
     k->base.end = dw ? weights_end : NULL;
     tsri_fast_walks(&k->base, dw ? 3 : 1, dw ? 0 : 1, true);
+    k->base.pieces.lines = dw ? do_weight_lines : do_lines;
+    k->base.pieces.needs = needs;
     k->bias = c->bias;
     k->dw.channels = c->ci;
     k->dw.backward = dx;
+    k->dw.lines[1] = c->out[0];
     k->dw.slide = true;
     for (int i = 0; i < 2; i++) {
         k->dw.in[i] = dx ? c->out[i] : c->in[i];

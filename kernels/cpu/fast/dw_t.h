@@ -178,7 +178,7 @@ VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy
     for (int t = 0; t < 9; t++)
         g[t] = vset1(0.0f);
     int64_t terms = 0;
-    for (int64_t oh = 0; oh < p->out[0]; oh++) {
+    for (int64_t oh = p->lines[0]; oh < p->lines[1]; oh++) {
         const float *d = dy + oh * width * channels + c, *row[3];
         for (int i = 0; i < 3; i++) {
             int64_t h = oh + i - 1;
@@ -218,7 +218,7 @@ VEC_FN void dw_grad_3x3(const tsri_fast_dw *p, const float *x, const float *dy, 
     for (int t = 0; t < 9; t++)
         g[t] = vset1(0.0f);
     int64_t terms = 0;
-    for (int64_t oh = 0; oh < p->out[0]; oh++) {
+    for (int64_t oh = p->lines[0]; oh < p->lines[1]; oh++) {
         const float *row[3];
         for (int i = 0; i < 3; i++) {
             int64_t h = dw_tap(p, 0, oh, i);
@@ -257,7 +257,7 @@ static void dw_grad_taps(const tsri_fast_dw *p, const float *x, const float *dy,
         for (int kw = 0; kw < p->kernel[1]; kw++) {
             vf g = vset1(0.0f), h = vset1(0.0f);
             int64_t terms = 0;
-            for (int64_t at = 0; at < p->out[0] * p->out[1]; at++) {
+            for (int64_t at = p->lines[0] * p->out[1]; at < p->lines[1] * p->out[1]; at++) {
                 int64_t ih = dw_tap(p, 0, at / p->out[1], kh);
                 int64_t iw = dw_tap(p, 1, at % p->out[1], kw);
                 if (ih < 0 || iw < 0)

@@ -84,6 +84,7 @@ typedef enum tsri_ln_do {
 typedef struct tsri_fast_dw {
     int64_t channels, pitch; /* pitch: of the weights' gradient, channels in whole vectors */
     int64_t in[2], out[2];
+    int64_t lines[2]; /* the weights' gradient: those of dy from the first one up to the second */
     int kernel[2], stride[2], pad[2], dilation[2];
     bool backward;              /* backward-data */
     bool slide;                 /* 3x3, stride 1, padding 1, images larger than 2 */

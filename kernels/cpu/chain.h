@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside chains: chain.c makes them, chain_lines.c leads images through line by line. */
+#ifndef TESSERA_KERNELS_CPU_CHAIN_H
+#define TESSERA_KERNELS_CPU_CHAIN_H
+
+#include "kernels/kernels.h"
+
+typedef struct tsri_chain {
+    tsri_kernel base;
+    int n, ngiven, nouter, nvalues;
+    bool by_pieces;
+    int threads;
+    int64_t units, piece; /* rows or images, in all and of a piece */
+    tsri_kernel *kernel[TSRI_CHAIN_MAX];
+    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX];
+    int8_t in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
+    size_t scratch_at[TSRI_CHAIN_MAX];    /* of each kernel */
+    size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on */
+    size_t unit_bytes[TSRI_CHAIN_VALUES]; /* of a row or image; 0: the value is not walked */
+    size_t thread_at, thread_bytes;
+    /* Images that are too large for the cache are led through by lines; 0 steps: they are not. */
+    int64_t steps;
+    int64_t height[TSRI_CHAIN_VALUES]; /* lines of an image */
+    int64_t room[TSRI_CHAIN_VALUES];   /* of inner values: lines that the scratch has room for */
+} tsri_chain;
+
+/* What a run was given. */
+typedef struct tsri_chain_job {
+    const tsri_chain *k;
+    void *const *in, *const *out;
+    char *scratch;
+} tsri_chain_job;
+
+/* Where value v begins, for all of it; NULL for an inner one. */
+static inline char *tsri_chain_whole(const tsri_chain_job *j, int v)
+{
+    const tsri_chain *k = j->k;
+    return v < k->ngiven ? j->in[v] : v < k->ngiven + k->nouter ? j->out[v - k->ngiven] : NULL;
+}
+
+static inline bool tsri_chain_is_inner(const tsri_chain *k, int v)
+{
+    return v >= k->ngiven + k->nouter;
+}
+
+/* Where an inner value of a thread lies. */
+static inline char *tsri_chain_inner(const tsri_chain_job *j, int thread, int v)
+{
+    return j->scratch + j->k->thread_at + (size_t)thread * j->k->thread_bytes + j->k->value_at[v];
+}
+
+/* Plans to lead images through by lines, so that about `bytes` are at work at a time: sets steps
+ * and room. False: a kernel can't, or the images have too few lines for it. */
+bool tsri_chain_plan_lines(tsri_chain *k, const tsri_chain_desc *d, size_t bytes);
+/* Leads image `image` through all kernels. */
+void tsri_chain_image(const tsri_chain_job *j, int thread, int64_t image);
+
+#endif
