@@ -146,6 +146,7 @@ typedef struct tsri_chain_desc {
     int n, ngiven, nouter, ninner;
     tsri_kernel_desc member[TSRI_CHAIN_MAX]; /* each behind those whose results it reads */
     int in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
+    size_t piece_bytes; /* that are at work at a time; 0: as many as suit a core's cache */
 } tsri_chain_desc;
 
 tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,

@@ -241,6 +241,7 @@ static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
 
 static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
 {
+    const size_t most = d->piece_bytes ? d->piece_bytes : PIECE_BYTES;
     size_t row = 0;
     k->units = units_of(k, d);
     memset(k->unit_bytes, 0, sizeof k->unit_bytes);
@@ -253,12 +254,12 @@ static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
         return false;
     for (int v = 0; v < k->nvalues; v++)
         row += k->unit_bytes[v];
-    k->piece = (int64_t)(PIECE_BYTES / row);
+    k->piece = (int64_t)(most / row);
     if (!images)
         k->piece = k->piece / ROW_UNIT * ROW_UNIT;
     const int64_t least = images ? 1 : ROW_UNIT;
     k->piece = k->piece < least ? least : k->piece;
-    if (images && row > PIECE_BYTES && !tsri_chain_plan_lines(k, d, PIECE_BYTES))
+    if (images && row > most && !tsri_chain_plan_lines(k, d, most))
         k->steps = 0;
     return true;
 }

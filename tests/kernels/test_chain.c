@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chains of the fast kernels against the reference kernels in turn: convolutions between two batch
+ * norms, forward and backward, with pieces of every size, by threads that share rows or images. */
+#include "tests/kernels/fast_case.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* clang-format off */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+/* clang-format on */
+
+typedef struct shape {
+    int64_t n, ci, co, h, w, groups;
+    int kernel, stride, pad;
+} shape;
+
+static const shape shapes[] = {
+    {8, 24, 40, 9, 11, 1, 1, 1, 0},  {30, 7, 100, 5, 5, 1, 1, 1, 0},
+    {3, 96, 17, 20, 9, 1, 1, 1, 0},  {2, 16, 16, 30, 9, 16, 3, 1, 1},
+    {3, 24, 24, 31, 7, 24, 3, 2, 1}, {5, 33, 33, 12, 12, 33, 3, 2, 1},
+    {4, 40, 40, 17, 5, 40, 5, 1, 2}, {3, 8, 8, 23, 9, 8, 5, 2, 2},
+    {4, 19, 19, 16, 8, 19, 3, 1, 0}, {9, 48, 48, 2, 2, 48, 3, 1, 1},
+    {16, 17, 17, 1, 1, 17, 3, 1, 1}, {20000, 3, 5, 1, 1, 1, 1, 1, 0},
+};
+
+static const tsri_kernels *const fast[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_ref, NULL};
+static const tsri_kernels *const reference[] = {&tsri_kernels_cpu_ref, NULL};
+
+enum { MOST = 16 };
+
+/* A chain under test: values by number. */
+typedef struct link {
+    tsri_chain_desc desc;
+    tsri_attrs attrs[TSRI_CHAIN_MAX];
+    fc_tensor *value[TSRI_CHAIN_VALUES];
+} link;
+
+static void add(link *l, tsri_op_kind op, const tsri_attrs *attrs, int64_t groups, int nin,
+                const int *in, int out)
+{
+    const int m = l->desc.n++;
+    l->attrs[m] = *attrs;
+    tsri_kernel_desc *d = &l->desc.member[m];
+    *d = (tsri_kernel_desc){
+        .op = op, .attrs = &l->attrs[m], .nin = nin, .nout = 1, .groups = groups};
+    for (int i = 0; i < nin; i++) {
+        d->in[i] = l->value[in[i]]->arg;
+        l->desc.in[m][i] = in[i];
+    }
+    d->out[0] = l->value[out]->arg;
+    l->desc.out[m][0] = out;
+}
+
+/* Runs the chain; results of `out` are those of the values from ngiven on. */
+static const char *run(const link *l, const tsri_kernels *const *list, void **out)
+{
+    tsri_kernel *k;
+    void *in[TSRI_CHAIN_VALUES], *scratch;
+    for (int i = 0; i < l->desc.ngiven; i++)
+        in[i] = l->value[i]->data;
+    assert_int_equal(tsri_chain_create(NULL, list, &l->desc, &k), TSR_OK);
+    for (int i = 0; i < l->desc.nouter; i++) {
+        const fc_tensor *t = l->value[l->desc.ngiven + i];
+        memset(out[i], 0xff, (size_t)t->n * tsr_dtype_size(t->arg.dtype));
+    }
+    const size_t bytes = (k->scratch_bytes + 63) / 64 * 64;
+    scratch = aligned_alloc(64, bytes + 64);
+    assert_non_null(scratch);
+    memset(scratch, 0xff, bytes + 64);
+    assert_int_equal(k->run(k, in, out, scratch), TSR_OK);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(((unsigned char *)scratch)[bytes + (size_t)i], 0xff);
+    const char *impl = tsri_chain_impl(k, 0);
+    k->destroy(k);
+    free(scratch);
+    return impl;
+}
+
+static double at(const fc_tensor *t, const void *data, int64_t i)
+{
+    return t->arg.dtype == TSR_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+static void compare(const fc_tensor *t, const void *got, const void *want, const char *what)
+{
+    double most = 1e-30;
+    for (int64_t i = 0; i < t->n; i++)
+        most = fmax(most, fabs(at(t, want, i)));
+    for (int64_t i = 0; i < t->n; i++)
+        if (!(fabs(at(t, got, i) - at(t, want, i)) <= 2e-5 * most))
+            fail_msg("%s, element %ld is %.9g, not %.9g (largest %.3g)", what, (long)i,
+                     at(t, got, i), at(t, want, i), most);
+}
+
+/* With one to three threads, and pieces from the least to everything; returns how many runs were by
+ * pieces. */
+static int check(link *l, const char *what)
+{
+    void *want[MOST], *got[MOST];
+    int pieces = 0;
+    for (int i = 0; i < l->desc.nouter; i++) {
+        const fc_tensor *t = l->value[l->desc.ngiven + i];
+        want[i] = malloc((size_t)t->n * tsr_dtype_size(t->arg.dtype));
+        got[i] = malloc((size_t)t->n * tsr_dtype_size(t->arg.dtype));
+        assert_non_null(want[i]);
+        assert_non_null(got[i]);
+    }
+    run(l, reference, want);
+    for (int threads = 1; threads <= 3; threads++)
+        for (size_t bytes = 1; bytes < 1 << 22; bytes *= 8) {
+            omp_set_num_threads(threads);
+            l->desc.piece_bytes = bytes;
+            pieces += !strcmp(run(l, fast, got), "chain");
+            for (int i = 0; i < l->desc.nouter; i++)
+                compare(l->value[l->desc.ngiven + i], got[i], want[i], what);
+        }
+    for (int i = 0; i < l->desc.nouter; i++) {
+        free(want[i]);
+        free(got[i]);
+    }
+    return pieces;
+}
+
+typedef struct net {
+    fc_tensor y0, s0, g0, b0, w, y1, s1, g1, b1, dz1, t1, z0, dx, dw, dy, t0;
+    tsri_attrs conv, bn0, bn1;
+} net;
+
+static void make_net(net *t, const shape *s)
+{
+    const int64_t window = s->kernel, pad = s->pad;
+    const int64_t oh = (s->h + 2 * pad - window) / s->stride + 1;
+    const int64_t ow = (s->w + 2 * pad - window) / s->stride + 1;
+    t->y0 = fc_images(s->n, s->ci, s->h, s->w);
+    t->z0 = fc_images(s->n, s->ci, s->h, s->w);
+    t->dx = fc_images(s->n, s->ci, s->h, s->w);
+    t->y1 = fc_images(s->n, s->co, oh, ow);
+    t->dz1 = fc_images(s->n, s->co, oh, ow);
+    t->dy = fc_images(s->n, s->co, oh, ow);
+    t->w = fc_rows(TSR_F32, 4, s->co, s->ci / s->groups, s->kernel, s->kernel);
+    t->dw = fc_rows(TSR_F32, 4, s->co, s->ci / s->groups, s->kernel, s->kernel);
+    t->g0 = fc_rows(TSR_F32, 1, s->ci, 0, 0, 0);
+    t->b0 = fc_rows(TSR_F32, 1, s->ci, 0, 0, 0);
+    t->g1 = fc_rows(TSR_F32, 1, s->co, 0, 0, 0);
+    t->b1 = fc_rows(TSR_F32, 1, s->co, 0, 0, 0);
+    t->s0 = fc_rows(TSR_F64, 3, 1, 2, s->ci, 0);
+    t->t0 = fc_rows(TSR_F64, 3, 1, 2, s->ci, 0);
+    t->s1 = fc_rows(TSR_F64, 3, 1, 2, s->co, 0);
+    t->t1 = fc_rows(TSR_F64, 3, 1, 2, s->co, 0);
+    t->conv = (tsri_attrs){0};
+    t->conv.conv.groups = s->groups;
+    for (int i = 0; i < 2; i++) {
+        t->conv.conv.kernel[i] = s->kernel;
+        t->conv.conv.stride[i] = s->stride;
+        t->conv.conv.pad[i] = s->pad;
+        t->conv.conv.dilation[i] = 1;
+    }
+    t->bn0 = t->bn1 = (tsri_attrs){0};
+    t->bn0.bn.eps = t->bn1.bn.eps = 1e-5;
+    t->bn0.bn.batch = t->bn1.bn.batch = s->n;
+    t->bn0.bn.parts = t->bn1.bn.parts = 1;
+    t->bn0.bn.act = t->bn1.bn.act = TSRI_ACT_RELU6;
+    t->bn0.bn.spatial = s->h * s->w;
+    t->bn1.bn.spatial = oh * ow;
+    t->bn0.bn.count = s->n * s->h * s->w;
+    t->bn1.bn.count = s->n * oh * ow;
+    const tsri_kernels *ref = &tsri_kernels_cpu_ref;
+    assert_true(fc_run(ref, TSRI_OP_BN_STATS, &t->bn0, 1, 1, (fc_tensor *[]){&t->y0}, 1,
+                       (fc_tensor *[]){&t->s0}));
+    assert_true(fc_run(ref, TSRI_OP_BN_STATS, &t->bn1, 1, 1, (fc_tensor *[]){&t->y1}, 1,
+                       (fc_tensor *[]){&t->s1}));
+    assert_true(fc_run(ref, TSRI_OP_BN_ACT_BWD_STATS, &t->bn1, 1, 5,
+                       (fc_tensor *[]){&t->y1, &t->s1, &t->g1, &t->b1, &t->dz1}, 1,
+                       (fc_tensor *[]){&t->t1}));
+}
+
+static void free_net(net *t)
+{
+    fc_free(16, (fc_tensor *[]){&t->y0, &t->s0, &t->g0, &t->b0, &t->w, &t->y1, &t->s1, &t->g1,
+                                &t->b1, &t->dz1, &t->t1, &t->z0, &t->dx, &t->dw, &t->dy, &t->t0});
+}
+
+/* y0 -> normalised, activated -> y1 -> its sums. */
+static int forward(net *t, const shape *s)
+{
+    link l = {.desc = {.ngiven = 5, .nouter = 2, .ninner = 1}};
+    fc_tensor *values[] = {&t->y0, &t->s0, &t->g0, &t->b0, &t->w, &t->y1, &t->s1, &t->z0};
+    memcpy(l.value, values, sizeof values);
+    add(&l, TSRI_OP_BN_ACT, &t->bn0, 1, 4, (int[]){0, 1, 2, 3}, 7);
+    add(&l, TSRI_OP_CONV2D, &t->conv, s->groups, 2, (int[]){7, 4}, 5);
+    add(&l, TSRI_OP_BN_STATS, &t->bn1, 1, 1, (int[]){5}, 6);
+    return check(&l, "forward");
+}
+
+/* The gradient of y1's batch norm, both of the convolution, and the sums of the one before. */
+static int backward(net *t, const shape *s)
+{
+    link l = {.desc = {.ngiven = 11, .nouter = 3, .ninner = 2}};
+    fc_tensor *values[] = {&t->y1, &t->s1, &t->g1, &t->b1, &t->dz1, &t->t1, &t->y0, &t->s0,
+                           &t->g0, &t->b0, &t->w,  &t->dx, &t->dw,  &t->t0, &t->dy, &t->z0};
+    memcpy(l.value, values, sizeof values);
+    add(&l, TSRI_OP_BN_ACT_BWD_APPLY, &t->bn1, 1, 6, (int[]){0, 1, 2, 3, 4, 5}, 14);
+    add(&l, TSRI_OP_BN_ACT, &t->bn0, 1, 4, (int[]){6, 7, 8, 9}, 15);
+    add(&l, TSRI_OP_CONV2D_DX, &t->conv, s->groups, 2, (int[]){14, 10}, 11);
+    add(&l, TSRI_OP_CONV2D_DW, &t->conv, s->groups, 2, (int[]){15, 14}, 12);
+    add(&l, TSRI_OP_BN_ACT_BWD_STATS, &t->bn0, 1, 5, (int[]){6, 7, 8, 9, 11}, 13);
+    return check(&l, "backward");
+}
+
+static void test_convolutions(void **state)
+{
+    (void)state;
+    int pieces = 0, runs = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        net t;
+        make_net(&t, &shapes[i]);
+        pieces += forward(&t, &shapes[i]) + backward(&t, &shapes[i]);
+        runs += 2 * 3 * 8;
+        free_net(&t);
+    }
+    /* Most are large enough to be worth pieces; the rest runs in turn. */
+    assert_in_range(pieces, runs / 2, runs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_convolutions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
