@@ -136,10 +136,10 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
                               const tsri_kernel_desc *desc, tsri_kernel **out_kernel);
 
 /*
- * A chain: kernels of one CPU that run as one. What one of them makes for another alone ("inner")
- * lies in the chain's scratch, so that it need not leave the cache where all kernels work piece by
- * piece; where one does not, they run in turn. The values are numbered: `ngiven` that the kernel
- * gets as its operands, `nouter` that are its results, `ninner`.
+ * A chain: kernels of one CPU that run as one. A value that one of them makes for others alone
+ * ("inner") lies in the chain's scratch, so that it need not leave the cache where all kernels work
+ * piece by piece; where one does not, they run in turn. The values are numbered: `ngiven` that the
+ * kernel gets as its operands, `nouter` that are its results, `ninner`.
  */
 enum { TSRI_CHAIN_MAX = 8, TSRI_CHAIN_VALUES = 40 };
 typedef struct tsri_chain_desc {
@@ -151,8 +151,8 @@ typedef struct tsri_chain_desc {
 
 tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
                              const tsri_chain_desc *desc, tsri_kernel **out_kernel);
-/* What does the work of member i of a chain: "chain" where all work piece by piece, else the name
- * of its implementation. */
+/* Returns what does the work of member i of a chain: "chain" where all work piece by piece, else
+ * the name of its implementation. */
 const char *tsri_chain_impl(const tsri_kernel *chain, int i);
 
 /* The check of ids in every implementation: TSR_ERR_INVALID unless id i (row-major) of the operand

@@ -24,7 +24,7 @@ typedef struct tsri_chain {
     int64_t room[TSRI_CHAIN_VALUES];   /* of inner values: lines that the scratch has room for */
 } tsri_chain;
 
-/* What a run was given. */
+/* A run's operands, results and scratch. */
 typedef struct tsri_chain_job {
     const tsri_chain *k;
     void *const *in, *const *out;

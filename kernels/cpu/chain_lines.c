@@ -3,8 +3,8 @@
  * Images that do not fit into the cache with all that a chain makes of them go through it by lines.
  * In each of so many steps, kernels that read what is given do their share of the lines; every
  * other one does those whose operands are there, which for a window of a depthwise convolution is a
- * line or so later. Of an inner value a window of lines is kept: from the first one that is still
- * needed to the last one that is there.
+ * line or so later. The scratch keeps a window of an inner value's lines: from the first one that
+ * is still needed to the last one that is there.
  */
 #include <string.h>
 

@@ -239,7 +239,7 @@ typedef enum tsri_layout_taste {
     TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
 } tsri_layout_taste;
 
-/* What an op is in a chain: kernels of a CPU that share rows and run as one. */
+/* An op's part in a chain: kernels of a CPU that share rows and run as one. */
 typedef enum tsri_chain_role {
     TSRI_CHAIN_NONE = 0,
     TSRI_CHAIN_MAP,     /* each row of its result is of the same rows of its operands */

@@ -101,6 +101,7 @@ typedef struct tsri_item_kernel {
     tsri_attrs attrs;
     bool updates;     /* out[0] is the new value of a variable */
     int chain;        /* of items one behind another that are one step, from 1; 0: none */
+    bool again;       /* it computes what another item does, for a reader of its own */
     int id;           /* of the op, in its graph */
     int64_t groups;   /* of a convolution, on this rank */
     double flops;     /* of the whole op, if it is a product or a convolution */
@@ -216,7 +217,7 @@ typedef struct tsri_change {
     const char *reason;
     double more_s;
 } tsri_change;
-enum { TSRI_CHANGES = 5 };
+enum { TSRI_CHANGES = 4 };
 /* Inference's prices are floats: up to this part of the whole they are the plan's. */
 #define TSRI_NO_CHANGE 1e-6
 

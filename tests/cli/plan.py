@@ -258,8 +258,8 @@ equal(out[out.index("  expand  "):], """\
       of 4 legal; p.yaml:3
   linear_dx      * x2                           S(0), B -> f32[2004,256] S(0)  of 6 legal
   linear_dw      4                              S(0), S(0) -> f32[10,256] P  of 6 legal
-  sum            4                              S(0) -> f32[10] P  of 4 legal
   unary_grad     * x2                           S(0), S(0) -> f32[2004,256] S(0)  of 4 legal
+  sum            4                              S(0) -> f32[10] P  of 4 legal
   linear_dw      2                              S(0), S(0) -> f32[256,256] P  of 6 legal
   sum            * x2                           S(0) -> f32[256] P  of 4 legal
   linear_dw      0                              S(0), S(0) -> f32[256,64] P  of 6 legal
@@ -283,10 +283,10 @@ communication of a step (what the busiest rank reads)
   for gradients: all_reduce over 8 ranks, 1 call, 595 KB, 102 us
   for outputs: all_reduce over 8 ranks, 1 call, 28 B, 3.00 us
 memory of a rank
-  ranks 0-3: 1.79 MB = 771 KB activations, 340 KB optimizer, 340 KB parameters, 273 KB gradients,
-      66.3 KB inputs and outputs, 84 B gaps and scratch
-  ranks 4-7: 1.79 MB = 768 KB activations, 340 KB optimizer, 340 KB parameters, 273 KB gradients,
-      66.0 KB inputs and outputs, 84 B gaps and scratch
+  ranks 0-3: 1.79 MB = 771 KB activations, 340 KB optimizer, 340 KB parameters, 272 KB gradients,
+      66.3 KB inputs and outputs, 1.11 KB gaps and scratch
+  ranks 4-7: 1.79 MB = 768 KB activations, 340 KB optimizer, 340 KB parameters, 272 KB gradients,
+      66.0 KB inputs and outputs, 1.11 KB gaps and scratch
 time of a step (estimated)
   1.91 ms: compute 1.81 ms, communication 105 us, one behind the other
   spent on compute 75.3 %, memory 18.5 %, kernel starts 0.7 %, link 1 bytes 5.0 %, link 1
@@ -312,8 +312,8 @@ memory     1.79 MB on ranks 0-3
   activations                 771 KB  43.1 %  ##############################
   optimizer                   340 KB  19.0 %  #############
   parameters                  340 KB  19.0 %  #############
-  gradients                   273 KB  15.3 %  ###########
-  other                      66.4 KB   3.7 %  ###
+  gradients                   272 KB  15.2 %  ###########
+  other                      67.4 KB   3.8 %  ###
 traffic    595 KB a step, read by the busiest rank of each group
   gradients: all_reduce over 8 ranks                         595 KB     102 us
   outputs: all_reduce over 8 ranks                             28 B    3.00 us

@@ -4,7 +4,9 @@
 #include <omp.h>
 
 enum {
-    K_BLOCK = 192,           /* terms summed before they join c */
+    K_BLOCK = 192,      /* terms summed before they join c: of b, what the first cache holds */
+    K_LONG_BLOCK = 512, /* the same, where they are more than */
+    K_LONG = 64 * K_BLOCK,
     TA_BLOCK = 256,          /* the same, where both operands are walked along k */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
     SMALL_BYTES = 24 << 10,  /* of packed b: half of a first-level cache */
@@ -108,8 +110,9 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
                         .packed = true,
                         .ahead = ahead,
                         .cols = min64(width, g->n - j)};
-    for (int64_t k = 0; k < g->k; k += K_BLOCK) {
-        t.k = min64(K_BLOCK, g->k - k);
+    const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
+    for (int64_t k = 0; k < g->k; k += block) {
+        t.k = min64(block, g->k - k);
         t.b = packed + k * width;
         t.add = k > 0 || g->add;
         t.bias = bias && k + t.k == g->k ? bias + j : NULL;

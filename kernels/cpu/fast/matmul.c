@@ -19,8 +19,7 @@ static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const
     return TSR_OK;
 }
 
-/* --- piece by piece ----------------------------------------------------------------------------
- */
+/* --- piece by piece --------------------------------------------------------------------------- */
 static void pack_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
     const product *k = (const product *)f;

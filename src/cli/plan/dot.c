@@ -99,7 +99,7 @@ static bool is_drawn(const drawing *d, const tsri_report_row *row)
         return false;
     if (row->kind == TSRI_REPORT_BOX)
         return d->serves[it - plan->items];
-    return !it->kernel.updates && it->kernel.op != TSRI_OP_COPY;
+    return !it->kernel.updates && !it->kernel.again && it->kernel.op != TSRI_OP_COPY;
 }
 
 /* Finds the conversions that serve more than updates: from the last to the first, as what reads a
@@ -126,6 +126,11 @@ static bool find_serving(drawing *d)
     return true;
 }
 
+static bool is_again(const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_KERNEL && it->kernel.again;
+}
+
 /* The row that makes a value, or what the value is a form of; -1: none that is drawn. */
 static int source_of(const drawing *d, int value)
 {
@@ -134,7 +139,7 @@ static int source_of(const drawing *d, int value)
         if (row < 0 || d->block_of[row] >= 0)
             return row;
         const tsri_item *it = d->r->rows[row].item;
-        if (!it || it->nin == 0 || !(it->nin == 1 || tsri_item_shows(it)))
+        if (!it || it->nin == 0 || !(it->nin == 1 || tsri_item_shows(it) || is_again(it)))
             return -1;
         value = it->in[0];
     }

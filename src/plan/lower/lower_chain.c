@@ -68,15 +68,27 @@ static void describe(const tsr_plan *plan, int begin, int end, const ports *p, t
     }
 }
 
+static tsr_status make_kernel(tsr_plan *plan, int begin, int end, const ports *p, tsri_step *step)
+{
+    /* Too large for the pool, which is kept while the plan is made. */
+    tsri_chain_desc *d = tsri_mem_alloc(&plan->world->mem, sizeof *d);
+    TSRI_NEED(d);
+    describe(plan, begin, end, p, d);
+    double t = tsri_now_s();
+    tsr_status status =
+        tsri_chain_create(&plan->world->mem, step->device->ops->kernels(), d, &step->kernel);
+    plan->info.library_s += tsri_now_s() - t;
+    tsri_mem_free(d);
+    return status == TSR_OK ? TSR_OK : tsri_lower_fail(status, &plan->items[begin]);
+}
+
 tsr_status tsri_lower_chain(tsr_plan *plan, int item, tsri_step *step)
 {
     const int end = tsri_chain_end(plan, item);
-    tsri_chain_desc *d = tsri_pool_alloc(&plan->scratch, sizeof *d);
     int *values = tsri_pool_alloc(&plan->pool, TSRI_CHAIN_VALUES * sizeof *values);
     ports p;
-    TSRI_NEED(d && values);
+    TSRI_NEED(values);
     find_ports(plan, item, end, &p);
-    describe(plan, item, end, &p, d);
     memcpy(values, p.value[GIVEN], (size_t)p.n[GIVEN] * sizeof *values);
     memcpy(values + p.n[GIVEN], p.value[OUTER], (size_t)p.n[OUTER] * sizeof *values);
     step->kind = TSRI_STEP_KERNEL;
@@ -85,16 +97,11 @@ tsr_status tsri_lower_chain(tsr_plan *plan, int item, tsri_step *step)
     step->nin = p.n[GIVEN];
     step->nout = p.n[OUTER];
     TSRI_TRY(tsri_lower_ports(plan, step, step->nin, step->nout));
-    double t = tsri_now_s();
-    tsr_status status =
-        tsri_chain_create(&plan->world->mem, step->device->ops->kernels(), d, &step->kernel);
-    plan->info.library_s += tsri_now_s() - t;
-    if (status != TSR_OK)
-        return tsri_lower_fail(status, &plan->items[item]);
+    TSRI_TRY(make_kernel(plan, item, end, &p, step));
     for (int m = item; m < end; m++) {
         tsri_lower_took(plan, &plan->items[m], tsri_chain_impl(step->kernel, m - item),
                         step->kernel->scratch_bytes);
-        /* The step goes by the name of its product. */
+        /* The step goes by the name of its first product. */
         if (tsri_op_def_of(plan->items[m].kernel.op)->is_product &&
             !tsri_op_def_of(step->item->kernel.op)->is_product)
             step->item = &plan->items[m];

@@ -3,8 +3,8 @@
  * Chains, on CPUs: a product (or several of the same rows) with what can be done to those rows in
  * the same pass becomes one kernel. Before a convolution that is what normalises and activates its
  * operand; behind it, the sums that the next batch norm takes of its result; backward, batch norm's
- * gradient, both products of the convolution's gradient, and the sums of the gradient before. What
- * stands between two global sums is then read once and written once.
+ * gradient, both products of the convolution's gradient, and the sums of the gradient before. The
+ * tensors between two global sums are then read once and written once.
  *
  * Items stay items, one behind another; lowering makes one step of them. A cheap result that
  * several products read (a normalised activation: forward, and backward for the weights) is
@@ -89,6 +89,7 @@ static tsr_status compute_again(tsr_plan *plan, const tsri_item *m, tsri_item *r
     int copy = tsri_plan_add_value(plan, &v);
     if (copy < 0)
         return TSR_ERR_NO_MEMORY;
+    again.kernel.again = true;
     again.backward = reader->backward;
     again.cost_s = 0; /* it reads and writes what its reader is said to */
     TSRI_NEED(tsri_plan_add_item(plan, &again, m->in, &copy));
@@ -98,7 +99,7 @@ static tsr_status compute_again(tsr_plan *plan, const tsri_item *m, tsri_item *r
     return TSR_OK;
 }
 
-/* What every reader but the first of a cheap result gets for itself. */
+/* Gives every reader of a cheap result but the first one a result of its own. */
 static tsr_status repeat_cheap(chainer *c)
 {
     tsr_plan *plan = c->plan;
