@@ -126,11 +126,6 @@ static bool find_serving(drawing *d)
     return true;
 }
 
-static bool is_again(const tsri_item *it)
-{
-    return it->kind == TSRI_ITEM_KERNEL && it->kernel.again;
-}
-
 /* The row that makes a value, or what the value is a form of; -1: none that is drawn. */
 static int source_of(const drawing *d, int value)
 {
@@ -139,9 +134,10 @@ static int source_of(const drawing *d, int value)
         if (row < 0 || d->block_of[row] >= 0)
             return row;
         const tsri_item *it = d->r->rows[row].item;
-        if (!it || it->nin == 0 || !(it->nin == 1 || tsri_item_shows(it) || is_again(it)))
+        const bool again = it && it->kind == TSRI_ITEM_KERNEL && it->kernel.again;
+        if (!again && (!it || it->nin == 0 || !(it->nin == 1 || tsri_item_shows(it))))
             return -1;
-        value = it->in[0];
+        value = again ? it->kernel.again - 1 : it->in[0];
     }
 }
 

@@ -89,7 +89,7 @@ static tsr_status compute_again(tsr_plan *plan, const tsri_item *m, tsri_item *r
     int copy = tsri_plan_add_value(plan, &v);
     if (copy < 0)
         return TSR_ERR_NO_MEMORY;
-    again.kernel.again = true;
+    again.kernel.again = value + 1;
     again.backward = reader->backward;
     again.cost_s = 0; /* it reads and writes what its reader is said to */
     TSRI_NEED(tsri_plan_add_item(plan, &again, m->in, &copy));
