@@ -65,6 +65,9 @@ const char *tsri_experiment_subject(const tsri_experiment *e);
 tsr_dtype tsri_experiment_dtype(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains nothing, or without data. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
+/* Writes what a run will refuse, although it can be planned: a batch that is larger than the data
+ * of its files. false: nothing. */
+bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
 /* Returns the number of entries of `parameters`, which the next would have. */
 int tsri_experiment_nparameters(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by

@@ -89,6 +89,8 @@ typedef struct tsri_config_data {
     const char *file, *tokens, *x, *y, *test_x, *test_y;
     int64_t context, vocab;
     double test_part, mean, std;
+    /* Worked out: of files that are there, the rows that are trained on; 0: that isn't known. */
+    int64_t rows;
 } tsri_config_data;
 
 typedef struct tsri_config_schedule {
@@ -270,8 +272,16 @@ tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);
 /* Makes a mapping of a cluster in short, "h100-sxm:16x8"; other nodes stay. */
 tsr_status tsri_cluster_expand(tsri_pool *pool, tsri_yaml *node);
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
+/* Fails for a reference that is no value of the graph. */
+tsr_status tsri_check_entry(const tsri_experiment *e, const tsri_ref *ref);
+/* Marks the entry that makes `name`, and those that it is computed from; bools by entry. */
+void tsri_graph_mark(const tsri_experiment *e, const char *name, bool *marked);
+/* Finds what a graph's evaluation reads: src/config/evaluation/scores.c. */
+tsr_status tsri_check_eval(tsri_experiment *e, const tsri_reader *r);
 /* check_data.c: the data, and whether the model can learn it. */
 tsr_status tsri_check_data(tsri_experiment *e);
+/* How many of a set's rows are for tests, where these are no files of their own. */
+int64_t tsri_data_test_rows(const tsri_config_data *d, int64_t count);
 /* Whether the data has a part for tests. */
 tsr_status tsri_check_test_part(const tsri_experiment *e);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
