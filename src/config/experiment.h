@@ -196,6 +196,7 @@ tsr_status tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp 
  * top5 are parts of 1. NAN on ranks that don't have the loss. */
 typedef struct tsri_evaluation {
     int64_t rows;
+    bool has_classes; /* else there are no accuracy and top5 */
     double loss, accuracy, top5;
 } tsri_evaluation;
 /* Opens the data of the evaluation and compiles its graph, after that of training. Collective over

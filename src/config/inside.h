@@ -33,10 +33,11 @@ typedef struct tsri_config_tensors {
     tsri_items match; /* tsri_config_pin */
 } tsri_config_tensors;
 
-/* A rule for tensors that the model computes. */
+/* A rule for tensors that the model or the graph computes. */
 typedef struct tsri_config_pin {
     tsri_head head;
     const char *match;
+    tsri_ref placement;
     tsr_sbp sbp, use, gradient, gradient_use;
 } tsri_config_pin;
 
@@ -143,8 +144,14 @@ typedef struct tsri_config_eval {
     tsri_head head;
     const tsri_yaml *every;
     int test_part; /* whether it is on the test part: an index of the section's words */
+    tsri_ref scores;
     /* Worked out. */
     tsri_every each;
+    /* Entries of a graph, or results of entries: NULL if no class is guessed. */
+    const char *score_name, *label_name;
+    bool adds_losses; /* batches' losses are sums over rows, no means */
+    bool has_ignored; /* rows of the label `ignored` do not count */
+    int64_t ignored;
 } tsri_config_eval;
 
 typedef struct tsri_config_checkpoint {
@@ -202,8 +209,11 @@ typedef struct tsri_config_op {
     bool trained; /* of `parameter` */
     /* Worked out. */
     const tsri_config_placement *where;
-    tsr_dims dims;      /* of `value`, or `locals` that stand in the file */
-    const char **paths; /* of `locals`: .npy files; NULL: all stand in the file */
+    bool moves;            /* `where` is said, by the entry or a rule */
+    const tsri_yaml *said; /* where `sbp` is said, by the entry or a rule; NULL: nowhere */
+    const char *said_by;   /* the rule's pattern; NULL: the entry says it itself */
+    tsr_dims dims;         /* of `value`, or `locals` that stand in the file */
+    const char **paths;    /* of `locals`: .npy files; NULL: all stand in the file */
 } tsri_config_op;
 
 /* In the order of the table in src/config/sections.c. */

@@ -149,10 +149,13 @@ static tsr_status build(tsri_program *p, int64_t steps)
         p->world, TSR_GRAPH_OPTS(.training = training, .seed = (uint64_t)e->train.seed));
     TSRI_NEED(p->graph);
     bool has_data = tsri_section_has(&tsri_experiment_section, e, "data");
-    if (tsri_section_has(&tsri_experiment_section, e, "model"))
+    const bool has_model = tsri_section_has(&tsri_experiment_section, e, "model");
+    if (has_model)
         TSRI_TRY(tsri_program_build_training(p, steps));
     else
         TSRI_TRY(tsri_program_build_graph(p, steps));
+    if (e->trains && !has_model && tsri_section_has(&tsri_train_section, &e->train, "eval"))
+        TSRI_TRY(tsri_program_try_eval(p));
     if (!has_data)
         p->steps = steps > 0                                                   ? steps
                    : tsri_section_has(&tsri_train_section, &e->train, "steps") ? e->train.steps
@@ -208,7 +211,7 @@ void tsri_program_destroy(tsri_program *p)
 }
 
 /* --- feeding ---------------------------------------------------------------------------------- */
-static tsr_status feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f)
+tsr_status tsri_program_feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f)
 {
     void *data;
     size_t bytes;
@@ -236,7 +239,7 @@ tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan)
     /* Weights that were loaded stay. */
     for (int i = 0; i < p->inside->nfeeds; i++)
         if (!p->inside->feeds[i].variable || !p->experiment->trains || !t->init)
-            TSRI_TRY(feed_value(p, plan, &p->inside->feeds[i]));
+            TSRI_TRY(tsri_program_feed_value(p, plan, &p->inside->feeds[i]));
     return TSR_OK;
 }
 
