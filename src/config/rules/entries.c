@@ -104,9 +104,36 @@ static tsr_status check_fits(const tsri_experiment *e, const tsri_reader *r,
                           tsri_did_you_mean(p->match, n, names, sizeof *names, mean));
 }
 
+/* A rule of tensors that says a placement fits an entry, not one of its results alone; a rule that
+ * fits nothing at all is told of later. */
+static tsr_status check_place(const tsri_experiment *e, const tsri_config_pin *p)
+{
+    const tsri_config_op *ops = e->graph.items;
+    const char *of = NULL;
+    char result[TSRI_YAML_TEXT_MAX + 8];
+    for (int i = 0; i < e->graph.n; i++) {
+        if (!is_parameter(&ops[i]) && tsri_glob(p->match, ops[i].head.name))
+            return TSR_OK;
+        for (int j = 0; j < tsri_op_results(&ops[i]); j++) {
+            snprintf(result, sizeof result, "%s.%d", ops[i].head.name, j);
+            of =
+                tsri_op_results(&ops[i]) > 1 && tsri_glob(p->match, result) ? ops[i].head.name : of;
+        }
+    }
+    return of ? tsri_yaml_fail(tsri_section_node(p, "placement"),
+                               "'%.100s' fits results of '%s', which all live where that does: say "
+                               "it of '%s'",
+                               p->match, of, of)
+              : TSR_OK;
+}
+
 tsr_status tsri_entries_check(const tsri_experiment *e, const tsri_reader *r)
 {
     const tsri_config_pattern *p = e->parameters.items;
+    const tsri_config_pin *pins = e->tensors.match.items;
+    for (int i = 0; i < e->tensors.match.n; i++)
+        if (tsri_section_has(&tsri_pin_section, &pins[i], "placement"))
+            TSRI_TRY(check_place(e, &pins[i]));
     for (int i = 0; i < e->parameters.n; i++) {
         static const char *const of_training[] = {"state", "gradient"};
         TSRI_TRY(check_fits(e, r, &p[i]));

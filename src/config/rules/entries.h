@@ -14,7 +14,8 @@ tsr_status tsri_entry_place(const tsri_experiment *e, const tsri_config_op *op,
 /* Finds the signature that the entry says, or of entries that are made in one a rule: op->said,
  * said_by and sbp, which is one of op->where. */
 tsr_status tsri_entry_sbp(const tsri_experiment *e, tsri_config_op *op);
-/* Checks that each rule of `parameters` is about a parameter of the graph. */
+/* Checks that each rule of `parameters` is about a parameter of the graph, and each placement of
+ * `tensors` about an entry. */
 tsr_status tsri_entries_check(const tsri_experiment *e, const tsri_reader *r);
 
 #endif

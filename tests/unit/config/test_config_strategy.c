@@ -404,6 +404,12 @@ static const refused errors[] = {
     {NET "tensors: [{match: x, sbp: \"(S(0),B)\"}]\n",
      "f.yaml:14:27: tensors[0].sbp: signature (S(0),B) has 2 entries; placement d has 1 dimension, "
      "and a signature one entry for each"},
+    {PLACES
+     "graph:\n  x: {op: full, value: 1, shape: [4]}\n  s: {op: split, in: x, sizes: [1, 3]}\n"
+     "tensors: [{match: s.1, sbp: B, placement: g}]\n",
+     "f.yaml:6:43: tensors[0].placement: 's.1' fits results of 's', which all live where that "
+     "does: "
+     "say it of 's'"},
     {NET "tensors: {logits: {sbp: B}}\n",
      "f.yaml:14:11: tensors.logits: not beside 'graph', whose entries have names: say it there, or "
      "in tensors.match"},
