@@ -76,11 +76,7 @@ static tsr_status open_rows(const tsri_program *p, bool train_part, tsri_row_set
 /* The rows of a set that are trained on, or those for tests. */
 static tsri_row_part part_of(const tsri_config_data *d, const tsri_row_set *set, bool train_part)
 {
-    int64_t tests = d->head.variant == TSRI_DATA_SYNTHETIC ? d->test_samples
-                    : d->test_part > 0 ? (int64_t)((double)set->count * d->test_part)
-                                       : 0;
-    if (d->test_part > 0 && tests < 1)
-        tests = 1;
+    const int64_t tests = tsri_data_test_rows(d, set->count);
     if (d->test_x && !train_part)
         return (tsri_row_part){set, 0, set->count};
     return train_part ? (tsri_row_part){set, 0, set->count - tests}

@@ -3,13 +3,17 @@
 #include <string.h>
 
 #include "src/config/program.h"
+#include "src/config/rules/pin.h"
 #include "src/graph/graph.h"
 #include "src/nn/module.h"
 
 typedef struct builder {
     tsri_program *p;
     tsri_pool *pool;
-    tsr_tensor ***made; /* by entry, its results */
+    tsr_graph *graph;
+    int64_t rows;       /* of a batch */
+    bool evaluates;     /* the graph of evaluation, with the variables of that of training */
+    tsr_tensor ***made; /* by entry, its results; NULL: it is not declared */
 } builder;
 
 /* The meaning of a checked name. */
@@ -24,6 +28,8 @@ static tsr_tensor *find(const builder *b, const char *name)
 static tsr_status add_feed(builder *b, tsri_config_feed feed)
 {
     tsri_program_inside *in = b->p->inside;
+    if (b->evaluates) /* the same values are fed */
+        return TSR_OK;
     TSRI_NEED(TSRI_PUSH(b->pool, in->feeds, in->nfeeds, in->cfeeds));
     in->feeds[in->nfeeds++] = feed;
     return TSR_OK;
@@ -91,19 +97,31 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
     const tsri_config_op *op = c->op;
     tsri_config_feed f = {.op = op, .local = -1};
     tsr_init init = {.kind = TSR_INIT_ZEROS};
+    tsr_variable **kept =
+        &b->p->inside->variables[op - (const tsri_config_op *)b->p->experiment->graph.items];
+    if (b->evaluates) {
+        *out = tsri_graph_read(c->graph, *kept, (tsri_loc){c->file, c->line});
+        return TSR_OK;
+    }
     TSRI_TRY(tsri_value_sizes(b->p, op, -1, &f.dtype, &f.dims));
     if (tsri_op_has(op, "normal"))
         init = (tsr_init){.kind = TSR_INIT_NORMAL, .a = op->normal[0], .b = op->normal[1]};
     else if (tsri_op_has(op, "uniform"))
         init = (tsr_init){.kind = TSR_INIT_UNIFORM, .a = op->uniform[0], .b = op->uniform[1]};
+    /* Axes that a strategy splits are not those of every parameter. */
+    const bool by_strategy =
+        op->said && op->said == tsri_yaml_find(b->p->experiment->head.node, "strategy");
+    const tsr_sbp sbp = by_strategy ? tsri_sbp_for_axes(c->sbp, f.dims.ndim) : c->sbp;
     tsr_status status = tsri_module_add_variable(b->p->module, c->name, c->placement, f.dtype,
-                                                 f.dims, c->sbp, init, op->trained, &f.variable);
+                                                 f.dims, sbp, init, op->trained, &f.variable);
     if (status != TSR_OK)
-        return tsri_program_fail(op->head.node, status);
-    if (tsri_op_has(op, "sbp"))
+        return tsri_program_fail(op->said_by ? op->said : op->head.node, status);
+    if (op->said_by)
+        f.variable->said_at = (tsri_loc){op->said->file, op->said->line};
+    else if (op->said)
         f.variable->said_at = (tsri_loc){c->file, c->line};
-    else
-        f.variable->said_by = "";
+    f.variable->said_by = op->said_by ? op->said_by : op->said ? NULL : "";
+    *kept = f.variable;
     *out = tsri_graph_read(c->graph, f.variable, (tsri_loc){c->file, c->line});
     return is_drawn(op) ? TSR_OK : add_feed(b, f);
 }
@@ -111,14 +129,14 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
 /* --- inputs ----------------------------------------------------------------------------------- */
 static const char *const input_names[] = {"x", "y"};
 
-static tsri_data_input input_of(const tsri_program *p, int field)
+static tsri_data_input input_of(const builder *b, int field)
 {
-    return tsri_config_data_input(p->experiment, field == TSRI_INPUT_Y, p->rows);
+    return tsri_config_data_input(b->p->experiment, field == TSRI_INPUT_Y, b->rows);
 }
 
 static tsr_tensor *build_input(const builder *b, const tsri_op_call *c)
 {
-    const tsri_data_input in = input_of(b->p, c->op->field);
+    const tsri_data_input in = input_of(b, c->op->field);
     return tsr_input_at(c->graph, input_names[c->op->field], in.dtype, in.dims, c->placement,
                         c->sbp, c->file, c->line);
 }
@@ -132,16 +150,16 @@ static tsr_status add_unread(const builder *b)
     const tsr_placement *where;
     bool reads[2] = {false};
     for (int i = 0; i < e->graph.n; i++)
-        if (tsri_op_rows[ops[i].head.variant].role == TSRI_ROLE_INPUT)
+        if (tsri_op_rows[ops[i].head.variant].role == TSRI_ROLE_INPUT && b->made[i])
             reads[ops[i].field] = true;
     TSRI_TRY(tsri_program_placement(b->p, e->placements.items, &where));
     for (int f = 0; f < 2 && node; f++) {
-        const tsri_data_input in = input_of(b->p, f);
+        const tsri_data_input in = input_of(b, f);
         if (!reads[f])
-            tsr_input_at(b->p->graph, input_names[f], in.dtype, in.dims, where,
+            tsr_input_at(b->graph, input_names[f], in.dtype, in.dims, where,
                          tsri_sbp_b(tsr_placement_ndim(where)), node->file, node->line);
     }
-    return tsri_program_fail(node, tsr_graph_status(b->p->graph));
+    return tsri_program_fail(node, tsr_graph_status(b->graph));
 }
 
 /* --- local values ----------------------------------------------------------------------------- */
@@ -188,9 +206,9 @@ static tsr_status check_parts(builder *b, const tsri_op_call *c, tsr_dims whole,
         return tsri_program_fail(
             node, tsri_fail(TSR_ERR_SHAPE,
                             "rank %d has a part of shape %s; of %s in %s on %s it must be %s",
-                            r->ranks[i], tsri_dims_text(b->p->graph, parts[i]),
-                            tsri_dims_text(b->p->graph, whole), tsr_sbp_format(c->sbp, sbp),
-                            tsr_placement_text(c->placement), tsri_dims_text(b->p->graph, want)));
+                            r->ranks[i], tsri_dims_text(b->graph, parts[i]),
+                            tsri_dims_text(b->graph, whole), tsr_sbp_format(c->sbp, sbp),
+                            tsr_placement_text(c->placement), tsri_dims_text(b->graph, want)));
     }
     return TSR_OK;
 }
@@ -219,7 +237,7 @@ static tsr_status size_parts(builder *b, const tsri_op_call *c, tsr_dims *parts,
     if (tsri_op_has(op, "shape") && !tsr_dims_equal(*out_whole, op->shape))
         return tsri_program_fail(
             tsri_section_node(op, "shape"),
-            tsri_fail(TSR_ERR_SHAPE, "the parts make %s", tsri_dims_text(b->p->graph, *out_whole)));
+            tsri_fail(TSR_ERR_SHAPE, "the parts make %s", tsri_dims_text(b->graph, *out_whole)));
     return check_parts(b, c, *out_whole, parts);
 }
 
@@ -257,7 +275,7 @@ static void take_operands(const builder *b, tsri_op_call *c)
 /* Results in the signature that the entry says. */
 static void sign_results(const tsri_op_call *c, int n, tsr_tensor **out)
 {
-    for (int i = 0; i < n && tsri_op_has(c->op, "sbp"); i++)
+    for (int i = 0; i < n && c->op->said; i++)
         if (tsr_tensor_ok(out[i]))
             out[i] = tsr_to_global_at(out[i], NULL, c->op->sbp, c->file, c->line);
 }
@@ -298,17 +316,20 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
     tsri_op_role role = tsri_op_rows[op->head.variant].role;
     const tsri_yaml *node = op->head.node;
     bool is_new = role == TSRI_ROLE_SOURCE || role == TSRI_ROLE_CONSTANT;
-    tsri_op_call c = {.graph = b->p->graph,
+    tsri_op_call c = {.graph = b->graph,
                       .op = op,
                       .name = op->head.name,
                       .sbp = is_new && has_partial(op->sbp) ? TSR_AUTO : op->sbp,
                       .file = node->file,
                       .line = node->key_line};
-    if (tsri_op_has(op, "placement"))
+    if (op->moves)
         TSRI_TRY(tsri_program_placement(b->p, op->where, &c.placement));
     c.graph->label = c.name;
     take_operands(b, &c);
     tsr_status status = declare(b, &c, out);
+    const bool unsaid = role == TSRI_ROLE_INPUT && !op->said;
+    if (status == TSR_OK && tsr_tensor_ok(out[0]) && (unsaid || op->said_by))
+        out[0]->op->said_by = unsaid ? "" : op->said_by;
     if (status == TSR_OK &&
         (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT || (is_new && has_partial(op->sbp))))
         sign_results(&c, tsri_op_results(op), out);
@@ -317,18 +338,6 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
 }
 
 /* --- gradients -------------------------------------------------------------------------------- */
-/* Marks the entries that the loss is computed from, itself included: they stand above it. */
-static void mark_sources(const tsri_experiment *e, bool *marked)
-{
-    int result;
-    const tsri_config_op *ops = e->graph.items;
-    int i = (int)(tsri_experiment_result(e, e->loss.name, &result) - ops);
-    marked[i] = true;
-    for (; i >= 0; i--)
-        for (int k = 0; k < ops[i].in.n && marked[i]; k++)
-            marked[tsri_experiment_result(e, ops[i].in.refs[k].name, &result) - ops] = true;
-}
-
 /* "x, w": the entries of no operands that are marked. */
 static const char *list_sources(const tsri_experiment *e, const bool *marked, char *buf,
                                 size_t size)
@@ -353,7 +362,7 @@ static tsr_status no_gradient(builder *b, const tsri_ref *ref, const char *name)
     char list[400] = "";
     bool *marked = tsri_pool_alloc(b->pool, (size_t)e->graph.n * sizeof *marked);
     TSRI_NEED(marked);
-    mark_sources(e, marked);
+    tsri_graph_mark(e, e->loss.name, marked);
     if (marked[tsri_experiment_result(e, name, &result) - ops])
         return tsri_yaml_fail(ref->node,
                               "between '%.60s' and the loss '%.60s' stands an op without gradient",
@@ -392,7 +401,7 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
     const tsri_yaml *node = e->loss.node;
     tsr_tensor **dx = x + e->fetch.n;
     tsr_gradients_at(find(b, e->loss.name), n, x, dx, node->file, node->line);
-    const bool some = tsr_graph_status(b->p->graph) == TSR_ERR_STATE;
+    const bool some = tsr_graph_status(b->graph) == TSR_ERR_STATE;
     for (int i = 0; i < n; i++) {
         char name[TSRI_YAML_TEXT_MAX];
         const tsri_ref *ref = &e->fetch.refs[of[i]];
@@ -400,7 +409,7 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
             return no_gradient(b, ref, tsri_grad_of(ref->name, name));
         fetched[of[i]] = dx[i];
     }
-    return tsri_program_fail(node, tsr_graph_status(b->p->graph));
+    return tsri_program_fail(node, tsr_graph_status(b->graph));
 }
 
 /* A name that no entry of the file can have. */
@@ -410,7 +419,7 @@ static tsr_status build_shard(builder *b, const tsri_ref *ref, tsr_tensor *x, ts
         return TSR_OK;
     fetch->shard = tsri_pool_printf(b->pool, "shard of %s", ref->name);
     TSRI_NEED(fetch->shard);
-    tsr_to_local_at(b->p->graph, fetch->shard, x, ref->node->file, ref->node->line);
+    tsr_to_local_at(b->graph, fetch->shard, x, ref->node->file, ref->node->line);
     return TSR_OK;
 }
 
@@ -425,8 +434,7 @@ static tsr_status build_fetches(builder *b)
     for (int i = 0; i < n; i++) {
         const tsri_ref *ref = &e->fetch.refs[i];
         tsr_sbp sbp = tsri_sbp_b(tsr_placement_ndim(tsr_tensor_placement(fetched[i])));
-        tsr_output_at(b->p->graph, ref->name, fetched[i], NULL, sbp, ref->node->file,
-                      ref->node->line);
+        tsr_output_at(b->graph, ref->name, fetched[i], NULL, sbp, ref->node->file, ref->node->line);
         fetches[i] = (tsri_fetch){.name = ref->name,
                                   .placement = tsr_tensor_placement(fetched[i]),
                                   .dtype = tsr_tensor_dtype(fetched[i]),
@@ -436,33 +444,90 @@ static tsr_status build_fetches(builder *b)
     }
     b->p->nfetches = n;
     b->p->inside->fetches = fetches;
-    return tsr_graph_status(b->p->graph);
+    return tsr_graph_status(b->graph);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+/* Declares the entries, of evaluation those that are marked alone. */
+static tsr_status declare_entries(builder *b, const bool *marked)
+{
+    const tsri_experiment *e = b->p->experiment;
+    const tsri_config_op *ops = e->graph.items;
+    tsr_status status;
+    b->made = tsri_pool_alloc(b->pool, (size_t)e->graph.n * sizeof *b->made);
+    TSRI_NEED(b->made);
+    for (int i = 0; i < e->graph.n; i++) {
+        if (marked && !marked[i])
+            continue;
+        b->made[i] = tsri_pool_alloc(b->pool, (size_t)tsri_op_results(&ops[i]) * sizeof **b->made);
+        TSRI_NEED(b->made[i]);
+        TSRI_TRY(build_op(b, &ops[i], b->made[i]));
+        status = tsr_graph_status(b->graph);
+        const bool of_rule =
+            status != TSR_OK && ops[i].said_by && strstr(tsr_last_error(), "signature");
+        TSRI_TRY(tsri_program_fail(of_rule ? ops[i].said : ops[i].head.node, status));
+    }
+    return tsri_section_has(&tsri_experiment_section, e, "data") ? add_unread(b) : TSR_OK;
+}
+
+/* Checks that what is made small is a number. */
+static tsr_status check_loss(builder *b, const tsr_tensor *loss)
+{
+    const tsri_ref *ref = &b->p->experiment->loss;
+    const tsr_dims dims = tsr_tensor_dims(loss);
+    if (dims.ndim)
+        return tsri_yaml_fail(ref->node,
+                              "'%.60s' is of shape %s; an optimizer makes one number small: reduce "
+                              "it with mean or sum",
+                              ref->name, tsri_dims_text(b->graph, dims));
+    return tsri_is_float(tsr_tensor_dtype(loss))
+               ? TSR_OK
+               : tsri_yaml_fail(ref->node, "'%.60s' is %s; a loss is floating point", ref->name,
+                                tsr_dtype_name(tsr_tensor_dtype(loss)));
+}
+
+tsr_status tsri_program_forward_graph(tsri_program *p, tsr_graph *g, int64_t rows,
+                                      tsri_forward *out)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_eval *eval = &e->train.eval;
+    tsri_pool pool;
+    tsri_pool_init(&pool, &p->world->mem);
+    builder b = {.p = p, .pool = &pool, .graph = g, .rows = rows, .evaluates = true};
+    const char *const names[] = {e->loss.name, eval->score_name, eval->label_name};
+    tsr_tensor *found[3] = {NULL};
+    bool *marked = tsri_pool_alloc(&pool, (size_t)e->graph.n * sizeof *marked);
+    for (int i = 0; i < 3 && marked; i++)
+        if (names[i])
+            tsri_graph_mark(e, names[i], marked);
+    tsr_status status = marked ? declare_entries(&b, marked) : TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < 3 && status == TSR_OK; i++)
+        found[i] = names[i] ? find(&b, names[i]) : NULL;
+    *out = (tsri_forward){.loss = found[0], .logits = found[1], .labels = found[2]};
+    tsri_pool_finish(&pool);
+    return status;
 }
 
 tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps)
 {
     const tsri_experiment *e = p->experiment;
-    const tsri_config_op *ops = e->graph.items;
-    builder b = {.p = p, .pool = &p->inside->pool};
-    bool has_data = tsri_section_has(&tsri_experiment_section, e, "data");
-    if (has_data)
+    builder b = {.p = p, .pool = &p->inside->pool, .graph = p->graph};
+    if (tsri_section_has(&tsri_experiment_section, e, "data"))
         TSRI_TRY(tsri_program_open_data(p, steps));
-    b.made = tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *b.made);
-    TSRI_NEED(b.made);
-    p->inside->made = b.made;
+    b.rows = p->rows;
+    p->inside->variables =
+        tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *p->inside->variables);
     p->module = tsr_module_create(
         p->world, &(tsr_nn_opts){.seed = (uint64_t)e->train.seed, .dtype = e->dtype}, NULL, NULL,
         NULL);
-    TSRI_NEED(p->module);
-    for (int i = 0; i < e->graph.n; i++) {
-        b.made[i] = tsri_pool_alloc(b.pool, (size_t)tsri_op_results(&ops[i]) * sizeof **b.made);
-        TSRI_NEED(b.made[i]);
-        TSRI_TRY(build_op(&b, &ops[i], b.made[i]));
-        TSRI_TRY(tsri_program_fail(ops[i].head.node, tsr_graph_status(p->graph)));
+    TSRI_NEED(p->inside->variables && p->module);
+    TSRI_TRY(declare_entries(&b, NULL));
+    p->inside->made = b.made;
+    TSRI_TRY(tsri_pins_of_graph(p));
+    if (e->trains) {
+        tsr_tensor *loss = find(&b, e->loss.name);
+        TSRI_TRY(check_loss(&b, loss));
+        TSRI_TRY(tsri_program_minimize(p, loss));
     }
-    if (has_data)
-        TSRI_TRY(add_unread(&b));
-    if (e->trains)
-        TSRI_TRY(tsri_program_minimize(p, find(&b, e->loss.name)));
     return build_fetches(&b);
 }

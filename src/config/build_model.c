@@ -116,6 +116,24 @@ bool tsri_reads_text(const tsri_experiment *e)
     return e->model.head.variant == TSRI_MODEL_GPT || e->model.head.variant == TSRI_MODEL_LSTM_LM;
 }
 
+/* Makes the last error one of the file's model, or of the layer at `node`. The lines of the
+ * library's own models say nothing to a reader of the file. */
+static tsr_status model_fail(const tsri_program *p, const tsri_yaml *node, tsr_status status)
+{
+    const tsri_config_model *m = &p->experiment->model;
+    char source[80], text[1600];
+    if (status == TSR_OK)
+        return status;
+    const size_t n = (size_t)snprintf(source, sizeof source,
+                                      "%s.c:", tsri_model_section.variants[m->head.variant].name);
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    if (!strncmp(text, source, n)) {
+        const char *rest = text + n + strspn(text + n, "0123456789");
+        tsri_fail(status, "%s", !strncmp(rest, ": ", 2) ? rest + 2 : text);
+    }
+    return tsri_program_fail(node ? node : m->head.node, status);
+}
+
 /* --- parameters ------------------------------------------------------------------------------- */
 typedef struct placing {
     const tsri_program *p;
@@ -192,8 +210,7 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
                 : model == TSRI_MODEL_PLUGIN ? tsri_plugin_model(p, &opts)
                                              : models[model](&c);
     if (!p->module)
-        return p->inside->refused ? TSR_ERR_INVALID
-                                  : tsri_program_fail(e->model.head.node, TSR_ERR_INVALID);
+        return p->inside->refused ? TSR_ERR_INVALID : model_fail(p, NULL, TSR_ERR_INVALID);
     return place_parameters(p);
 }
 
@@ -486,8 +503,7 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
         tsri_pins_begin(&pins, p);
     g->label = tsri_model_section.variants[e->model.head.variant].name;
     tsr_tensor *logits = declare_logits(&c, &s, x, &y);
-    TSRI_TRY(tsri_program_fail(p->inside->refused ? p->inside->refused : e->model.head.node,
-                               tsr_graph_status(g)));
+    TSRI_TRY(model_fail(p, p->inside->refused, tsr_graph_status(g)));
     g->label = "loss";
     if (pins_rules)
         TSRI_TRY(tsri_pins_end(&pins, &logits));
@@ -501,7 +517,9 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
     *out = (tsri_forward){.loss = loss, .logits = logits, .labels = y};
     g->label = "";
-    return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(g));
+    return tsri_program_fail(e->tensors.loss.head.node ? e->tensors.loss.head.node
+                                                       : e->model.head.node,
+                             tsr_graph_status(g));
 }
 
 static void declare_minimize(tsri_program *p, tsr_tensor *loss)

@@ -131,6 +131,29 @@ static tsr_status check_state(tsri_experiment *e, const tsri_config_placement *w
                : TSR_OK;
 }
 
+/* The rules for what a model or a graph computes. */
+static tsr_status check_pins(const tsri_experiment *e)
+{
+    static const char *const keys[] = {"sbp", "use", "gradient", "gradient_use"};
+    const tsri_config_pin *pin = e->tensors.match.items;
+    const tsri_config_placement *where;
+    for (int i = 0; i < e->tensors.match.n; i++) {
+        const bool has_place = tsri_section_has(&tsri_pin_section, &pin[i], "placement");
+        tsr_sbp said[] = {pin[i].sbp, pin[i].use, pin[i].gradient, pin[i].gradient_use};
+        if (has_place && (has(e, "model") || strchr(pin[i].match, ':')))
+            return tsri_yaml_fail_key(tsri_section_node(&pin[i], "placement"),
+                                      has(e, "model")
+                                          ? "not beside 'model': 'parameters' says where modules "
+                                            "live, and with them what they give"
+                                          : "not of an op: an entry lives where its ops do");
+        if (has_place)
+            TSRI_TRY(tsri_check_placement(e, &pin[i].placement, &where));
+        for (int k = 0; k < 4; k++)
+            TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], keys[k]), &said[k]));
+    }
+    return TSR_OK;
+}
+
 static tsr_status check_tensors(tsri_experiment *e)
 {
     tsri_config_tensors *t = &e->tensors;
@@ -143,13 +166,7 @@ static tsr_status check_tensors(tsri_experiment *e)
             sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     TSRI_TRY(check_input(e, &t->label, input, &sbp, &other));
     TSRI_TRY(check_state(e, input));
-    const tsri_config_pin *pin = t->match.items;
-    for (int i = 0; i < t->match.n; i++) {
-        static const char *const keys[] = {"sbp", "use", "gradient", "gradient_use"};
-        tsr_sbp said[] = {pin[i].sbp, pin[i].use, pin[i].gradient, pin[i].gradient_use};
-        for (int k = 0; k < 4; k++)
-            TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(&pin[i], keys[k]), &said[k]));
-    }
+    TSRI_TRY(check_pins(e));
     TSRI_TRY(check_layout(e, &t->logits, &other));
     return check_layout(e, &t->loss, &other);
 }
@@ -280,6 +297,9 @@ static tsr_status check_upkeep(tsri_experiment *e)
     tsri_config_eval *eval = &e->train.eval;
     tsri_config_checkpoint *save = &e->train.checkpoint;
     eval->each = (tsri_every){.n = 1, .epochs = true};
+    if (eval->scores.name && has(e, "model"))
+        return tsri_yaml_fail_key(eval->scores.node,
+                                  "not beside 'model': what a model gives is known");
     if (tsri_section_has(&tsri_train_section, &e->train, "eval") && eval->test_part)
         TSRI_TRY(tsri_check_test_part(e));
     if (eval->every)
@@ -322,24 +342,27 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 static tsr_status check_kind(const tsri_experiment *e)
 {
     static const char *const of_graph[] = {"graph", "loss", "fetch", NULL};
-    static const char *const of_model[] = {"strategy", "model", "tensors", "parameters", NULL};
-    if (!has(e, "model") && !has(e, "graph"))
+    static const char *const of_training[] = {"eval", "checkpoint", "metrics", "tensorboard", NULL};
+    static const char *const of_model[] = {"input", "label", "logits", "loss", NULL};
+    const bool model = has(e, "model");
+    if (!model && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
                                             "trains a model, or runs a graph");
-    /* Only a model is evaluated. */
-    static const char *const of_training[] = {"eval", "checkpoint", "metrics", "tensorboard", NULL};
-    bool model = has(e, "model"), trains = model || has(e, "optimizer");
-    for (const char *const *key = of_training; *key; key++)
-        if (tsri_section_has(&tsri_train_section, &e->train, *key) &&
-            !(key == of_training ? model : trains))
-            return tsri_yaml_fail_key(
-                tsri_section_node(&e->train, *key),
-                "not beside 'graph': it is a key of experiments that train a model");
-    for (const char *const *key = model ? of_graph : of_model; *key; key++)
+    for (const char *const *key = of_training; *key && !model && !has(e, "optimizer"); key++)
+        if (tsri_section_has(&tsri_train_section, &e->train, *key))
+            return tsri_yaml_fail_key(tsri_section_node(&e->train, *key),
+                                      "'optimizer' is missing: the graph trains nothing");
+    for (const char *const *key = of_graph; *key && model; key++)
         if (has(e, *key))
             return tsri_yaml_fail_key(
-                tsri_section_node(e, *key), "not beside %s: it is a key of experiments that %s",
-                model ? "'model'" : "'graph'", model ? "run a graph" : "train a model");
+                tsri_section_node(e, *key),
+                "not beside 'model': it is a key of experiments that run a graph");
+    for (const char *const *key = of_model; *key && !model; key++) {
+        const tsri_yaml *said = tsri_yaml_find(e->tensors.head.node, *key);
+        if (said && said->n)
+            return tsri_yaml_fail_key(said, "not beside 'graph', whose entries have names: say it "
+                                            "there, or in tensors.match");
+    }
     return TSR_OK;
 }
 
@@ -368,5 +391,10 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     if (e->trains || has(e, "data"))
         TSRI_TRY(check_train_data(e, r));
     TSRI_TRY(check_state(e, e->placements.items));
-    return tsri_check_graph(e, r);
+    if (has(e, "strategy"))
+        TSRI_TRY(tsri_strategy_expand(e, r));
+    TSRI_TRY(check_pins(e));
+    TSRI_TRY(check_patterns(e));
+    TSRI_TRY(tsri_check_graph(e, r));
+    return tsri_check_eval(e, r);
 }

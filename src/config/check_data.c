@@ -2,6 +2,7 @@
 /* Checks of the data that is trained on: its files' headers, and whether the model takes its rows.
  */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/config/program.h"
@@ -47,6 +48,14 @@ tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
     default:
         return sizes_of(d->shape, d->classes, d->samples);
     }
+}
+
+int64_t tsri_data_test_rows(const tsri_config_data *d, int64_t count)
+{
+    if (d->head.variant == TSRI_DATA_SYNTHETIC)
+        return d->test_samples;
+    const int64_t tests = (int64_t)((double)count * d->test_part);
+    return d->test_part > 0 && tests < 1 ? 1 : tests;
 }
 
 static tsr_dims rows_of(int64_t rows, tsr_dims row)
@@ -96,6 +105,19 @@ static tsr_status count_classes(tsri_config_data *d, const char *path_key, const
     *out = largest + 1;
     tsri_section_give(&tsri_data_section, d, key);
     return TSR_OK;
+}
+
+/* Counts the rows of a text that is there; a run tells what is wrong with it. */
+static void count_windows(tsri_config_data *d)
+{
+    const char *path = d->tokens ? d->tokens : d->file;
+    struct stat about;
+    tsri_row_set *set;
+    if (stat(path, &about) || !S_ISREG(about.st_mode) ||
+        tsri_text_set_open(NULL, path, d->tokens != NULL, d->context, d->vocab, &set) != TSR_OK)
+        return;
+    d->rows = set->count - tsri_data_test_rows(d, set->count);
+    tsri_row_set_close(set);
 }
 
 static tsr_status check_text(tsri_config_data *d)
@@ -158,6 +180,7 @@ static tsr_status check_npy(tsri_config_data *d)
     TSRI_TRY(check_set(d, "x", "y", &x, &y));
     TSRI_TRY(take_shape(d, "x", &x));
     TSRI_TRY(count_classes(d, "y", d->y, "classes", &d->classes));
+    d->rows = x.dims.d[0] - tsri_data_test_rows(d, x.dims.d[0]);
     if (!has_x)
         return TSR_OK;
     TSRI_TRY(check_set(d, "test_x", "test_y", &x, &y));
@@ -192,8 +215,10 @@ static tsr_status check_model(const tsri_experiment *e)
 tsr_status tsri_check_data(tsri_experiment *e)
 {
     tsri_config_data *d = &e->data;
-    if (d->head.variant == TSRI_DATA_TEXT)
+    if (d->head.variant == TSRI_DATA_TEXT) {
         TSRI_TRY(check_text(d));
+        count_windows(d);
+    }
     if (d->head.variant == TSRI_DATA_NPY)
         TSRI_TRY(check_npy(d));
     if (d->augment && !tsri_data_is_images(d))

@@ -5,6 +5,7 @@
 
 #include "src/config/array.h"
 #include "src/config/ops.h"
+#include "src/config/rules/entries.h"
 #include "src/core/dims.h"
 
 static const tsri_section *section_of(const tsri_config_op *op)
@@ -35,6 +36,11 @@ static tsr_status check_operand(const tsri_experiment *e, const tsri_ref *ref, i
                               "above them",
                               ref->name, found->head.node->key_line);
     return tsri_unknown_name(ref, "entry", &e->graph, sizeof *ops, upto);
+}
+
+tsr_status tsri_check_entry(const tsri_experiment *e, const tsri_ref *ref)
+{
+    return check_operand(e, ref, e->graph.n);
 }
 
 static tsr_status check_operands(const tsri_experiment *e, const tsri_config_op *op, int index)
@@ -138,7 +144,7 @@ static tsr_status check_locals(tsri_config_op *op, const tsri_reader *r)
     if (list->n != op->where->ranks.n)
         return tsri_yaml_fail(list, "%d values; placement %s has %d ranks", list->n,
                               op->where->head.name, op->where->ranks.n);
-    if (!tsri_op_has(op, "sbp") || op->sbp.ndim == 0)
+    if (!op->said || op->sbp.ndim == 0)
         return tsri_yaml_fail_key(op->head.node, "'sbp' is missing; from_local must say what the "
                                                  "parts are: S(i), B or P");
     for (const tsri_yaml *c = list->first; c; c = c->next) {
@@ -157,18 +163,16 @@ static tsr_status check_locals(tsri_config_op *op, const tsri_reader *r)
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
-/* Where the entry's result lives: what it says, or where its first operand is. */
+/* Where the entry's result lives: what it or a rule says, or where its first operand is. */
 static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
 {
     int result;
-    op->where = e->placements.items;
-    if (tsri_op_has(op, "placement"))
-        TSRI_TRY(tsri_check_placement(e, &op->placement, &op->where));
-    else if (op->in.n)
-        op->where = tsri_experiment_result(e, op->in.refs[0].name, &result)->where;
-    return tsri_op_has(op, "sbp")
-               ? tsri_check_sbp(tsri_section_node(op, "sbp"), op->where, &op->sbp)
-               : TSR_OK;
+    TSRI_TRY(tsri_entry_place(e, op, &op->where));
+    op->moves = op->where != NULL;
+    if (!op->where)
+        op->where = op->in.n ? tsri_experiment_result(e, op->in.refs[0].name, &result)->where
+                             : e->placements.items;
+    return tsri_entry_sbp(e, op);
 }
 
 /* A field of the batch: rows are split by default. */
@@ -183,7 +187,7 @@ static tsr_status check_input(tsri_experiment *e, int index)
                                   "'%s' reads it already; other entries can use that",
                                   ops[i].head.name);
     op->dtype = tsri_config_data_input(e, op->field == TSRI_INPUT_Y, 1).dtype;
-    if (tsri_op_has(op, "sbp"))
+    if (op->said)
         return TSR_OK;
     op->sbp = tsri_sbp_b(op->where->ranks.ndim);
     for (int d = 0; d < op->sbp.ndim; d++)
@@ -201,6 +205,7 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
     TSRI_TRY(find_place(e, op));
     bool has_operands = section_of(op)->operands != NULL;
     if (!has_operands && !tsri_op_has(op, "placement")) {
+        op->moves = true;
         op->placement = (tsri_ref){op->where->head.name, NULL};
         tsri_section_give(&tsri_op_section, op, "placement");
     }
@@ -215,7 +220,7 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
         return check_input(e, index);
     if (role == TSRI_ROLE_FROM_LOCAL)
         return check_locals(op, r);
-    if (role == TSRI_ROLE_TO_GLOBAL && !tsri_op_has(op, "placement") && !tsri_op_has(op, "sbp"))
+    if (role == TSRI_ROLE_TO_GLOBAL && !op->moves && !op->said)
         return tsri_yaml_fail_key(op->head.node,
                                   "neither 'placement' nor 'sbp' is there: to where, "
                                   "or to what?");
@@ -231,7 +236,7 @@ static tsr_status check_fetch(const tsri_experiment *e, const tsri_ref *ref)
     if (of && !tsri_section_has(&tsri_experiment_section, e, "loss"))
         return tsri_yaml_fail(ref->node, "'loss' is missing: gradients are those of the entry that "
                                          "it names");
-    return check_operand(e, &what, e->graph.n);
+    return tsri_check_entry(e, &what);
 }
 
 /* By default what the last entry makes. */
@@ -309,9 +314,21 @@ static tsr_status check_training(const tsri_experiment *e)
     return TSR_OK;
 }
 
+void tsri_graph_mark(const tsri_experiment *e, const char *name, bool *marked)
+{
+    int result;
+    const tsri_config_op *ops = e->graph.items;
+    int i = (int)(tsri_experiment_result(e, name, &result) - ops);
+    marked[i] = true;
+    for (; i >= 0; i--) /* operands stand above their reader */
+        for (int k = 0; k < ops[i].in.n && marked[i]; k++)
+            marked[tsri_experiment_result(e, ops[i].in.refs[k].name, &result) - ops] = true;
+}
+
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
 {
     tsri_config_op *ops = e->graph.items;
+    TSRI_TRY(tsri_entries_check(e, r));
     for (int i = 0; i < e->graph.n; i++) {
         TSRI_TRY(check_op(e, r, i));
         /* A file's own dtype counts, which isn't known here. */
@@ -319,7 +336,7 @@ tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
             tsri_section_give(&tsri_op_section, &ops[i], "dtype");
     }
     if (tsri_section_has(&tsri_experiment_section, e, "loss"))
-        TSRI_TRY(check_operand(e, &e->loss, e->graph.n));
+        TSRI_TRY(tsri_check_entry(e, &e->loss));
     TSRI_TRY(check_training(e));
     return check_fetches(e, r);
 }

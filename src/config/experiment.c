@@ -152,6 +152,18 @@ int64_t tsri_experiment_batch_size(const tsri_experiment *e)
     return tsri_experiment_trains(e) ? e->data.batch_size : 0;
 }
 
+bool tsri_experiment_warning(const tsri_experiment *e, char buf[160])
+{
+    const tsri_config_data *d = &e->data;
+    if (!d->rows || d->rows >= d->batch_size)
+        return false;
+    snprintf(
+        buf, 160,
+        "a batch of %lld rows is more than the %lld that there are to train on: a run refuses it",
+        (long long)d->batch_size, (long long)d->rows);
+    return true;
+}
+
 void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
 {
     static const tsr_on_nan meanings[] = {TSR_NAN_STOP, TSR_NAN_WARN, TSR_NAN_IGNORE};

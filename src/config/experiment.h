@@ -65,6 +65,9 @@ const char *tsri_experiment_subject(const tsri_experiment *e);
 tsr_dtype tsri_experiment_dtype(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains nothing, or without data. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
+/* Writes what a run will refuse, although it can be planned: a batch that is larger than the data
+ * of its files. false: nothing. */
+bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
 /* Returns the number of entries of `parameters`, which the next would have. */
 int tsri_experiment_nparameters(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
@@ -193,6 +196,7 @@ tsr_status tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp 
  * top5 are parts of 1. NAN on ranks that don't have the loss. */
 typedef struct tsri_evaluation {
     int64_t rows;
+    bool has_classes; /* else there are no accuracy and top5 */
     double loss, accuracy, top5;
 } tsri_evaluation;
 /* Opens the data of the evaluation and compiles its graph, after that of training. Collective over

@@ -33,10 +33,11 @@ typedef struct tsri_config_tensors {
     tsri_items match; /* tsri_config_pin */
 } tsri_config_tensors;
 
-/* A rule for tensors that the model computes. */
+/* A rule for tensors that the model or the graph computes. */
 typedef struct tsri_config_pin {
     tsri_head head;
     const char *match;
+    tsri_ref placement;
     tsr_sbp sbp, use, gradient, gradient_use;
 } tsri_config_pin;
 
@@ -89,6 +90,8 @@ typedef struct tsri_config_data {
     const char *file, *tokens, *x, *y, *test_x, *test_y;
     int64_t context, vocab;
     double test_part, mean, std;
+    /* Worked out: of files that are there, the rows that are trained on; 0: that isn't known. */
+    int64_t rows;
 } tsri_config_data;
 
 typedef struct tsri_config_schedule {
@@ -141,8 +144,14 @@ typedef struct tsri_config_eval {
     tsri_head head;
     const tsri_yaml *every;
     int test_part; /* whether it is on the test part: an index of the section's words */
+    tsri_ref scores;
     /* Worked out. */
     tsri_every each;
+    /* Entries of a graph, or results of entries: NULL if no class is guessed. */
+    const char *score_name, *label_name;
+    bool adds_losses; /* batches' losses are sums over rows, no means */
+    bool has_ignored; /* rows of the label `ignored` do not count */
+    int64_t ignored;
 } tsri_config_eval;
 
 typedef struct tsri_config_checkpoint {
@@ -200,8 +209,11 @@ typedef struct tsri_config_op {
     bool trained; /* of `parameter` */
     /* Worked out. */
     const tsri_config_placement *where;
-    tsr_dims dims;      /* of `value`, or `locals` that stand in the file */
-    const char **paths; /* of `locals`: .npy files; NULL: all stand in the file */
+    bool moves;            /* `where` is said, by the entry or a rule */
+    const tsri_yaml *said; /* where `sbp` is said, by the entry or a rule; NULL: nowhere */
+    const char *said_by;   /* the rule's pattern; NULL: the entry says it itself */
+    tsr_dims dims;         /* of `value`, or `locals` that stand in the file */
+    const char **paths;    /* of `locals`: .npy files; NULL: all stand in the file */
 } tsri_config_op;
 
 /* In the order of the table in src/config/sections.c. */
@@ -270,8 +282,16 @@ tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);
 /* Makes a mapping of a cluster in short, "h100-sxm:16x8"; other nodes stay. */
 tsr_status tsri_cluster_expand(tsri_pool *pool, tsri_yaml *node);
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
+/* Fails for a reference that is no value of the graph. */
+tsr_status tsri_check_entry(const tsri_experiment *e, const tsri_ref *ref);
+/* Marks the entry that makes `name`, and those that it is computed from; bools by entry. */
+void tsri_graph_mark(const tsri_experiment *e, const char *name, bool *marked);
+/* Finds what a graph's evaluation reads: src/config/evaluation/scores.c. */
+tsr_status tsri_check_eval(tsri_experiment *e, const tsri_reader *r);
 /* check_data.c: the data, and whether the model can learn it. */
 tsr_status tsri_check_data(tsri_experiment *e);
+/* How many of a set's rows are for tests, where these are no files of their own. */
+int64_t tsri_data_test_rows(const tsri_config_data *d, int64_t count);
 /* Whether the data has a part for tests. */
 tsr_status tsri_check_test_part(const tsri_experiment *e);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,

@@ -218,10 +218,8 @@ static tsr_tensor *declare_own(const tsri_op_call *c)
     tsr_status status = TSR_OK;
     if (!op && A.plugin) {
         status = tsr_plugin_load(world, A.plugin);
-        if (status != TSR_OK) {
-            tsri_fail_prefix(status, "%s:%d", c->file, c->line);
+        if (status != TSR_OK)
             return tsri_graph_fail_last(c->graph, status);
-        }
         op = tsr_op_find(world, A.function);
     }
     if (!op)

@@ -2,10 +2,92 @@
 /* Programs: an experiment in a world. */
 #include "src/config/program.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "placement/placement.h"
 #include "src/core/world.h"
+
+/* --- errors ----------------------------------------------------------------------------------- */
+static bool has_variant(const tsri_section *s, const char *name, size_t n)
+{
+    for (int i = 0; i < s->nvariants; i++)
+        if (!strncmp(s->variants[i].name, name, n) && !s->variants[i].name[n])
+            return true;
+    return false;
+}
+
+/* How much of the name of a call stands before the word that a file has for it; 0: it has none. */
+static size_t c_prefix(const char *text, size_t n)
+{
+    const tsri_section *const named[] = {&tsri_op_section, &tsri_model_section,
+                                         &tsri_optimizer_section};
+    if (n > 7 && !strncmp(text, "tsr_nn_", 7) && has_variant(&tsri_layer_section, text + 7, n - 7))
+        return 7;
+    for (int i = 0; i < 3 && n > 4 && !strncmp(text, "tsr_", 4); i++)
+        if (has_variant(named[i], text + 4, n - 4))
+            return 4;
+    return 0;
+}
+
+static size_t word_length(const char *text)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || text[n] == '_')
+        n++;
+    return n;
+}
+
+/* Puts what a file says in the place of a C call or constant at `text`; returns how long that is,
+ * 0: there is none. "tsr_cast(x, TSR_F32)" is "{op: cast, dtype: f32}", "tsr_reshape" is "reshape".
+ */
+static size_t translate(const char *text, char *out, size_t room)
+{
+    char dtype[8];
+    int used = 0;
+    if (sscanf(text, "tsr_cast(%*[a-z], TSR_%7[A-Z0-9])%n", dtype, &used) == 1 && used) {
+        for (char *c = dtype; *c; c++)
+            *c = (char)tolower((unsigned char)*c);
+        snprintf(out, room, "{op: cast, dtype: %s}", dtype);
+        return (size_t)used;
+    }
+    const size_t n = word_length(text);
+    if (n > 4 && !strncmp(text, "TSR_", 4)) {
+        snprintf(out, room, "%.*s", (int)(n - 4), text + 4);
+        for (char *c = out; *c; c++)
+            *c = (char)tolower((unsigned char)*c);
+        return n;
+    }
+    const size_t prefix = c_prefix(text, n);
+    snprintf(out, room, "%.*s", (int)(n - prefix), text + prefix);
+    return prefix ? n : 0;
+}
+
+/* Says in a file's words what an error of a call says in those of C. */
+static void use_words_of_file(char *text, size_t room)
+{
+    const size_t name = word_length(text); /* of the call, where no word of files is it */
+    if (!strncmp(text, "tsr_", 4) && !strncmp(text + name, ": ", 2) && !c_prefix(text, name))
+        memmove(text, text + name + 2, strlen(text + name + 2) + 1);
+    char said[1600], word[200];
+    size_t used = 0;
+    bool begins = true; /* a word; those of file names and in quotes are the user's own */
+    for (const char *at = text; *at && used + sizeof word < sizeof said;) {
+        size_t n = begins ? translate(at, word, sizeof word) : 0;
+        if (n &&
+            (at[n] == '/' || at[n] == '-' || (at[n] == '.' && isalnum((unsigned char)at[n + 1]))))
+            n = 0;
+        if (n)
+            used += (size_t)snprintf(said + used, sizeof said - used, "%s", word);
+        else
+            said[used++] = *at;
+        at += n ? n : 1;
+        begins = at[-1] == ' ' || at[-1] == '(';
+    }
+    said[used] = 0;
+    snprintf(text, room, "%s", said);
+}
 
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status)
 {
@@ -19,6 +101,7 @@ tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status)
                      node->key_line ? node->key_line : node->line);
     if (!strncmp(text, place, (size_t)n))
         memmove(text, text + n, strlen(text + n) + 1);
+    use_words_of_file(text, sizeof text);
     return tsri_fail(status, "%.300s:%d:%d: %s%s%s", node->file, node->line, node->column, path,
                      path[0] ? ": " : "", text);
 }
@@ -66,10 +149,13 @@ static tsr_status build(tsri_program *p, int64_t steps)
         p->world, TSR_GRAPH_OPTS(.training = training, .seed = (uint64_t)e->train.seed));
     TSRI_NEED(p->graph);
     bool has_data = tsri_section_has(&tsri_experiment_section, e, "data");
-    if (tsri_section_has(&tsri_experiment_section, e, "model"))
+    const bool has_model = tsri_section_has(&tsri_experiment_section, e, "model");
+    if (has_model)
         TSRI_TRY(tsri_program_build_training(p, steps));
     else
         TSRI_TRY(tsri_program_build_graph(p, steps));
+    if (e->trains && !has_model && tsri_section_has(&tsri_train_section, &e->train, "eval"))
+        TSRI_TRY(tsri_program_try_eval(p));
     if (!has_data)
         p->steps = steps > 0                                                   ? steps
                    : tsri_section_has(&tsri_train_section, &e->train, "steps") ? e->train.steps
@@ -125,7 +211,7 @@ void tsri_program_destroy(tsri_program *p)
 }
 
 /* --- feeding ---------------------------------------------------------------------------------- */
-static tsr_status feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f)
+tsr_status tsri_program_feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f)
 {
     void *data;
     size_t bytes;
@@ -153,7 +239,7 @@ tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan)
     /* Weights that were loaded stay. */
     for (int i = 0; i < p->inside->nfeeds; i++)
         if (!p->inside->feeds[i].variable || !p->experiment->trains || !t->init)
-            TSRI_TRY(feed_value(p, plan, &p->inside->feeds[i]));
+            TSRI_TRY(tsri_program_feed_value(p, plan, &p->inside->feeds[i]));
     return TSR_OK;
 }
 

@@ -32,15 +32,20 @@ typedef struct tsri_program_inside {
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
-    tsr_tensor ***made; /* by entry of `graph`, its results; NULL: there are none */
+    tsr_tensor ***made;       /* by entry of `graph`, its results; NULL: there are none */
+    tsr_variable **variables; /* by entry of `graph`: that of a parameter */
     tsri_program_part train, test;
-    tsr_program *evaluator; /* NULL: there is none */
-    int64_t row_labels;     /* of a row of data */
-    double eval_sum[3];     /* of the rows so far: losses, labels that are likeliest, one of five */
+    tsr_program *evaluator;  /* NULL: there is none */
+    int64_t row_labels;      /* of a row of data; 0: no class is guessed */
+    tsr_plan *eval_plans[2]; /* those that have their constants */
+    /* Sums over the rows so far: losses, labels that are likeliest, one of five, labels that count.
+     */
+    double eval_sum[4];
     const tsri_yaml *refused; /* the layer at which making the model, or applying it, failed */
 } tsri_program_inside;
 
-/* A model's forward pass. labels: one for each row of logits. */
+/* The forward pass of a model or a graph. labels: one for each row of logits; both are NULL where
+ * no class is guessed. */
 typedef struct tsri_forward {
     tsr_tensor *loss, *logits, *labels;
 } tsri_forward;
@@ -59,6 +64,13 @@ tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps);
 /* Declares a forward pass of `rows` rows, with inputs x and y, in a graph of training or not. */
 tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
                                 tsri_forward *out_forward);
+/* Declares what a graph's loss and scores are computed from, with the program's variables. */
+tsr_status tsri_program_forward_graph(tsri_program *p, tsr_graph *g, int64_t rows,
+                                      tsri_forward *out_forward);
+/* Feeds one of p->inside->feeds, or sets the parameter. */
+tsr_status tsri_program_feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f);
+/* Declares the evaluation and drops it: its errors are told before anything runs. */
+tsr_status tsri_program_try_eval(tsri_program *p);
 /* Whether the model predicts text, or an image's bytes, instead of a label. */
 bool tsri_reads_text(const tsri_experiment *e);
 /* build_data.c: opens the training data, unless there shall be none, and counts steps. */

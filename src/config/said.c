@@ -106,9 +106,11 @@ static const tsri_yaml *said_node(const tsri_program *p, const tsr_tensor *t,
     *out_match = pin ? pin->match : NULL;
     if (pin)
         return tsri_section_node(pin, "sbp");
-    if (entry)
-        return tsri_op_has(entry, "sbp") ? tsri_section_node(entry, "sbp") : NULL;
     const tsri_yaml *strategy = tsri_yaml_find(p->experiment->head.node, "strategy");
+    if (entry) {
+        *out_match = entry->said_by;
+        return !entry->said && t->op->kind == TSRI_OP_INPUT ? strategy : entry->said;
+    }
     if (key) {
         const tsri_config_layout *l = layout_of(p, key);
         if (strategy && t->op->kind == TSRI_OP_INPUT && !tsri_yaml_find(l->head.node, "sbp"))

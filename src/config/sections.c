@@ -328,6 +328,15 @@ static const tsri_field eval_fields[] = {
     EVERY(tsri_config_eval, every, "How often, and at the end. Default: 1 epoch."),
     WORD(tsri_config_eval, "data", test_part, "test", eval_data_words,
          "The part of the data, whole and in its order."),
+    {.name = "scores",
+     .kind = TSRI_FIELD_NAME,
+     .offset = offsetof(tsri_config_eval, scores),
+     .fallback = TSRI_NONE,
+     .legal = "the name of an entry of graph",
+     .doc =
+         "Of a graph: the entry of shape (rows, classes) that is compared with the labels, for "
+         "accuracy and top5. Default: what the loss takes beside labels, where it is made by one "
+         "cross_entropy, nll_loss or multi_margin_loss; else only the loss is told."},
 };
 const tsri_section tsri_eval_section = {
     .name = "eval", .size = sizeof(tsri_config_eval), FIELDS(eval_fields)};
@@ -365,9 +374,13 @@ static const tsri_field train_fields[] = {
          "What a loss that is infinite or not a number does: ends the run before parameters are "
          "updated with it, naming the step and the tensor in which it begins; warns, once, in "
          "the same words; nothing. Of a graph, which updates nothing, stop is warn."),
-    TRAIN_SECTION(eval, &tsri_eval_section,
-                  "Evaluation: the loss, the part of the labels that are the likeliest class "
-                  "(accuracy), and that are one of the five likeliest (top5)."),
+    TRAIN_SECTION(
+        eval, &tsri_eval_section,
+        "Evaluation: the loss, the part of the labels that are the likeliest class "
+        "(accuracy), and that are one of the five likeliest (top5). Of a graph it is what "
+        "the loss is computed from, without training: dropout drops nothing, and batch "
+        "norm uses the running statistics that it has; there is no accuracy where there "
+        "are no classes."),
     TRAIN_SECTION(checkpoint, &tsri_checkpoint_section,
                   "All that the run needs to go on, and beside it the weights, "
                   "weights.safetensors."),
@@ -441,7 +454,8 @@ static const tsri_field experiment_fields[] = {
          "sequence, what is between these pairs by positions too; auto, alone, all is inferred. "
          "One "
          "word is for all dimensions; megatron and sequence are for the last one, and data for "
-         "those before it. The rules stand before the file's own, which so count more; tessera "
+         "those before it. A graph takes data, zero1, zero2, zero3 and auto. The rules stand "
+         "before the file's own, which so count more; tessera "
          "schema FILE shows them."},
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
@@ -456,8 +470,9 @@ static const tsri_field experiment_fields[] = {
     PART(SECTION, optimizer, TSRI_NONE, &tsri_optimizer_section, 0, 0,
          "How parameters are updated. Default: sgd."),
     PART(NAMED, graph, TSRI_NONE, &tsri_op_section, 1, TSRI_CONFIG_MAX_OPS,
-         "Instead of model, strategy, tensors and parameters: ops, in order. With optimizer, which "
-         "makes loss small, its parameters are trained; data feeds its entries of op input."),
+         "Instead of model: ops, in order. With optimizer, which makes loss small, its parameters "
+         "are trained; data feeds its entries of op input. strategy, tensors.match and parameters "
+         "say more of its entries, by their names."),
     FIELD(NAME, tsri_experiment, "loss", loss, TSRI_NONE, 0, 0,
           "The entry of graph whose gradients can be fetched. With it the graph is one of "
           "training: dropout drops, batch norm uses the batch's statistics."),

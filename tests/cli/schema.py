@@ -87,6 +87,9 @@ GOOD += [
     TRAIN + "strategy: [data, megatron]\ntensors: {input: {placement: g}, match: [{match: '0', sbp: \"(S(0),S(1))\", gradient: B}]}\n",
     TRAIN.replace("placements: {d: {ranks: [0, 1]}, g: {ranks: [[0, 1], [2, 3]]}}", "mesh: {dp: 2, tp: 2}") + "strategy: {dp: zero1, tp: megatron}\n",
     TRAIN + "parameters: [{match: '*', use: B, state: S(0), gradient: S(0)}]\n",
+    HEAD + "data: {dataset: synthetic, shape: [4], classes: 3}\ngraph: {x: {op: input, field: x}, w: {op: parameter, fill: 1, shape: "
+    "[1]}, y: {op: input, field: y}, l: {op: mul, in: [x, w]}, m: {op: mean, in: l}}\nloss: m\noptimizer: {name: sgd}\nstrategy: zero1\ntensors: [{match: l, sbp: "
+    "S(0), placement: d}]\nparameters: [{match: w, sbp: B, state: S(0)}]\ntrain: {eval: {every: 1 epoch, scores: l}}\n",
 ]
 for text in GOOD:
     faults += [f"of a good file:\n{text}{e}" for e in told(validator, text)]
@@ -109,7 +112,7 @@ BAD = [
     TRAIN + "strategy: []\n",
     TRAIN + "strategy: {dp: zero4}\n",
     TRAIN + "tensors: [{match: '0'}]\n",
-    TRAIN + "tensors: [{match: '0', sbp: B, placement: d}]\n",
+    TRAIN + "tensors: [{match: '0', sbp: B, place: d}]\n",
     TRAIN + "tensors: {match: {match: '0', sbp: B}}\n",
     TRAIN + "parameters: [{match: '*', uses: B}]\n",
     "tessera: 2\n" + TRAIN[11:],

@@ -463,7 +463,7 @@ train: {steps: 12, metrics: bigrams.jsonl, checkpoint: {dir: bigrams}}
     near(r["losses"][0], np.log(3), "three classes", rel=1e-6)
     check(r["losses"][-1] < 0.5, f"a graph learns rows: {r['losses']}")
     _, err = tessera("run", path("linear.yaml"), "--set", "train.eval.every=3", code=1)
-    check("train.eval: not beside 'graph': it is a key of experiments that train a model\n" in err, err)
+    check("train.eval: the data has no test part: say data.test_part" in err, err)
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ function runCurves(run) {
   if (run.losses || evals.length) out.push(lineChart('loss', [
     run.losses ? {name: 'training', colour: 'var(--c-forward)', points: points(run.losses)} : null,
     evals.length ? {name: 'evaluation', colour: 'var(--c-backward)', points: at('loss'), dots: true} : null].filter(Boolean)));
-  if (evals.length) out.push(lineChart('accuracy', [
+  if (evals.length && 'accuracy' in evals[0]) out.push(lineChart('accuracy', [
     {name: 'first', colour: 'var(--c-update)', points: at('accuracy'), dots: true},
     {name: 'among five', colour: 'var(--c-start)', points: at('top5'), dots: true}], y => (100 * y).toFixed(0) + ' %', 0, 1));
   if (run.step_seconds && run.step_seconds.length && run.rows) out.push(lineChart('rows per second', [
@@ -151,7 +151,7 @@ function runCards(run) {
   return el('div', {class: 'cards'}, [
     last === undefined ? '' : card('the last loss', last === null ? 'not a number' : figure(`losses.${run.losses.length - 1}`, last, shortNumber(last)),
                                    run.losses[0] === null ? '' : 'from ' + shortNumber(run.losses[0])),
-    best ? card('accuracy', figure(`evaluations.${evals.length - 1}.accuracy`, best.accuracy, (100 * best.accuracy).toFixed(2) + ' %'), `after step ${best.step}`) : '',
+    best && 'accuracy' in best ? card('accuracy', figure(`evaluations.${evals.length - 1}.accuracy`, best.accuracy, (100 * best.accuracy).toFixed(2) + ' %'), `after step ${best.step}`) : '',
     run.rows_per_s === undefined ? '' : card('throughput', figure('rows_per_s', run.rows_per_s, shortNumber(run.rows_per_s) + ' rows/s'),
                                             `batches of ${run.rows}`),
     card('steps', figure('steps', run.steps, String(run.steps)), ['in ', figure('seconds', run.seconds, secondsText(run.seconds))]),

@@ -131,6 +131,9 @@ cJSON *plan_make_json(const plan_view *v)
     if (v->limit_is)
         cJSON_AddStringToObject(json, "memory_limit_is", v->limit_is);
     cJSON_AddStringToObject(json, "strategy", r->strategy.words);
+    char warning[160];
+    if (tsri_experiment_warning(v->experiment, warning))
+        cJSON_AddStringToObject(json, "warning", warning);
     cJSON_AddNumberToObject(json, "compile_s", r->plan->info.compile_s);
     cJSON_AddNumberToObject(json, "infer_s", r->plan->info.infer_s);
     cJSON_AddItemToObject(json, "step", json_step(r));

@@ -392,6 +392,9 @@ void plan_print_head(const plan_view *v, const cli_style *style)
     cli_wrap(line.data, 0, LABEL, cli_columns());
     printf("%s", style->plain);
     print_words("strategy", s->words, style);
+    char warning[160];
+    if (tsri_experiment_warning(v->experiment, warning))
+        print_words("warning", warning, style);
 }
 
 bool plan_print_screen(const plan_view *v)

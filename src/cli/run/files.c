@@ -144,8 +144,10 @@ static cJSON *json_evals(const run_rank *r)
         cJSON *one = cJSON_CreateObject();
         cJSON_AddNumberToObject(one, "step", (double)e->step);
         cJSON_AddNumberToObject(one, "loss", e->mean.loss);
-        cJSON_AddNumberToObject(one, "accuracy", e->mean.accuracy);
-        cJSON_AddNumberToObject(one, "top5", e->mean.top5);
+        if (e->mean.has_classes) {
+            cJSON_AddNumberToObject(one, "accuracy", e->mean.accuracy);
+            cJSON_AddNumberToObject(one, "top5", e->mean.top5);
+        }
         cJSON_AddNumberToObject(one, "rows", (double)e->mean.rows);
         cJSON_AddNumberToObject(one, "seconds", e->seconds);
         cJSON_AddItemToArray(list, one);

@@ -119,13 +119,15 @@ void run_metrics_eval(const run_rank *r, const run_eval *e)
     const run_scalar scalars[] = {{"eval/loss", e->mean.loss},
                                   {"eval/accuracy", e->mean.accuracy},
                                   {"eval/top5", e->mean.top5}};
-    run_events_add(r->metrics.events, e->step, 3, scalars);
+    run_events_add(r->metrics.events, e->step, e->mean.has_classes ? 3 : 1, scalars);
     if (!r->metrics.lines)
         return;
     begin_line(r, "eval", e->step);
     put_number(r->metrics.lines, "loss", e->mean.loss, 9);
-    put_number(r->metrics.lines, "accuracy", e->mean.accuracy, 9);
-    put_number(r->metrics.lines, "top5", e->mean.top5, 9);
+    if (e->mean.has_classes) {
+        put_number(r->metrics.lines, "accuracy", e->mean.accuracy, 9);
+        put_number(r->metrics.lines, "top5", e->mean.top5, 9);
+    }
     put_number(r->metrics.lines, "rows", (double)e->mean.rows, 17);
     put_number(r->metrics.lines, "seconds", e->seconds, 6);
     end_line(r);

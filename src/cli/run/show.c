@@ -126,10 +126,11 @@ void run_show_eval(const run_rank *r, const run_eval *e)
 {
     char loss[CLI_NUMBER_MAX];
     run_clear_progress(r);
-    printf("evaluation after step %lld: loss %s, accuracy %.2f %%, top-5 %.2f %%, of %lld rows in "
-           "%.3f s\n",
-           (long long)e->step, run_number(e->mean.loss, 8, loss), 100 * e->mean.accuracy,
-           100 * e->mean.top5, (long long)e->mean.rows, e->seconds);
+    printf("evaluation after step %lld: loss %s", (long long)e->step,
+           run_number(e->mean.loss, 8, loss));
+    if (e->mean.has_classes)
+        printf(", accuracy %.2f %%, top-5 %.2f %%", 100 * e->mean.accuracy, 100 * e->mean.top5);
+    printf(", of %lld rows in %.3f s\n", (long long)e->mean.rows, e->seconds);
     cli_flush();
 }
 

@@ -18,7 +18,7 @@ static void note(void *arg, const char *module, int nout, tsr_tensor *const *out
         if (!TSRI_PUSH(pool, pins->given, pins->n, pins->capacity))
             pins->status = TSR_ERR_NO_MEMORY;
         else
-            pins->given[pins->n++] = (tsri_given){module, out[i]};
+            pins->given[pins->n++] = (tsri_given){.name = module, .tensor = out[i]};
     }
 }
 
@@ -131,13 +131,16 @@ typedef struct rules {
     bool *used;
 } rules;
 
-/* The last rule that fits a name; NULL: none does. Only patterns with a colon fit ops. */
-static const tsri_config_pin *find_rule(const rules *r, const char *name, bool is_op)
+/* The last rule that fits a name, or the other name of the same (NULL: it has one);
+ * NULL: none does. Only patterns with a colon fit ops. */
+static const tsri_config_pin *find_rule(const rules *r, const char *name, const char *other,
+                                        bool is_op)
 {
     const tsri_config_pin *found = NULL;
     for (int i = 0; i < r->n; i++) {
         if ((strchr(r->items[i].match, ':') != NULL) != is_op ||
-            !tsri_glob(r->items[i].match, name))
+            (!tsri_glob(r->items[i].match, name) &&
+             !(other && tsri_glob(r->items[i].match, other))))
             continue;
         r->used[i] = true;
         found = &r->items[i];
@@ -148,25 +151,42 @@ static const tsri_config_pin *find_rule(const rules *r, const char *name, bool i
 static tsr_status pin_modules(tsri_pins *pins, const rules *r, tsr_tensor **result)
 {
     for (int i = 0; i < pins->n; i++) {
-        const tsri_config_pin *by = find_rule(r, pins->given[i].name, false);
-        if (by)
-            TSRI_TRY(pin(pins, pins->given[i].name, pins->given[i].tensor, wish_of(by), result));
+        const tsri_given given = pins->given[i];
+        const tsri_config_op *entry = given.entry;
+        const tsri_config_pin *by =
+            find_rule(r, given.name, entry ? entry->head.name : NULL, false);
+        if (!by)
+            continue;
+        wish w = wish_of(by);
+        /* An entry's own words count more, and an entry that is made so is not brought there. */
+        if (entry && entry->said)
+            w.sbp = (said){entry->sbp, entry->said};
+        if (!entry || !entry->said || w.use.sbp.ndim || w.gradient.sbp.ndim ||
+            w.gradient_use.sbp.ndim)
+            TSRI_TRY(pin(pins, given.name, given.tensor, w, result));
     }
     return TSR_OK;
 }
 
+/* The module or the entry of a graph that an op is declared for; "": none. */
+static const char *owner_of(const tsri_pins *pins, const tsri_op *op)
+{
+    return pins->of_graph && !op->name[0] ? op->label : op->name;
+}
+
 /* "blocks.0.attn:softmax", and ":softmax.1" of the second one; false: the op has no such name. */
-static bool name_op(tsri_op *const *ops, int i, char name[TSRI_NAME_MAX])
+static bool name_op(const tsri_pins *pins, tsri_op *const *ops, int i, char name[TSRI_NAME_MAX])
 {
     const tsri_op *op = ops[i];
+    const char *owner = owner_of(pins, op);
     int before = 0;
-    if (!op->name[0] || !op->nin || op->kind == TSRI_OP_TO_GLOBAL)
+    if (!owner[0] || !op->nin || op->kind == TSRI_OP_TO_GLOBAL)
         return false;
     for (int j = i - 1; j >= 0; j--)
-        before += ops[j]->kind == op->kind && !strcmp(ops[j]->name, op->name);
+        before += ops[j]->kind == op->kind && !strcmp(owner_of(pins, ops[j]), owner);
     /* Plans join the parts of softmax under its name. */
     const char *word = op->kind == TSRI_OP_SOFTMAX_FINISH ? "softmax" : tsri_op_name(op->kind);
-    int n = snprintf(name, TSRI_NAME_MAX, "%s:%s", op->name, word);
+    int n = snprintf(name, TSRI_NAME_MAX, "%s:%s", owner, word);
     if (before && n < TSRI_NAME_MAX)
         snprintf(name + n, (size_t)(TSRI_NAME_MAX - n), ".%d", before);
     return n < TSRI_NAME_MAX;
@@ -177,9 +197,10 @@ static tsr_status pin_ops(tsri_pins *pins, const rules *r, int nops, tsri_op *co
 {
     char name[TSRI_NAME_MAX];
     for (int i = 0; i < nops; i++) {
-        const tsri_config_pin *by = name_op(ops, i, name) ? find_rule(r, name, true) : NULL;
+        const tsri_config_pin *by =
+            name_op(pins, ops, i, name) ? find_rule(r, name, NULL, true) : NULL;
         for (int j = 0; by && j < ops[i]->nout; j++)
-            TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[j], wish_of(by), result));
+            TSRI_TRY(pin(pins, owner_of(pins, ops[i]), ops[i]->out[j], wish_of(by), result));
     }
     return TSR_OK;
 }
@@ -212,14 +233,14 @@ static tsr_status no_match(const tsri_pins *pins, const tsri_config_pin *rule, i
                            tsri_op *const *ops)
 {
     tsri_pool *pool = &pins->program->inside->pool;
-    bool of_ops = strchr(rule->match, ':') != NULL;
+    const bool of_ops = strchr(rule->match, ':') != NULL;
     const int most = of_ops ? nops : pins->n;
     const char **names = tsri_pool_alloc(pool, (size_t)most * sizeof *names);
     char name[TSRI_NAME_MAX], mean[TSRI_YAML_TEXT_MAX], list[TSRI_LEGAL_MAX] = "";
     int n = 0;
     TSRI_NEED(names);
     for (int i = 0; i < most; i++) {
-        if (of_ops && !name_op(ops, i, name))
+        if (of_ops && !name_op(pins, ops, i, name))
             continue;
         names[n] = of_ops ? tsri_pool_strdup(pool, name) : pins->given[i].name;
         TSRI_NEED(names[n]);
@@ -231,7 +252,9 @@ static tsr_status no_match(const tsri_pins *pins, const tsri_config_pin *rule, i
             (size_t)snprintf(list + used, sizeof list - used, "%s%.100s", i ? ", " : "", names[i]);
     return tsri_yaml_fail(tsri_section_node(rule, "match"),
                           "no %s fits '%.100s'; there are, for example, %s%s",
-                          of_ops ? "op of the model" : "module", rule->match, n ? list : "none",
+                          of_ops ? (pins->of_graph ? "op of the graph" : "op of the model")
+                                 : (pins->of_graph ? "entry but parameters" : "module"),
+                          rule->match, n ? list : "none",
                           tsri_did_you_mean(rule->match, n, names, sizeof *names, mean));
 }
 
@@ -265,5 +288,33 @@ tsr_status tsri_pins_end(tsri_pins *pins, tsr_tensor **result)
     for (int i = 0; i < r.n; i++)
         if (!r.used[i])
             return no_match(pins, &r.items[i], nops, ops);
+    return TSR_OK;
+}
+
+/* --- what entries of a graph give ------------------------------------------------------------- */
+static tsr_status note_entry(tsri_pins *pins, const tsri_config_op *op, tsr_tensor **made)
+{
+    tsri_pool *pool = &pins->program->inside->pool;
+    const int n = tsri_op_results(op);
+    for (int i = 0; i < n; i++) {
+        const char *name =
+            n == 1 ? op->head.name : tsri_pool_printf(pool, "%s.%d", op->head.name, i);
+        TSRI_NEED(name && TSRI_PUSH(pool, pins->given, pins->n, pins->capacity));
+        pins->given[pins->n++] = (tsri_given){name, made[i], op, &made[i]};
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_pins_of_graph(const tsri_program *p)
+{
+    const tsri_config_op *ops = p->experiment->graph.items;
+    tsri_pins pins = {.program = p, .of_graph = true};
+    tsr_tensor *none = NULL;
+    for (int i = 0; i < p->experiment->graph.n; i++)
+        if (tsri_op_rows[ops[i].head.variant].role != TSRI_ROLE_PARAMETER)
+            TSRI_TRY(note_entry(&pins, &ops[i], p->inside->made[i]));
+    TSRI_TRY(tsri_pins_end(&pins, &none));
+    for (int i = 0; i < pins.n; i++)
+        *pins.given[i].made = pins.given[i].tensor;
     return TSR_OK;
 }

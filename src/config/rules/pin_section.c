@@ -11,9 +11,17 @@ static const tsri_field pin_fields[] = {
     PIN(TEXT, match, TSRI_NEEDED,
         "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
         "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind the "
-        "first one of a module :softmax.1, and so on."),
+        "first one of a module :softmax.1, and so on. Of a graph the names are those of its "
+        "entries but parameters; y.1 is one result of y."),
+    {.name = "placement",
+     .kind = TSRI_FIELD_NAME,
+     .offset = offsetof(tsri_config_pin, placement),
+     .fallback = TSRI_NONE,
+     .legal = "the name of a placement",
+     .doc = "Of a graph: where the entry is made."},
     PIN(SBP, sbp, TSRI_NEEDED,
-        "The signature of what the module, or the op, gives. B alone is B in each dimension."),
+        "The signature of what the module, the op or the entry gives. B alone is B in each "
+        "dimension. What an entry of a graph says itself counts more."),
     PIN(SBP, use, TSRI_NONE,
         "That into which it is brought then, for those that use it. Default: what is cheapest."),
     PIN(SBP, gradient, TSRI_NONE,

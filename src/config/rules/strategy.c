@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "src/config/layers/layers.h"
+#include "src/config/ops.h"
+#include "src/config/rules/entries.h"
 
 enum { NONE = -1 /* B */, MOST_PAIRS = 512 };
 
@@ -68,6 +70,11 @@ static bool is_pairs(int word)
     return word == TSRI_CONFIG_STRATEGY_MEGATRON || word == TSRI_CONFIG_STRATEGY_SEQUENCE;
 }
 
+static const char *strategy_word(int word)
+{
+    return tsri_section_field(&tsri_experiment_section, "strategy")->words[word];
+}
+
 static bool has_word(const expansion *x, int first, int last)
 {
     bool any = false;
@@ -76,11 +83,34 @@ static bool has_word(const expansion *x, int first, int last)
     return any;
 }
 
+static bool is_graph(const expansion *x)
+{
+    return tsri_section_has(&tsri_experiment_section, x->e, "graph");
+}
+
+/* The first input of a graph: the batch, whose placement is the strategy's. */
+static tsr_status find_input(expansion *x)
+{
+    const tsri_config_op *ops = x->e->graph.items;
+    const tsri_config_placement *said = NULL;
+    int i = 0;
+    while (i < x->e->graph.n && tsri_op_rows[ops[i].head.variant].role != TSRI_ROLE_INPUT)
+        i++;
+    if (i == x->e->graph.n)
+        return tsri_yaml_fail(x->node, "graph has no entry {op: input, field: x}: there is no "
+                                       "batch that could be split");
+    TSRI_TRY(tsri_entry_place(x->e, &ops[i], &said));
+    x->where = said ? said : x->where;
+    return TSR_OK;
+}
+
 static tsr_status find_place(expansion *x)
 {
     const tsri_config_layout *input = &x->e->tensors.input;
     x->where = x->e->placements.items;
-    if (tsri_section_has(&tsri_layout_section, input, "placement"))
+    if (is_graph(x))
+        TSRI_TRY(find_input(x));
+    else if (tsri_section_has(&tsri_layout_section, input, "placement"))
         TSRI_TRY(tsri_check_placement(x->e, &input->placement, &x->where));
     x->ndim = x->where->ranks.ndim;
     return TSR_OK;
@@ -312,6 +342,27 @@ static tsr_status prepend(tsri_pool *pool, tsri_items *items, size_t size, int n
     return TSR_OK;
 }
 
+/* A graph has no modules, by whose names pairs are known; without an optimizer it has no states. */
+static tsr_status check_graph(const expansion *x)
+{
+    for (int d = 0; d < x->ndim; d++) {
+        const int word = x->words[d];
+        if (is_pairs(word))
+            return tsri_yaml_fail(
+                x->node,
+                "%s: there are no rules for a graph, which has no layers to pair; "
+                "say them in parameters and tensors. Legal are data, zero1, "
+                "zero2, zero3 and auto",
+                strategy_word(word));
+        if (word >= TSRI_CONFIG_STRATEGY_ZERO1 && word <= TSRI_CONFIG_STRATEGY_ZERO3 &&
+            !x->e->trains)
+            return tsri_yaml_fail(x->node,
+                                  "%s splits what an optimizer keeps; 'optimizer' is missing",
+                                  strategy_word(word));
+    }
+    return TSR_OK;
+}
+
 static void split_input(expansion *x)
 {
     tsri_config_layout *input = &x->e->tensors.input;
@@ -329,7 +380,10 @@ tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
     expansion x = {.e = e, .reader = r, .node = tsri_section_node(e, "strategy")};
     TSRI_TRY(find_place(&x));
     TSRI_TRY(spread_words(&x));
-    split_input(&x);
+    if (is_graph(&x))
+        TSRI_TRY(check_graph(&x));
+    else
+        split_input(&x);
     TSRI_TRY(add_param(&x, &all));
     if (has_word(&x, TSRI_CONFIG_STRATEGY_MEGATRON, TSRI_CONFIG_STRATEGY_SEQUENCE))
         TSRI_TRY(add_pairs(&x));

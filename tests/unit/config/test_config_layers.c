@@ -337,8 +337,37 @@ static const refused errors[] = {
      "f.yaml:6:5: model.layers[0]: 0: add: (4,4,8,8) and (4,3,8,8); from the right, sizes "
      "must be equal or one of them 1"},
     {LAYERS "  - {layer: multihead_attention, width: 6, heads: 4}\n",
-     "f.yaml:6:5: model.layers[0]: tsr_nn_multihead_attention: width 6, heads 4, dropout 0: heads "
+     "f.yaml:6:5: model.layers[0]: multihead_attention: width 6, heads 4, dropout 0: heads "
      "must divide the width, and the dropout be in [0, 1)"},
+    /* What C says of calls and of lines of the library's models is not what a file says. */
+    {LAYERS "  - {layer: group_norm, groups: 2, channels: 3}\n",
+     "f.yaml:6:5: model.layers[0]: group_norm: 2 groups of 3 channels; the number must divide "
+     "them"},
+    {LAYERS "  - {layer: cast, dtype: i64}\n  - relu\n  - {layer: linear, in: 8, out: 8}\n",
+     "f.yaml:7:5: model.layers[1]: 1: relu: operand (4,3,8,8) is i64; floating point is needed: "
+     "use "
+     "{op: cast, dtype: f32}"},
+    {LAYERS "  - {layer: repeat_interleave, n: 2, axis: 0}\n  - flatten\n  - {layer: linear, in: "
+            "192, out: 9}\n",
+     "f.yaml:5:3: model: cross_entropy: logits (8,9), labels (4); legal are logits (n,c), labels "
+     "(n)"},
+    {IMAGES "  name: mlp\n  args: {inputs: 2, hidden: 7}\n",
+     "f.yaml:5:3: model: 0: linear: x (4,192), weight (7,2): sizes 192 and 2 of the last axes "
+     "differ; the weight is (out,in), so it must be (7,192) here"},
+    {IMAGES "  name: lenet\n",
+     "f.yaml:5:3: model: lenet: num_classes 4, channels 3, height 8, width 8: images of 28 x 28 or "
+     "32 x 32 are needed, and at least one channel and one class"},
+    {IMAGES "  name: mlp\noptimizer: {name: sgd, nesterov: true}\n",
+     "f.yaml:6:12: optimizer: sgd: nesterov needs a momentum above 0 and no dampening; found "
+     "momentum 0, dampening 0"},
+    {IMAGES "  name: mlp\noptimizer: {name: sgd, groups: [{match: q, lr: 1}]}\n",
+     "f.yaml:6:41: optimizer.groups[0].match: no name of the optimizer's 4 parameters fits 'q'; "
+     "the "
+     "first is '0.weight'"},
+    {IMAGES "  name: mlp\ntrain: {init: tsr_add/tsr_mul.safetensors}\nparameters: [{match: "
+            "tsr_add, sbp: B}]\n",
+     "f.yaml:7:22: parameters[0].match: no variable's name fits 'tsr_add'; there are, for example, "
+     "0.weight, 0.bias, 2.weight"},
     {IMAGES "  plugin: no.so\n",
      "f.yaml:4:1: model: 'function' is missing; legal is a text (numbers in quotes)"},
     {IMAGES "  plugin: 7\n  function: f\n",

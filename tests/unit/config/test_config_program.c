@@ -562,7 +562,7 @@ static void test_errors(void **state)
          "%s/f.yaml:4:7: data: %s/missing.txt: can't open: No such file or directory"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "parameters: [{match: 3.weight}]\n",
-         "%s/f.yaml:5:22: parameters[0].match: tsr_module_place: no variable's name fits "
+         "%s/f.yaml:5:22: parameters[0].match: no variable's name fits "
          "'3.weight'; there are, for example, 0.weight, 0.bias, 2.weight"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "parameters: [{match: '*', sbp: S(1)}]\n",
@@ -571,14 +571,14 @@ static void test_errors(void **state)
          "are B and S(i) with i below its number of axes (P is for values that are computed)"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "optimizer: {name: sgd, nesterov: true}\n",
-         "%s/f.yaml:5:12: optimizer: tsr_sgd: nesterov needs a momentum above 0 and no dampening; "
+         "%s/f.yaml:5:12: optimizer: sgd: nesterov needs a momentum above 0 and no dampening; "
          "found momentum 0, dampening 0"},
         {"model: {name: lenet}\ndata: {dataset: synthetic, shape: [30, 32], classes: 2}\n",
-         "%s/f.yaml:3:8: model: tsr_lenet: num_classes 2, channels 1, height 30, width 32: images "
+         "%s/f.yaml:3:8: model: lenet: num_classes 2, channels 1, height 30, width 32: images "
          "of 28 x 28 or 32 x 32 are needed"},
         {"model: {name: mlp, args: {inputs: 5}}\n"
          "data: {dataset: synthetic, shape: [4], classes: 2}\n",
-         "%s/f.yaml:3:8: model: mlp.c:14: 0: linear: x (64,4), weight (128,5): "},
+         "%s/f.yaml:3:8: model: 0: linear: x (64,4), weight (128,5): "},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "tensors: {input: {sbp: S(7)}}\n",
          "%s/f.yaml:5:18: tensors.input: x: signature S(7) for shape (64,1,1,4); legal are B, P "

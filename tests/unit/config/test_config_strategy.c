@@ -25,6 +25,18 @@
     PLACES SLOW "model: {name: transformer, args: {heads: 4, layers: " layers "}}\n" \
                 "data: {dataset: synthetic, shape: [1, 8, 64], classes: 10, batch_size: 4}\n"
 #define MESH "tessera: 1\nmesh: {dp: 2, tp: 2}\nmodel: {name: mlp, args: {hidden: 64}}\n" DATA
+/* Of 13 lines. */
+#define NET                                                                            \
+    PLACES "data: {dataset: synthetic, shape: [1, 1, 3], classes: 4, batch_size: 8}\n" \
+           "graph:\n"                                                                  \
+           "  x: {op: input, field: x}\n"                                              \
+           "  y: {op: input, field: y}\n"                                              \
+           "  f: {op: flatten, in: x, from_axis: 1}\n"                                 \
+           "  w: {op: parameter, fill: 1, shape: [4, 3]}\n"                            \
+           "  h: {op: linear, in: [f, w]}\n"                                           \
+           "  z: {op: relu, in: h}\n"                                                  \
+           "  l: {op: cross_entropy, in: [z, y]}\n"                                    \
+           "loss: l\noptimizer: {name: adam}\n"
 #define GRID "tensors: {input: {placement: g}}\n"
 
 static tsri_experiment *parse(const char *text)
@@ -158,6 +170,22 @@ static int calls(const planned *p, const char *what, uint64_t *out_bytes)
 
 enum { PARAMETERS = 64 * 64 + 64 + 16 * 64 + 16, LOSS = 1 };
 
+/* The mlp as a graph. */
+#define NET64                                                           \
+    PLACES DATA "graph:\n"                                              \
+                "  x: {op: input, field: x}\n"                          \
+                "  y: {op: input, field: y}\n"                          \
+                "  f: {op: flatten, in: x, from_axis: 1}\n"             \
+                "  w: {op: parameter, normal: true, shape: [64, 64]}\n" \
+                "  b: {op: parameter, fill: 0, shape: [64]}\n"          \
+                "  v: {op: parameter, normal: true, shape: [16, 64]}\n" \
+                "  c: {op: parameter, fill: 0, shape: [16]}\n"          \
+                "  h: {op: linear, in: [f, w, b]}\n"                    \
+                "  r: {op: relu, in: h}\n"                              \
+                "  z: {op: linear, in: [r, v, c]}\n"                    \
+                "  l: {op: cross_entropy, in: [z, y]}\n"                \
+                "loss: l\noptimizer: {name: adam}\n"
+
 /* The mlp's 4 parameters on 4 ranks. A reduce_scatter and an all_gather of n bytes read 3/4 n on
  * each rank, an all_reduce both. */
 static void test_data(void **state)
@@ -168,10 +196,13 @@ static void test_data(void **state)
         const char *word;
         int reduces, scatters, gathers;
     } rows[] = {{"data", 2, 0, 0}, {"zero1", 5, 0, 1}, {"zero2", 1, 1, 1}, {"zero3", 1, 1, 4}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char text[1000];
+    enum { N = sizeof rows / sizeof *rows };
+    for (size_t k = 0; k < 2 * N; k++) {
+        const size_t i = k % N;
+        char text[2000];
         uint64_t reduced, scattered, gathered, other;
-        snprintf(text, sizeof text, "%sstrategy: %s\n", MLP SLOW, rows[i].word);
+        snprintf(text, sizeof text, "%sstrategy: %s\n", k < N ? MLP SLOW : NET64 SLOW,
+                 rows[i].word);
         planned p = plan_of(text);
         assert_int_equal(calls(&p, "all_reduce", &reduced), rows[i].reduces);
         assert_int_equal(calls(&p, "reduce_scatter", &scattered), rows[i].scatters);
@@ -338,21 +369,70 @@ static const refused errors[] = {
     {PLACES "model: {name: mlp, args: {layers: 1}}\n" DATA "strategy: megatron\n",
      "f.yaml:5:11: strategy: a pair of linear layers is needed; the model has 1"},
     {PLACES "graph: {x: {op: constant, fill: 1, shape: [2]}}\nstrategy: data\n",
-     "f.yaml:4:1: strategy: not beside 'graph': it is a key of experiments that train a model"},
+     "f.yaml:4:11: strategy: graph has no entry {op: input, field: x}: there is no batch that "
+     "could be split"},
+    {NET "strategy: megatron\n",
+     "f.yaml:14:11: strategy: megatron: there are no rules for a graph, which has no layers to "
+     "pair; say them in parameters and tensors. Legal are data, zero1, zero2, zero3 and auto"},
+    {NET "strategy: [data, zero1]\n",
+     "f.yaml:14:11: strategy: 2 words; placement d has 1 dimension, with a word each"},
+    {PLACES "data: {dataset: mnist}\ngraph: {x: {op: input, field: x}}\nstrategy: zero2\n",
+     "f.yaml:5:11: strategy: zero2 splits what an optimizer keeps; 'optimizer' is missing"},
+    {PLACES "data: {dataset: mnist}\ngraph: {x: {op: input, field: x}, w: {op: parameter, fill: 1, "
+            "shape: [1]}}\nparameters: [{match: w, state: B}]\n",
+     "f.yaml:5:32: parameters[0].state: 'optimizer' is missing: the graph trains nothing"},
+    {NET "tensors: [{match: h, sbp: B, placement: e}]\n",
+     "f.yaml:14:41: tensors[0].placement: there is no placement 'e'; legal are d, g"},
+    {NET "tensors: [{match: 'h:*', sbp: B, placement: d}]\n",
+     "f.yaml:14:34: tensors[0].placement: not of an op: an entry lives where its ops do"},
+    {NET "tensors: [{match: w, sbp: B}]\n",
+     "f.yaml:14:19: tensors[0].match: no entry but parameters fits 'w'; there are, for example, "
+     "x, y, f, h, z, l"},
+    {NET "tensors: [{match: 'h:linaer', sbp: B}]\n",
+     "f.yaml:14:19: tensors[0].match: no op of the graph fits 'h:linaer'; there are, for example, "
+     "f:reshape, h:linear, z:unary, l:softmax_max, l:ce_terms, l:ce_finish; did you mean "
+     "'h:linear'?"},
+    {NET "tensors: [{match: h, sbp: S(5)}]\n",
+     "f.yaml:14:11: tensors[0]: h: to_global: signature S(5) for shape (8,4); legal are "
+     "B, P and S(i) with i below its number of axes"},
+    {NET "tensors: [{match: h, sbp: B, gradient: S(5)}]\n",
+     "f.yaml:14:40: tensors[0].gradient: the gradient of h: signature S(5) for shape (8,4); legal "
+     "are B, P and S(i) with i below its number of axes"},
+    {NET "tensors: [{match: x, sbp: S(7)}]\n", "f.yaml:14:27: tensors[0].sbp: f.yaml:5: x: "
+                                               "signature S(7) for shape (8,1,1,3); legal are B, P "
+                                               "and S(i) with i below its number of axes"},
+    {NET "tensors: [{match: x, sbp: \"(S(0),B)\"}]\n",
+     "f.yaml:14:27: tensors[0].sbp: signature (S(0),B) has 2 entries; placement d has 1 dimension, "
+     "and a signature one entry for each"},
+    {PLACES
+     "graph:\n  x: {op: full, value: 1, shape: [4]}\n  s: {op: split, in: x, sizes: [1, 3]}\n"
+     "tensors: [{match: s.1, sbp: B, placement: g}]\n",
+     "f.yaml:6:43: tensors[0].placement: 's.1' fits results of 's', which all live where that "
+     "does: "
+     "say it of 's'"},
+    {NET "tensors: {logits: {sbp: B}}\n",
+     "f.yaml:14:11: tensors.logits: not beside 'graph', whose entries have names: say it there, or "
+     "in tensors.match"},
+    {NET "parameters: [{match: h, sbp: B}]\n",
+     "f.yaml:14:22: parameters[0].match: no parameter of the graph fits 'h'; there are w"},
+    {NET "parameters: [{match: w, sbp: S(2)}]\n",
+     "f.yaml:14:30: parameters[0].sbp: parameter 'w': signature S(2) for shape (4,3); legal are B "
+     "and S(i) with i below its number of axes (P is for values that are computed)"},
     {MLP "strategy: data\ntensors: {input: {placement: e}}\n",
      "f.yaml:7:30: tensors.input.placement: there is no placement 'e'; legal are d, g"},
     {MLP "tensors: [B]\n", "f.yaml:6:11: tensors[0]: found 'B'; legal is a mapping with the keys "
-                           "match, sbp, use, gradient, gradient_use"},
+                           "match, placement, sbp, use, gradient, gradient_use"},
     {MLP "tensors: [{match: '0'}]\n",
      "f.yaml:6:11: tensors[0]: 'sbp' is missing; legal is a signature, as in S(0), B, P, auto, "
      "\"(S(0),B)\", [S(0), B] or {dp: S(0)}"},
     {MLP "tensors: [{match: '0', sbp: S(1), placement: d}]\n",
-     "f.yaml:6:35: tensors[0].placement: unknown key; legal are match, sbp, use, gradient, "
-     "gradient_use"},
+     "f.yaml:6:35: tensors[0].placement: not beside 'model': 'parameters' says where modules live, "
+     "and with them what they give"},
     {MLP "tensors: {match: {match: '0'}}\n",
      "f.yaml:6:18: tensors.match: found a mapping; legal is a list of mappings"},
     {MLP "tensors: {match: [{mach: '0', sbp: B}]}\n",
-     "f.yaml:6:20: tensors.match[0].mach: unknown key; legal are match, sbp, use, gradient, "
+     "f.yaml:6:20: tensors.match[0].mach: unknown key; legal are match, placement, sbp, use, "
+     "gradient, "
      "gradient_use; did you "
      "mean 'match'?"},
     {MLP "tensors: [{match: '3', sbp: B}]\n",
