@@ -166,6 +166,8 @@ static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
         TSRI_TRY(tsri_check_placement(e, &op->placement, &op->where));
     else if (op->in.n)
         op->where = tsri_experiment_result(e, op->in.refs[0].name, &result)->where;
+    if (tsri_op_has(op, "gradient"))
+        TSRI_TRY(tsri_check_sbp(tsri_section_node(op, "gradient"), op->where, &op->gradient));
     return tsri_op_has(op, "sbp")
                ? tsri_check_sbp(tsri_section_node(op, "sbp"), op->where, &op->sbp)
                : TSR_OK;
@@ -215,7 +217,8 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
         return check_input(e, index);
     if (role == TSRI_ROLE_FROM_LOCAL)
         return check_locals(op, r);
-    if (role == TSRI_ROLE_TO_GLOBAL && !tsri_op_has(op, "placement") && !tsri_op_has(op, "sbp"))
+    if (role == TSRI_ROLE_TO_GLOBAL && !tsri_op_has(op, "placement") && !tsri_op_has(op, "sbp") &&
+        !tsri_op_has(op, "gradient"))
         return tsri_yaml_fail_key(op->head.node,
                                   "neither 'placement' nor 'sbp' is there: to where, "
                                   "or to what?");
