@@ -285,8 +285,9 @@ typedef struct tsri_op_def {
     bool is_update;  /* an optimizer's: the operand before the last is the gradient */
     bool is_linear;  /* in all operands at once: it takes partial ones as it takes others */
     bool is_product; /* `flops` are multiplications and additions, as a machine's peak is told in */
-    bool has_groups; /* attrs.conv.groups, which an index of the rule may split */
-    bool has_key;    /* attrs begin with a key of random numbers, which no rule depends on */
+    bool is_attention; /* a product whose kernels reach less of a peak than others do */
+    bool has_groups;   /* attrs.conv.groups, which an index of the rule may split */
+    bool has_key;      /* attrs begin with a key of random numbers, which no rule depends on */
     /* No op of the pass reads its results: it may be put off until the updates, to be joined with
      * others of its kind. */
     bool may_wait;
