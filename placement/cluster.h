@@ -12,6 +12,7 @@
 typedef struct tsri_gpu_spec {
     const char *name;           /* "h100-sxm" */
     double f64, f32, tf32, f16; /* 10^12 operations a second; f16: bf16 too */
+    double products, attention; /* parts of peak that a large product reaches, and attention */
     double memory_gb;           /* 10^9 bytes */
     double memory_gb_s;         /* 10^9 bytes a second */
     int link;                   /* between the GPUs of a node: an index of tsri_link_specs */
@@ -69,6 +70,7 @@ typedef struct tsri_cluster_figures {
     double local_bytes_per_s;
     double flops_per_s;                      /* 0: not known */
     double flops_of_dtype[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
+    double attention_share;                  /* of these, that attention reaches; 0: all */
     double kernel_s;                         /* below 0: not known */
 } tsri_cluster_figures;
 

@@ -75,6 +75,8 @@ typedef struct tsr_compile_opts {
     /* Operations a second of a rank by the dtype that it computes in, as [TSR_BF16] = 800e12; 0:
      * flops_per_s. */
     double dtype_flops_per_s[16];
+    /* The part of these that attention's kernels reach; 0: all. */
+    double attention_share;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.bucket_mb = 4,                   \

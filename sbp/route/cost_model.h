@@ -25,6 +25,7 @@ typedef struct tsri_cost_model {
      * to a node once, and the ranks of the node share that. Else each rank reads all from peers. */
     bool rings;
     double dtype_flops_per_s[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
+    double attention_share; /* of these, that an attention kernel reaches; 0: all */
 } tsri_cost_model;
 
 /* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */

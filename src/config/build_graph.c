@@ -280,6 +280,17 @@ static void sign_results(const tsri_op_call *c, int n, tsr_tensor **out)
             out[i] = tsr_to_global_at(out[i], NULL, c->op->sbp, c->file, c->line);
 }
 
+/* Checks the signature of a result's gradient here, since the gradient is declared later. */
+static tsr_status sign_gradient(const tsri_op_call *c, tsr_tensor *out)
+{
+    if (!tsri_op_has(c->op, "gradient") || !tsr_tensor_ok(out))
+        return TSR_OK;
+    const tsr_sbp sbp = c->op->gradient;
+    const tsri_yaml *node = tsri_section_node(c->op, "gradient");
+    out->op->back = sbp;
+    return tsri_program_fail(node, tsri_sbp_check(out->placement, out->shape, sbp, true));
+}
+
 /* New tensors are made in B or S(i); P is a signature to be brought into. */
 static bool has_partial(tsr_sbp sbp)
 {
@@ -334,7 +345,7 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
         (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT || (is_new && has_partial(op->sbp))))
         sign_results(&c, tsri_op_results(op), out);
     c.graph->label = "";
-    return status;
+    return status == TSR_OK ? sign_gradient(&c, *out) : status;
 }
 
 /* --- gradients -------------------------------------------------------------------------------- */

@@ -172,6 +172,8 @@ static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
     if (!op->where)
         op->where = op->in.n ? tsri_experiment_result(e, op->in.refs[0].name, &result)->where
                              : e->placements.items;
+    if (tsri_op_has(op, "gradient"))
+        TSRI_TRY(tsri_check_sbp(tsri_section_node(op, "gradient"), op->where, &op->gradient));
     return tsri_entry_sbp(e, op);
 }
 
@@ -220,7 +222,7 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
         return check_input(e, index);
     if (role == TSRI_ROLE_FROM_LOCAL)
         return check_locals(op, r);
-    if (role == TSRI_ROLE_TO_GLOBAL && !op->moves && !op->said)
+    if (role == TSRI_ROLE_TO_GLOBAL && !op->moves && !op->said && !tsri_op_has(op, "gradient"))
         return tsri_yaml_fail_key(op->head.node,
                                   "neither 'placement' nor 'sbp' is there: to where, "
                                   "or to what?");

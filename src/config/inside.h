@@ -186,7 +186,7 @@ typedef struct tsri_config_op {
     tsri_head head; /* variant: which op */
     tsri_refs in;
     tsri_ref placement;
-    tsr_sbp sbp;
+    tsr_sbp sbp, gradient;
     /* sources */
     tsr_dtype dtype;
     tsr_dims shape;

@@ -99,7 +99,9 @@
        NUMBER(start, arange_start, "0", "") NUMBER(step, arange_step, "1", "") DTYPE) \
     /* placement */ \
     OP(to_global, "x", TO_GLOBAL, tsr_to_global_at(I(0), c->placement, c->sbp, AT), \
-       "The same value where `placement` and `sbp` say.", ) \
+       "The same value where `placement` and `sbp` say.", \
+       TSRI_ATTR(gradient, SBP, gradient, TSRI_NONE, 0, 0, NULL, \
+                 "the signature that its gradient is brought into")) \
     /* element-wise */ \
     OP(neg, "x", COMPUTE, tsr_neg_at(I(0), AT), "-x", ) \
     TSRI_UNARY_PLAIN_LIST(UNARY_ROW, OP) \

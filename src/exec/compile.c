@@ -81,6 +81,7 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
         m.flops_per_s = opts->flops_per_s;
     for (int d = 0; d < TSR_DTYPE_COUNT_; d++)
         m.dtype_flops_per_s[d] = opts->dtype_flops_per_s[d];
+    m.attention_share = opts->attention_share;
     if (opts->kernel_s >= 0)
         m.kernel_s = opts->kernel_s;
     if (opts->nlinks <= 0)

@@ -294,8 +294,9 @@ typedef struct tsri_op_def {
     bool is_update;  /* an optimizer's: the operand before the last is the gradient */
     bool is_linear;  /* in all operands at once: it takes partial ones as it takes others */
     bool is_product; /* `flops` are multiplications and additions, as a machine's peak is told in */
-    bool has_groups; /* attrs.conv.groups, which an index of the rule may split */
-    bool has_key;    /* attrs begin with a key of random numbers, which no rule depends on */
+    bool is_attention; /* a product whose kernels reach less of a peak than others do */
+    bool has_groups;   /* attrs.conv.groups, which an index of the rule may split */
+    bool has_key;      /* attrs begin with a key of random numbers, which no rule depends on */
     tsri_chain_role chain;
     uint32_t walks; /* operands (bits) whose rows it takes, in a chain */
     bool is_cheap;  /* a MAP that is better computed again than stored */

@@ -11,7 +11,7 @@ import tempfile
 
 import numpy as np
 
-from harness import check, done, tessera, tessera_json
+from harness import check, done, equal, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
 PLUGIN = os.path.abspath(sys.argv[3])
@@ -58,6 +58,15 @@ for _ in range(6):
 for x_sbp in ["B", "S(0)", "S(1)"]:
     for w_sbp in ["B", "S(0)", "S(1)", "auto"]:
         same(losses(LEAST.replace("X_SBP", x_sbp).replace("W_SBP", w_sbp)), want, f"{x_sbp}, {w_sbp}")
+# A gradient is brought into the signature that is said, and is the same.
+BROUGHT = LEAST.replace("X_SBP", "S(0)").replace("W_SBP", "B").replace(
+    "  l: {op: mse_loss, in: [z", "  t: {op: to_global, in: z, gradient: BACK}\n  l: {op: mse_loss, in: [t")
+for back in ("B", "S(0)", "S(1)", "P"):
+    same(losses(BROUGHT.replace("BACK", back)), want, f"gradient {back}")
+    plan = tessera_json("plan", write(BROUGHT.replace("BACK", back)))
+    equal([o["out"][0]["sbp"] for o in plan["ops"] if o["op"] == "to_global" and o["phase"] == "backward"], [back], "the gradient's")
+_, err = tessera("plan", write(BROUGHT.replace("BACK", "S(2)")), code=1)
+check("graph.t.gradient: signature S(2) for shape (6,3); legal are B, P and S(i)" in err, err)
 plain = LEAST.replace("X_SBP", "B").replace("W_SBP", "B")
 same(losses(plain, launch=2), want, "processes")
 same(losses(plain.replace("\ntrain", "\nfetch: [grad(w), w]\ntrain"), "--out", FOLDER.name), want, "fetches")

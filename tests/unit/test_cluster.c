@@ -55,6 +55,7 @@ static void test_names(void **state)
     for (int g = 1; tsri_gpu_specs[g].name; g++) {
         const tsri_gpu_spec *s = &tsri_gpu_specs[g];
         assert_true(s->f64 > 0 && s->f64 <= s->f32 && s->f32 < s->tf32 && s->tf32 < s->f16);
+        assert_true(s->attention > 0.3 && s->attention < s->products && s->products < 0.9);
         assert_true(s->memory_gb >= 40 && s->memory_gb_s > 800 && s->link > 0);
         assert_int_equal(s->network > 0, !strstr(s->name, "pcie") && strcmp(s->name, "l40s") != 0);
     }
@@ -73,11 +74,13 @@ static void test_h100(void **state)
     assert_near(f.link[1].bytes_per_s, 4 * 12e9); /* a port of 400 Gb/s each */
     assert_near(f.link[1].latency_s, 6.6e-6 + 7 * 2.7e-6);
     assert_near(f.local_bytes_per_s, 3350e9 * 0.9);
-    assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * 0.6);
-    assert_near(f.flops_of_dtype[TSR_F16], 989.5e12 * 0.6);
-    assert_near(f.flops_of_dtype[TSR_F32], 67e12 * 0.6);
-    assert_near(f.flops_of_dtype[TSR_F64], 67e12 * 0.6);
-    assert_near(f.flops_per_s, 67e12 * 0.6);
+    const double part = 0.7 * 0.803;
+    assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * part);
+    assert_near(f.flops_of_dtype[TSR_F16], 989.5e12 * part);
+    assert_near(f.flops_of_dtype[TSR_F32], 67e12 * part);
+    assert_near(f.flops_of_dtype[TSR_F64], 67e12 * part);
+    assert_near(f.flops_per_s, 67e12 * part);
+    assert_near(f.attention_share, 0.35 / 0.803);
     assert_near(f.kernel_s, 2e-6);
     assert_int_equal(tsri_cluster_memory(&c), INT64_C(80000000000));
     c.tf32 = true;
@@ -85,6 +88,7 @@ static void test_h100(void **state)
     f = figures(&c);
     assert_near(f.flops_of_dtype[TSR_F32], 494.5e12 * 0.5);
     assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * 0.5);
+    assert_near(f.attention_share, 0.35 / 0.803);
 }
 
 static void test_networks(void **state)
@@ -147,7 +151,7 @@ static void test_figures(void **state)
     assert_near(f.link[0].bytes_per_s, 1e9);
     assert_near(f.local_bytes_per_s, 2e9);
     assert_near(f.kernel_s, 3e-3);
-    assert_true(f.flops_per_s == 0 && f.flops_of_dtype[TSR_F32] == 0);
+    assert_true(f.flops_per_s == 0 && f.flops_of_dtype[TSR_F32] == 0 && f.attention_share == 0);
     assert_int_equal(tsri_cluster_memory(&c), 0);
     c = (tsri_cluster){.ranks_per_node = 2,
                        .latency_us = 2,

@@ -289,6 +289,10 @@ const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .gradient = grad_flash,
                                               .flops = flops_flash,
                                               .is_product = true,
+                                              .is_attention = true,
                                               .attrs = attention_attrs};
-const tsri_op_def tsri_def_flash_attention_dx = {
-    .rule = rule_flash_dx, .flops = flops_flash_dx, .is_product = true, .attrs = attention_attrs};
+const tsri_op_def tsri_def_flash_attention_dx = {.rule = rule_flash_dx,
+                                                 .flops = flops_flash_dx,
+                                                 .is_product = true,
+                                                 .is_attention = true,
+                                                 .attrs = attention_attrs};

@@ -218,9 +218,12 @@ double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uin
     return together;
 }
 
-float tsri_op_seconds(const tsri_cost_model *m, tsr_dtype dtype, double flops, double bytes)
+float tsri_op_seconds(const tsri_cost_model *m, const tsri_op_work *work, double flops,
+                      double bytes)
 {
-    double compute = flops / tsri_flops_of(m, dtype), memory = bytes / m->local_bytes_per_s;
+    double compute = flops / tsri_flops_of(m, work->dtype), memory = bytes / m->local_bytes_per_s;
+    if (work->attends && m->attention_share > 0)
+        compute /= m->attention_share;
     return (float)(m->kernel_s + (compute > memory ? compute : memory));
 }
 
@@ -235,8 +238,10 @@ static tsr_dtype computes_in(const tsri_op *op)
 
 static void work_of_rule(const tsri_op *op, const tsri_rule *rule, tsri_op_work *out)
 {
-    *out = (tsri_op_work){
-        .dtype = computes_in(op), .flops = tsri_op_flops(op), .nindices = tsri_rule_nindices(rule)};
+    *out = (tsri_op_work){.dtype = computes_in(op),
+                          .attends = tsri_op_def_of(op->kind)->is_attention,
+                          .flops = tsri_op_flops(op),
+                          .nindices = tsri_rule_nindices(rule)};
     for (int l = 0; l < out->nindices; l++)
         out->size[l] = tsri_rule_index_size(rule, l);
 }
@@ -264,7 +269,7 @@ static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, const
         bytes += (double)tsri_part_bytes(op->in[i], op->placement, sig->in[i]);
     for (int i = 0; i < op->nout; i++)
         bytes += (double)tsri_part_bytes(op->out[i], op->placement, sig->out[i]);
-    return tsri_op_seconds(t->model, work->dtype,
+    return tsri_op_seconds(t->model, work,
                            work->flops * tsri_op_share(op->placement, work, sig->split), bytes);
 }
 

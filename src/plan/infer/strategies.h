@@ -43,6 +43,7 @@ tsr_status tsri_legal_signatures(const tsri_cost_model *m, const tsr_tensor *t, 
 /* The whole of an op's work, which a signature leaves a rank a share of. */
 typedef struct tsri_op_work {
     tsr_dtype dtype; /* that it computes in */
+    bool attends;    /* it is attention: tsri_cost_model.attention_share */
     double flops;
     int nindices; /* of its rule */
     int64_t size[TSRI_RULE_MAX_INDICES];
@@ -52,8 +53,10 @@ tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out
 /* The share of it that the busiest rank does: what splits, as a tsri_nd_signature has them, leave
  * of it. */
 double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uint32_t *split);
-/* Seconds of a kernel: its start, and the longer of computing and touching memory. */
-float tsri_op_seconds(const tsri_cost_model *m, tsr_dtype dtype, double flops, double bytes);
+/* Seconds of a kernel that does `flops` of the work: its start, and the longer of computing and
+ * touching memory. */
+float tsri_op_seconds(const tsri_cost_model *m, const tsri_op_work *work, double flops,
+                      double bytes);
 
 /* Bytes of a tensor's largest part on a placement. */
 int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp);

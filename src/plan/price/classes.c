@@ -135,6 +135,7 @@ static tsr_status learn_work(const taker *t, int op, tsri_priced_kernel *x)
     TSRI_TRY(status);
     x->nindices = work[0].nindices;
     x->dtype = work[0].dtype;
+    x->attends = work[0].attends;
     x->flops = work[0].flops;
     for (int l = 0; l < work[0].nindices; l++) {
         int64_t value[3];

@@ -124,11 +124,12 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
     tsri_price sum = {0};
     int64_t more = size ? size - p->size : 0;
     work_out(p, more);
-    for (int i = 0; i < p->kernels.n; i++)
-        sum.compute_s += p->kernels.count[i] *
-                         (double)tsri_op_seconds(
-                             m, (tsr_dtype)TSRI_CLASSES(p->kernels, tsri_priced_kernel)[i].dtype,
-                             p->flops[i], p->bytes[i]);
+    for (int i = 0; i < p->kernels.n; i++) {
+        const tsri_priced_kernel *x = &TSRI_CLASSES(p->kernels, tsri_priced_kernel)[i];
+        const tsri_op_work work = {.dtype = (tsr_dtype)x->dtype, .attends = x->attends};
+        sum.compute_s +=
+            p->kernels.count[i] * (double)tsri_op_seconds(m, &work, p->flops[i], p->bytes[i]);
+    }
     for (int i = 0; i < p->boxes.n; i++)
         TSRI_TRY(price_box(p, m, i, more, &sum));
     for (int i = 0; i < p->nbuckets; i++)
