@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#include "src/core/clock.h"
 #include "src/plan/report/report.h"
 
 /* --- variables without a signature ------------------------------------------------------------ */
@@ -33,8 +32,7 @@ void tsri_choosing_end(tsri_choosing *c)
             c->g->ops[i]->variable->sbp = TSR_AUTO;
 }
 
-/* Gives variables the signatures that were chosen for them (set), or makes them AUTO again. */
-static void set_inferred(tsri_choosing *c, bool set)
+void tsri_set_inferred(tsri_choosing *c, bool set)
 {
     const tsri_inferred *inferred = &c->inferred;
     for (int i = 0; i < c->g->nops; i++)
@@ -119,129 +117,28 @@ static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
     return status;
 }
 
-/* Builds the plan of what c->inferred has, and measures it. */
-static tsr_status build_inferred(tsri_choosing *c, tsr_plan *plan)
+tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan)
 {
-    set_inferred(c, true);
+    tsri_set_inferred(c, true);
     TSRI_TRY(build_plan(c->g, plan, &c->inferred));
-    return plan->opts.memory_limit ? measure_memory(c, plan) : TSR_OK;
-}
-
-/* Infers signatures of which a rank needs at most `limit` bytes (0: any) by inference's estimate,
- * and builds their plan. Where there are none, c->inferred.fits is false, and nothing is built. */
-static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit, bool quick)
-{
-    const tsri_infer_opts opts = {.memory_limit = (int64_t)limit,
-                                  .quick_within = quick,
-                                  .alternatives = plan->opts.alternatives,
-                                  .bucket_bytes = plan->opts.bucket_mb * 1048576,
-                                  .infer_updates = plan->opts.infer_updates};
-    double started_at = tsri_now_s();
-    set_inferred(c, false);
-    c->inferred = (tsri_inferred){0};
-    TSRI_TRY(tsri_infer(c->g, &plan->model, &opts, c->pool, &c->inferred));
-    plan->info.infer_s += tsri_now_s() - started_at;
-    return c->inferred.fits ? build_inferred(c, plan) : TSR_OK;
-}
-
-/* No plan is looked for within a limit that what was not found within is so many times of, by the
- * least that a plan so far needs of its estimate. */
-static const double hopeless = 1.33;
-
-/*
- * Builds the fastest plan within the limit, and sets c->found to whether there is one. Inference
- * only estimates a rank's memory, as results in place, layouts, buckets and gaps come later. So the
- * fastest plan is built and measured, and inference is asked for less by its own estimate: in
- * proportion where a limit tells how much less, until the plan that is built fits, or inference
- * finds nothing. Estimates that it finds nothing within grow by ever larger steps.
- */
-static tsr_status choose_within(tsri_choosing *c, tsr_plan *plan)
-{
-    enum { MOST_TRIES = 8 };
-    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
-    TSRI_TRY(try_limit(c, plan, 0, false));
-    c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
-    if (c->found || limit <= 0)
+    if (!plan->opts.memory_limit)
         return TSR_OK;
-    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
-     * that it finds within `high` is too large. */
-    double low = 0, high = (double)c->inferred.peak, step = 1.1;
-    double next = high * limit / (double)c->bytes, share = (double)c->bytes / high;
-    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
-        double asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
-        TSRI_TRY(try_limit(c, plan, asked, false));
-        if (!c->inferred.fits) {
-            low = fmax(asked, (double)c->inferred.least);
-            if (share * low > hopeless * limit)
-                return TSR_OK;
-            next = step * low;
-            step *= step;
-            continue;
-        }
-        c->found = (double)c->bytes <= limit;
-        if (c->found)
-            return TSR_OK;
-        high = fmin((double)c->inferred.peak, asked);
-        share = fmin(share, (double)c->bytes / high);
-        next = asked * 0.98 * limit / (double)c->bytes;
-    }
+    TSRI_TRY(measure_memory(c, plan));
+    TSRI_NEED(TSRI_PUSH(c->pool, c->tried, c->ntried, c->ctried));
+    c->tried[c->ntried++] = (tsri_tried){c->inferred, c->bytes, c->seeks_leanest};
     return TSR_OK;
-}
-
-/* Takes the fastest plan that the limit admits and that needs no more than the leanest, in its
- * place, where it is to be used. */
-static tsr_status hasten_leanest(tsri_choosing *c, tsr_plan *plan, double asked)
-{
-    const size_t least_bytes = c->bytes;
-    const tsri_inferred leanest = c->inferred;
-    if (least_bytes + c->reserve > plan->opts.memory_limit)
-        return TSR_OK;
-    TSRI_TRY(try_limit(c, plan, asked, false));
-    if (c->inferred.fits && c->bytes <= least_bytes)
-        return TSR_OK;
-    set_inferred(c, false);
-    c->inferred = leanest;
-    return build_inferred(c, plan);
-}
-
-/* Builds the plan that needs least memory a rank, whatever the limit is, so that every refused
- * limit is compared with the same plan. It is searched quickly. */
-static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
-{
-    enum { MOST_TRIES = 6, TRIES_OF_LARGE = 3, LARGE = 4000 };
-    const int most = c->g->nops > LARGE ? TRIES_OF_LARGE : MOST_TRIES;
-    TSRI_TRY(try_limit(c, plan, 0, false));
-    double low = 0, high = (double)c->inferred.peak, asked = 0, asked_best = 0;
-    size_t least_bytes = c->bytes;
-    tsri_inferred best = c->inferred;
-    for (int i = 0; i < most && high - low > 0.01 * high; i++) {
-        asked = 0.4 * low + 0.6 * high;
-        TSRI_TRY(try_limit(c, plan, asked, true));
-        low = fmax(low, (double)c->inferred.least);
-        if (!c->inferred.fits) {
-            low = fmax(low, asked);
-            continue;
-        }
-        high = fmin((double)c->inferred.peak, asked);
-        if (c->bytes < least_bytes) {
-            least_bytes = c->bytes;
-            best = c->inferred;
-            asked_best = asked;
-        }
-    }
-    c->found = true;
-    if (asked != asked_best || !asked) {
-        set_inferred(c, false);
-        c->inferred = best;
-        TSRI_TRY(build_inferred(c, plan));
-    }
-    return asked_best > 0 ? hasten_leanest(c, plan, asked_best) : TSR_OK;
 }
 
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
     TSRI_NEED(c->is_open && c->is_chosen);
-    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose_within(c, plan));
+    c->inferred = (tsri_inferred){0}; /* nothing of this plan is built */
+    if (c->updates_tried != plan->opts.infer_updates) {
+        c->ntried = 0;
+        c->sought_leanest = false;
+        c->updates_tried = plan->opts.infer_updates;
+    }
+    TSRI_TRY(c->leanest ? tsri_choose_leanest(c, plan) : tsri_choose_within(c, plan));
     if (!c->found)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
