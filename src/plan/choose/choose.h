@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choosing the signatures of a program. choose.c builds plans, within.c keeps a limit of memory. */
+/* Choosing the signatures of a program. measure.c builds plans, within.c looks for one within a
+ * limit of memory. */
 #ifndef TESSERA_PLAN_CHOOSE_H
 #define TESSERA_PLAN_CHOOSE_H
 
@@ -45,7 +46,7 @@ void tsri_choosing_end(tsri_choosing *c);
  * is false, no plan within the limit was found, and what was built is of no use. */
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c);
 
-/* --- choose.c, for within.c ------------------------------------------------------------------- */
+/* --- measure.c -------------------------------------------------------------------------------- */
 /* Gives variables the signatures that were chosen for them (set), or makes them AUTO again. */
 void tsri_set_inferred(tsri_choosing *c, bool set);
 /* Builds the plan of what c->inferred has and, where there is a limit, measures it and adds it to
