@@ -114,9 +114,17 @@ static tsr_status mend(lagrangian *x, const int *choice)
 
 static void set_prices(lagrangian *x)
 {
+    /* Times without a price add nothing; most are so, or none. */
+    int first = 0, last = x->times.ntimes - 1;
+    while (first <= last && x->lambda[first] == 0.0)
+        first++;
+    while (first <= last && x->lambda[last] == 0.0)
+        last--;
     for (int v = 0; v < x->p->nnodes; v++) {
+        int from = x->times.from[v] > first ? x->times.from[v] : first;
+        int to = x->times.to[v] < last ? x->times.to[v] : last;
         x->price[v] = 0.0;
-        for (int t = x->times.from[v]; t <= x->times.to[v]; t++)
+        for (int t = from; t <= to; t++)
             x->price[v] += x->lambda[t];
     }
 }

@@ -19,9 +19,6 @@ typedef struct tsri_times {
 tsr_status tsri_times_start(tsri_times *t, tsri_pool *pool, const tsri_search_problem *p);
 /* Sums at each time into load[ntimes]; returns the most. */
 int64_t tsri_times_load(const tsri_times *t, const int *choice, int64_t *load);
-/* Most usage at any time, also those that cannot exceed the limit. */
-tsr_status tsri_search_peak(tsri_pool *pool, const tsri_search_problem *p, const int *choice,
-                            int64_t *out_peak);
 
 /* Changes choice[], of least cost per byte, until it is within the limit, or nothing helps.
  * Returns whether it is. */

@@ -59,6 +59,19 @@ typedef struct tsri_search_result {
 tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
                        tsri_search_result *out_result);
 
+/* Answers as tsri_search does, where a search without a limit has given free_choice[nnodes] and
+ * free_result for the same problem before: so several limits cost one such search. */
+tsr_status tsri_search_within(const tsri_search_problem *problem, const int *free_choice,
+                              const tsri_search_result *free_result, int *choice,
+                              tsri_search_result *out_result);
+
+/* A lower bound of all assignments' peaks, without a search: all nodes at their least usage. */
+tsr_status tsri_search_least(const tsri_search_problem *problem, int64_t *out_least);
+
+/* The most usage of a given assignment at any time. The pool takes scratch. */
+tsr_status tsri_search_peak(tsri_pool *pool, const tsri_search_problem *problem, const int *choice,
+                            int64_t *out_peak);
+
 /* The cost of a given assignment, by the same sums. */
 double tsri_search_cost(const tsri_search_problem *problem, const int *choice);
 

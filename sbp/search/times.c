@@ -197,31 +197,49 @@ bool tsri_times_repair(const tsri_times *t, int *const *adj, int *choice)
     }
 }
 
+/* Returns the usage that the limit leaves at the fullest of the times of node v. */
+static int64_t room_of(const tsri_times *t, int v)
+{
+    int64_t most = INT64_MIN;
+    for (int i = t->from[v]; i <= t->to[v]; i++)
+        most = t->load[i] > most ? t->load[i] : most;
+    return most == INT64_MIN ? INT64_MAX : t->p->usage_limit - most;
+}
+
+/* The cheapest strategy of node v that the limit has room for. */
+static int best_strategy(const tsri_times *t, int *const *adj, const int *choice, int v)
+{
+    const int64_t *usage = t->p->nodes[v].usage;
+    int best = choice[v];
+    int64_t room = -1; /* known when it is asked for: most nodes have nothing cheaper */
+    double least = cost_here(t, adj, choice, v, best);
+    for (int s = 0; s < t->p->nodes[v].nstrat; s++) {
+        double cost = cost_here(t, adj, choice, v, s);
+        /* By more than rounding: sweeps must end. */
+        if (!(cost < least - 1e-12 * fabs(least)))
+            continue;
+        int64_t more = usage ? usage[s] - usage[choice[v]] : 0;
+        if (more > 0 && room < 0)
+            room = room_of(t, v);
+        if (more > 0 && more > room)
+            continue;
+        least = cost;
+        best = s;
+    }
+    return best;
+}
+
 void tsri_times_improve(const tsri_times *t, int *const *adj, int *choice)
 {
-    const tsri_search_problem *p = t->p;
     tsri_times_load(t, choice, t->load);
     bool better = true;
     for (int sweep = 0; better && sweep < 16; sweep++) {
         better = false;
-        for (int v = 0; v < p->nnodes; v++) {
-            int best = choice[v];
-            int64_t room = INT64_MAX;
-            double least = cost_here(t, adj, choice, v, best);
-            for (int i = t->from[v]; i <= t->to[v]; i++)
-                room = p->usage_limit - t->load[i] < room ? p->usage_limit - t->load[i] : room;
-            for (int s = 0; s < p->nodes[v].nstrat; s++) {
-                const int64_t *usage = p->nodes[v].usage;
-                if (usage && usage[s] - usage[choice[v]] > room)
-                    continue;
-                double cost = cost_here(t, adj, choice, v, s);
-                /* By more than rounding: sweeps must end. */
-                if (cost < least - 1e-12 * fabs(least)) {
-                    least = cost;
-                    best = s;
-                }
-            }
-            better |= best != choice[v];
+        for (int v = 0; v < t->p->nnodes; v++) {
+            int best = best_strategy(t, adj, choice, v);
+            if (best == choice[v])
+                continue;
+            better = true;
             set(t, choice, v, best);
         }
     }

@@ -367,6 +367,7 @@ tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *
     tsri_pool_init(&pool, &graph->world->mem);
     tsri_choosing c;
     tsri_choosing_begin(graph, &o, false, &pool, &c);
+    c.any_will_do = true;
     bool fits = false;
     tsr_status status = TSR_OK;
     /* The leanest last, as a compile does, unless it would need to be much leaner. */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tessera plan within a limit of memory that a large program does not keep: what is told while it
 is searched, and what fits. usage: limits.py TESSERA"""
+import json
 import os
 import pty
 import re
@@ -82,5 +83,39 @@ for line in seen.decode().replace("\r\n", "\n").split("\n"):
 check("no plan fits memory_limit" in shown, shown)
 check(not re.search(r"\d s\033?", "\n".join(x for x in shown.splitlines() if x.startswith("trying"))),
       "a line of progress is left: " + shown)
+
+# Each change that is said to fit does: all limits and overrides that are named are planned.
+SMALL = os.path.join(FOLDER.name, "small.yaml")
+with open(SMALL, "w", encoding="utf-8") as f:
+    f.write("""\
+tessera: 1
+placements: {all: {device: cpu, ranks: [0, 1, 2, 3]}}
+model: {name: gpt, args: {layers: 2, heads: 4, width: 64}}
+data: {dataset: synthetic, shape: [1, 1, 32], classes: 256, samples: 64, batch_size: 16}
+parameters: [{match: "*", sbp: B}]
+optimizer: {name: adamw, lr: 0.001}
+""")
+kinds = set()
+out, _ = tessera("plan", SMALL, "--json")
+need = max(row["total"] for row in json.loads(out)["memory"])
+for share in (95, 30):
+    limit = str(need * share // 100)
+    p = subprocess.run([TESSERA, "plan", SMALL, "-m", limit], capture_output=True, text=True, timeout=110)
+    _, said = lines_of(p.stderr)
+    for line in said:
+        if not line.startswith("  what fits: "):
+            continue
+        change = line.split(": ", 1)[1]
+        alone = re.match(r"a memory_limit of (\d+) bytes", change)
+        updates = re.match(r"with infer_updates, a memory_limit of (\d+) bytes", change)
+        kinds.add("limit" if alone else "updates" if updates else change.split("=")[0])
+        how = ["-m", alone[1]] if alone else \
+            ["-m", updates[1], "--set", "infer_updates=true"] if updates else \
+            ["-m", limit] + shlex.split(change.split(", where the file has")[0])
+        out, _ = tessera("plan", SMALL, "--json", *how, timeout=110)
+        most = max(row["total"] for row in json.loads(out)["memory"])
+        check(most <= int(how[1]), f"{line}: {most} bytes")
+for kind in ("limit", "--set data.batch_size", "--set optimizer.state.sbp"):
+    check(kind in kinds, f"no '{kind}' among {kinds}")
 
 done()

@@ -1,22 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choosing the signatures of a program. */
+/* Choosing the signatures of a program. measure.c builds plans, within.c looks for one within a
+ * limit of memory. */
 #ifndef TESSERA_PLAN_CHOOSE_H
 #define TESSERA_PLAN_CHOOSE_H
 
 #include "src/plan/plan.h"
+
+/* Signatures that were inferred and built. */
+typedef struct tsri_tried {
+    tsri_inferred inferred;
+    size_t bytes;       /* that their plan needs on a rank, without scratch */
+    bool seeks_leanest; /* they were tried whatever the limit is */
+} tsri_tried;
 
 /* The choices of one compile: open ones, and those made so far. */
 typedef struct tsri_choosing {
     tsr_graph *g;
     const tsr_compile_opts *opts;
     tsri_pool *pool;
-    bool *is_open;   /* per op: reads a variable that has no signature yet */
-    bool *is_chosen; /* per op: of those, the ones that can be brought into any signature */
-    size_t reserve;  /* of the memory limit, what is kept for kernels' scratch */
-    bool leanest;    /* the plan of which ranks need least is wanted, whatever the limit is */
+    bool *is_open;    /* per op: reads a variable that has no signature yet */
+    bool *is_chosen;  /* per op: of those, the ones that can be brought into any signature */
+    size_t reserve;   /* of the memory limit, what is kept for kernels' scratch */
+    bool leanest;     /* the plan of which ranks need least is wanted, whatever the limit is */
+    bool any_will_do; /* within the limit; not the fastest that is found */
+    tsri_inference inference;
     tsri_inferred inferred;
-    size_t bytes; /* that what was built last needs on a rank, without scratch */
-    bool found;   /* something fits the limit */
+    size_t bytes;      /* that what was built last needs on a rank, without scratch */
+    tsri_tried *tried; /* [ntried] so far, the cheapest of all first; none without a limit */
+    int ntried, ctried;
+    bool updates_tried; /* they were inferred with .infer_updates */
+    bool seeks_leanest, sought_leanest;
+    bool found; /* something fits the limit */
 } tsri_choosing;
 
 /*
@@ -31,5 +45,19 @@ void tsri_choosing_end(tsri_choosing *c);
 /* Infers signatures within the memory limit, and builds the plan up to its schedule. Where c->found
  * is false, no plan within the limit was found, and what was built is of no use. */
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c);
+
+/* --- measure.c -------------------------------------------------------------------------------- */
+/* Gives variables the signatures that were chosen for them (set), or makes them AUTO again. */
+void tsri_set_inferred(tsri_choosing *c, bool set);
+/* Builds the plan of what c->inferred has and, where there is a limit, measures it and adds it to
+ * c->tried. */
+tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan);
+
+/* --- within.c --------------------------------------------------------------------------------- */
+/* Builds the fastest plan that is found within the limit, or sets c->found to false. */
+tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan);
+/* Builds the plan that needs least memory a rank, whatever the limit is, so that every refused
+ * limit is compared with the same plan. */
+tsr_status tsri_choose_leanest(tsri_choosing *c, tsr_plan *plan);
 
 #endif

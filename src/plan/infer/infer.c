@@ -279,6 +279,7 @@ static tsr_status take_choice(tsri_problem *p, const int *choice)
     out->groups_index = tsri_pool_alloc(p->pool, n * sizeof *out->groups_index);
     out->op_cost = tsri_pool_alloc(p->pool, n * sizeof *out->op_cost);
     TSRI_NEED(out->chosen && out->groups_index && out->op_cost);
+    out->choice = choice;
     for (int i = 0; i < g->nops; i++)
         if (out->live[i]) {
             int c = choice[p->node_of[i]];
@@ -289,50 +290,112 @@ static tsr_status take_choice(tsri_problem *p, const int *choice)
     return TSR_OK;
 }
 
+static tsri_search_problem search_problem_of(const tsri_problem *p, const tsri_infer_opts *opts)
+{
+    return (tsri_search_problem){.nnodes = p->nnodes,
+                                 .nedges = p->nedges,
+                                 .nodes = p->nodes,
+                                 .edges = p->edges,
+                                 .usage_limit = opts->memory_limit,
+                                 .quick_within = opts->quick_within,
+                                 .mem = &p->g->world->mem};
+}
+
+/* States the problem: all that answers with and without a limit have alike. */
+static tsr_status state_problem(tsri_problem *p, const tsri_infer_opts *opts)
+{
+    p->out = &p->alike;
+    TSRI_TRY(mark_live(p));
+    if (!p->table.infer_updates)
+        TSRI_TRY(tsri_infer_parallel(p));
+    for (int i = 0; i < p->nparallel; i++)
+        p->parallel_somewhere |= p->parallel[i].dims != 0;
+    TSRI_TRY(list_ops(p));
+    TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
+    TSRI_TRY(list_readers(p));
+    set_lifetimes(p);
+    TSRI_TRY(list_edges(p));
+    const tsri_search_problem sp = search_problem_of(p, opts);
+    return tsri_search_least(&sp, &p->least);
+}
+
+/* The search without a limit, which is done once. */
+static tsr_status find_cheapest(tsri_problem *p)
+{
+    const tsri_infer_opts no_limit = {0};
+    const tsri_search_problem sp = search_problem_of(p, &no_limit);
+    int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
+    TSRI_NEED(choice);
+    TSRI_TRY(tsri_search(&sp, choice, &p->cheapest_is));
+    p->cheapest = choice;
+    return TSR_OK;
+}
+
+/* The nodes with INFINITY for what is not pinned. */
+static tsr_status pin_nodes(tsri_problem *p, const tsr_sbp *pinned, const tsri_search_node **out)
+{
+    size_t bytes = (size_t)p->nnodes * sizeof *p->nodes;
+    tsri_search_node *nodes = tsri_pool_dup(p->pool, p->nodes, bytes);
+    TSRI_NEED(nodes);
+    for (int i = 0; i < p->g->nops; i++)
+        if (p->alike.live[i] && pinned[i].ndim) {
+            const tsri_pin pin = {.tensor = p->g->ops[i]->out[0], .sbp = pinned[i]};
+            TSRI_TRY(tsri_pinned_costs(p->pool, &pin, p->strat[i], &nodes[p->node_of[i]].cost));
+        }
+    *out = nodes;
+    return TSR_OK;
+}
+
+static tsr_status solve_pinned(tsri_problem *p, const tsri_infer_opts *opts, int *choice,
+                               tsri_search_result *result)
+{
+    tsri_search_problem sp = search_problem_of(p, opts);
+    TSRI_TRY(pin_nodes(p, opts->pinned, &sp.nodes));
+    return tsri_search(&sp, choice, result);
+}
+
 static tsr_status solve(tsri_problem *p, const tsri_infer_opts *opts, int *choice)
 {
-    const int64_t memory_limit = opts->memory_limit;
-    const tsri_search_problem sp = {.nnodes = p->nnodes,
-                                    .nedges = p->nedges,
-                                    .nodes = p->nodes,
-                                    .edges = p->edges,
-                                    .usage_limit = memory_limit,
-                                    .quick_within = opts->quick_within,
-                                    .mem = &p->g->world->mem};
+    const tsri_search_problem sp = search_problem_of(p, opts);
     tsri_search_result result = {0};
-    TSRI_TRY(tsri_search(&sp, choice, &result));
-    p->out->peak = result.peak;
-    p->out->least = result.least;
-    p->out->fits = !memory_limit || result.peak <= memory_limit;
+    p->out->least = p->least;
+    p->out->fits = !sp.usage_limit || p->least <= sp.usage_limit;
     if (!p->out->fits)
         return TSR_OK;
+    if (!p->cheapest && !opts->pinned)
+        TSRI_TRY(find_cheapest(p));
+    TSRI_TRY(opts->pinned ? solve_pinned(p, opts, choice, &result)
+                          : tsri_search_within(&sp, p->cheapest, &p->cheapest_is, choice, &result));
+    p->out->fits =
+        (!sp.usage_limit || result.peak <= sp.usage_limit) && !(opts->pinned && isinf(result.cost));
+    if (!p->out->fits)
+        return TSR_OK;
+    p->out->peak = result.peak;
     p->out->cost = result.cost;
     p->out->bound = result.bound;
     p->out->exact = result.exact;
     return TSR_OK;
 }
 
-/* Infers; *out_parallel: whether some dimension is held to data parallelism. */
-static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool *out_parallel)
+static tsr_status answer(tsri_problem *p, const tsri_infer_opts *opts, tsri_inferred *out)
 {
-    *out_parallel = false;
-    TSRI_TRY(mark_live(p));
-    if (!opts->infer_updates)
-        TSRI_TRY(tsri_infer_parallel(p));
-    for (int i = 0; i < p->nparallel; i++)
-        *out_parallel |= p->parallel[i].dims != 0;
-    TSRI_TRY(list_ops(p));
-    TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
-    TSRI_TRY(list_readers(p));
-    set_lifetimes(p);
-    TSRI_TRY(list_edges(p));
+    *out = p->alike;
+    out->problem = p;
+    p->out = out;
     int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
     TSRI_NEED(choice);
     TSRI_TRY(solve(p, opts, choice));
-    if (!p->out->fits || isinf(p->out->cost))
+    if (!out->fits || isinf(out->cost))
         return TSR_OK;
     TSRI_TRY(take_choice(p, choice));
     return opts->alternatives ? list_alternatives(p, choice) : TSR_OK;
+}
+
+const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, int op, int *out_n)
+{
+    const tsri_strategies *s = inferred->problem->strat[op];
+    *out_n = s->n;
+    return s->sig;
 }
 
 /* Whether the program says that some result is a partial sum. */
@@ -345,26 +408,59 @@ static bool says_sums(const tsr_graph *g)
     return false;
 }
 
-tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
-                      tsri_pool *pool, tsri_inferred *out_inferred)
+tsr_status tsri_infer_take(const tsri_inferred *from, int *choice, bool alternatives,
+                           tsri_inferred *out_inferred)
 {
-    bool parallel = false, done = false, fill_zeros = false;
-    tsri_infer_opts how = *opts;
+    tsri_problem *p = from->problem;
+    const tsri_infer_opts opts = {0};
+    const tsri_search_problem sp = search_problem_of(p, &opts);
+    *out_inferred = p->alike;
+    out_inferred->problem = p;
+    out_inferred->relaxed = from->relaxed;
+    out_inferred->fits = true;
+    out_inferred->least = p->least;
+    out_inferred->cost = tsri_search_cost(&sp, choice);
+    out_inferred->bound = p->cheapest_is.bound;
+    p->out = out_inferred;
+    TSRI_TRY(tsri_search_peak(p->pool, &sp, choice, &out_inferred->peak));
+    TSRI_TRY(take_choice(p, choice));
+    return alternatives ? list_alternatives(p, choice) : TSR_OK;
+}
+
+static tsr_status find_problem(tsri_inference *inference, const tsri_infer_opts *opts,
+                               bool infer_updates, bool fill_zeros, tsri_problem **out)
+{
+    tsri_problem **known = &inference->problem[infer_updates + fill_zeros];
+    if (!*known) {
+        tsri_pool *pool = inference->pool;
+        tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
+        TSRI_NEED(p);
+        p->g = inference->g;
+        p->m = &inference->model;
+        p->pool = pool;
+        p->fill_zeros = fill_zeros;
+        p->table = (tsri_strategy_table){
+            .pool = pool, .model = &inference->model, .infer_updates = infer_updates};
+        TSRI_TRY(state_problem(p, opts));
+        *known = p;
+    }
+    *out = *known;
+    return TSR_OK;
+}
+
+tsr_status tsri_infer(tsri_inference *inference, const tsri_infer_opts *opts,
+                      tsri_inferred *out_inferred)
+{
+    bool parallel = false, done = false;
     /* Again without data parallelism, where a program or its memory has no way to be so, and then
      * with addends of zeros wherever rules allow them, as sums that are said may ask for. */
     for (int again = 0; again < 3 && !done; again++) {
-        if ((again == 1 && !parallel) || (again == 2 && !says_sums(g)))
+        tsri_problem *p;
+        if ((again == 1 && !parallel) || (again == 2 && !says_sums(inference->g)))
             continue;
-        how.infer_updates |= again > 0;
-        fill_zeros = again > 1;
-        tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
-        TSRI_NEED(p);
-        *out_inferred = (tsri_inferred){0};
-        *p = (tsri_problem){
-            .g = g, .m = m, .pool = pool, .out = out_inferred, .fill_zeros = fill_zeros};
-        p->table =
-            (tsri_strategy_table){.pool = pool, .model = m, .infer_updates = how.infer_updates};
-        TSRI_TRY(infer_once(p, &how, &parallel));
+        TSRI_TRY(find_problem(inference, opts, opts->infer_updates || again > 0, again > 1, &p));
+        TSRI_TRY(answer(p, opts, out_inferred));
+        parallel = p->parallel_somewhere;
         out_inferred->relaxed = again > 0;
         done = out_inferred->fits && !isinf(out_inferred->cost);
     }

@@ -6,6 +6,7 @@
  *   infer_edges.c   nodes and edges of the search's problem
  *   infer_cost.c    lists of signatures, and costs between them, each made once
  *   infer_shared.c  tensors with several readers
+ *   infer_mix.c     answers that are mixed of two others
  *   infer_pin.c     the signatures that a tensor could have, and holding it to one
  *   infer_bucket.c  which reductions of gradients are one call, and what each pays of it
  */
@@ -95,7 +96,12 @@ typedef struct tsri_problem {
     tsr_graph *g;
     const tsri_cost_model *m;
     tsri_pool *pool;
-    tsri_inferred *out;
+    tsri_inferred *out; /* of an answer; until there is one, what all answers have alike */
+    tsri_inferred alike;
+    bool parallel_somewhere;        /* some dimension is held to data parallelism */
+    int64_t least;                  /* bytes that no choice needs less than */
+    int *cheapest;                  /* [nnodes] without a limit; NULL: not searched yet */
+    tsri_search_result cheapest_is; /* its result */
     tsri_strategy_table table;
     tsri_strategies **strat; /* per op */
     bool fill_zeros;         /* also where they may meet an infinity */
@@ -159,6 +165,10 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit);
 tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share, float *price);
 
 /* --- infer.c ---------------------------------------------------------------------------------- */
+/* An answer like `from`, with other choices for the nodes: its cost is summed, nothing is proven.
+ */
+tsr_status tsri_infer_take(const tsri_inferred *from, int *choice, bool alternatives,
+                           tsri_inferred *out_inferred);
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
 /* Whether a tensor in `sig` of a side may be converted for strategy j of another. */

@@ -213,7 +213,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 tsri_conversion **out)
 {
     size_t element = tsr_dtype_size(t->dtype);
-    bool of_variable = t->op->kind == TSRI_OP_VARIABLE;
+    bool of_variable = t->op->kind == TSRI_OP_VARIABLE || t->writes; /* its value, old or new */
     tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&

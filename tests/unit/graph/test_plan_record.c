@@ -375,6 +375,7 @@ static const program programs[] = {
      "cpu:[0,1,2,3]",
      NULL,
      {.memory_limit = 3250000, .alternatives = true}},
+    {"no fit", declare_auto, 4, "cpu:[0,1,2,3]", NULL, {.memory_limit = 3000000}},
     {"tight transformer",
      declare_transformer,
      4,

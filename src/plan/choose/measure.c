@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans of signatures that were inferred, built as far as their memory needs it. */
+#include "src/plan/choose/choose.h"
+#include "src/plan/report/report.h"
+
+void tsri_set_inferred(tsri_choosing *c, bool set)
+{
+    const tsri_inferred *inferred = &c->inferred;
+    for (int i = 0; i < c->g->nops; i++)
+        if (c->is_chosen[i]) {
+            tsr_variable *v = c->g->ops[i]->variable;
+            v->inferred = set && inferred->live[i];
+            v->sbp = v->inferred ? inferred->chosen[i]->out[0] : TSR_AUTO;
+        }
+}
+
+/* --- passes ----------------------------------------------------------------------------------- */
+static const struct {
+    tsri_pass pass;
+    tsr_status (*run)(tsr_plan *plan);
+    const char *changes; /* what in it changes the seconds of a step; NULL: nothing does */
+} passes[] = {
+    /* build_plan calls tsri_plan_build itself, as that needs the graph too. */
+    {TSRI_PASS_BUILD, NULL, "conversions that are shared"},
+    {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
+    {TSRI_PASS_LAYOUT, tsri_plan_layout, "copies into other memory layouts"},
+    {TSRI_PASS_CHAIN, tsri_plan_chain, NULL},
+    {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
+    {TSRI_PASS_ORDER, tsri_plan_order, NULL},
+    {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
+};
+
+/* Returns the seconds of all items, by the cost model. */
+static double total_seconds(const tsr_plan *plan)
+{
+    double total = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        if (!tsri_item_shows(&plan->items[i]) && plan->items[i].kind != TSRI_ITEM_DEAD)
+            total += plan->items[i].cost_s;
+    }
+    return total;
+}
+
+/* Notes as change i of the plan by how many seconds a pass has changed a step. */
+static void note_change(tsr_plan *plan, int i, const char *reason)
+{
+    double seconds = total_seconds(plan);
+    plan->change[i] = (tsri_change){reason, seconds - plan->info.step_s};
+    plan->info.step_s = seconds;
+}
+
+/* Builds the plan anew from chosen signatures: all passes up to the order of items and the
+ * lifetimes of values. */
+static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
+{
+    tsri_pool_finish(&plan->scratch);
+    tsri_pool_init(&plan->scratch, &g->world->mem);
+    plan->group = NULL;
+    plan->cgroup = 0;
+    plan->values = NULL;
+    plan->items = NULL;
+    plan->entries = NULL;
+    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
+    plan->nentries = plan->centries = plan->info.ops = 0;
+    plan->info.step_s = inferred->cost;
+    TSRI_TRY(tsri_plan_build(plan, g, inferred));
+    int nchanges = 0;
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        bool fuses = passes[i].pass == TSRI_PASS_FUSE || passes[i].pass == TSRI_PASS_CHAIN;
+        bool left_out = fuses && plan->opts.no_fusion;
+        if (passes[i].run && !left_out)
+            TSRI_TRY(passes[i].run(plan));
+        TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
+        if (passes[i].changes)
+            note_change(plan, nchanges++, passes[i].changes);
+    }
+    return TSR_OK;
+}
+
+/* --- within memory ---------------------------------------------------------------------------- */
+/* Sets c->bytes to the most that a rank needs for the plan as built, kernels' scratch apart. */
+static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
+{
+    tsri_report r = {.plan = plan};
+    tsri_pool_init(&r.pool, &plan->world->mem);
+    tsr_status status = tsri_report_memory_make(plan, &r);
+    if (status == TSR_OK)
+        c->bytes = (size_t)r.memory[0].total;
+    tsri_pool_finish(&r.pool);
+    return status;
+}
+
+tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan)
+{
+    tsri_set_inferred(c, true);
+    TSRI_TRY(build_plan(c->g, plan, &c->inferred));
+    if (!plan->opts.memory_limit)
+        return TSR_OK;
+    TSRI_TRY(measure_memory(c, plan));
+    TSRI_NEED(TSRI_PUSH(c->pool, c->tried, c->ntried, c->ctried));
+    c->tried[c->ntried++] = (tsri_tried){c->inferred, c->bytes, c->seeks_leanest};
+    return TSR_OK;
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The search for a plan within a limit of memory. Inference only estimates a rank's memory, as
+ * results in place, layouts, buckets and gaps come later. So plans are built and measured: within
+ * limits by the estimate, mixed of two plans that were tried, and with other signatures of
+ * variables. How many are tried follows from the number of ops alone, so that ranks agree.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "src/core/clock.h"
+#include "src/plan/choose/choose.h"
+
+/* --- what was tried --------------------------------------------------------------------------- */
+/* Infers signatures of which a rank needs at most `limit` bytes (0: any) by inference's estimate,
+ * and builds their plan. Where there are none, c->inferred.fits is false, and nothing is built. */
+static tsr_status try_pinned(tsri_choosing *c, tsr_plan *plan, double limit, bool quick,
+                             const tsr_sbp *pinned)
+{
+    const tsri_infer_opts opts = {.memory_limit = (int64_t)limit,
+                                  .quick_within = quick,
+                                  .pinned = pinned,
+                                  .alternatives = plan->opts.alternatives,
+                                  .bucket_bytes = plan->opts.bucket_mb * 1048576,
+                                  .infer_updates = plan->opts.infer_updates};
+    double started_at = tsri_now_s();
+    tsri_set_inferred(c, false);
+    c->inferred = (tsri_inferred){0};
+    if (!c->inference.g)
+        c->inference = (tsri_inference){.g = c->g, .pool = c->pool, .model = plan->model};
+    TSRI_TRY(tsri_infer(&c->inference, &opts, &c->inferred));
+    plan->info.infer_s += tsri_now_s() - started_at;
+    return c->inferred.fits ? tsri_build_inferred(c, plan) : TSR_OK;
+}
+
+static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit, bool quick)
+{
+    return try_pinned(c, plan, limit, quick, NULL);
+}
+
+/* Whether a graph is searched quickly within limits, and less often. */
+static bool is_large(const tsri_choosing *c)
+{
+    enum { LARGE = 4000 };
+    return c->g->nops > LARGE;
+}
+
+/* Whether signatures cost less by more than rounding and what is not worth a search. */
+static bool is_cheaper(const tsri_inferred *a, const tsri_inferred *b)
+{
+    return a->cost < b->cost * (1 - 1e-6);
+}
+
+/* Returns the cheapest of what was tried that fits, the first of equals; NULL: none does. */
+static const tsri_tried *best_within(const tsri_choosing *c, double limit)
+{
+    const tsri_tried *best = NULL;
+    for (int i = 0; i < c->ntried; i++)
+        if ((double)c->tried[i].bytes <= limit &&
+            (!best || is_cheaper(&c->tried[i].inferred, &best->inferred)))
+            best = &c->tried[i];
+    return best;
+}
+
+/* Builds again what was tried, where that is not what was built last. */
+static tsr_status build_tried(tsri_choosing *c, tsr_plan *plan, const tsri_tried *tried)
+{
+    if (c->inferred.choice == tried->inferred.choice && c->inferred.fits)
+        return TSR_OK;
+    const tsri_tried t = *tried; /* the list may move */
+    tsri_set_inferred(c, false);
+    c->inferred = t.inferred;
+    return tsri_build_inferred(c, plan);
+}
+
+/* Tries that improve a plan which fits: fewer of large graphs, whose search and passes take
+ * longer. */
+static int most_improvements(const tsri_choosing *c)
+{
+    enum { OPS = 12000, LEAST = 3, MOST = 32 };
+    int n = OPS / (c->g->nops + 1);
+    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+}
+
+/* --- mixtures --------------------------------------------------------------------------------- */
+/* Parts of what does not fit, `to`, that may go into what does, `from`. */
+typedef struct mixture {
+    tsri_inferred from, to;
+    tsri_parts parts;
+    bool *taken; /* [parts.n] */
+    double limit;
+    int tries; /* that are left */
+} mixture;
+
+static tsr_status try_mixture(tsri_choosing *c, tsr_plan *plan, mixture *m, bool *out_fits)
+{
+    tsri_set_inferred(c, false);
+    TSRI_TRY(tsri_infer_mix(&m->from, &m->to, &m->parts, m->taken, plan->opts.alternatives,
+                            &c->inferred));
+    TSRI_TRY(tsri_build_inferred(c, plan));
+    m->tries--;
+    *out_fits = (double)c->bytes <= m->limit;
+    return TSR_OK;
+}
+
+/* Takes over parts of m->to: the most that fit together, by the order of their worth, and then each
+ * further one that fits with them. */
+static tsr_status take_parts(tsri_choosing *c, tsr_plan *plan, mixture *m)
+{
+    bool fits;
+    m->from = best_within(c, m->limit)->inferred;
+    if (!is_cheaper(&m->to, &m->from))
+        return TSR_OK;
+    TSRI_TRY(tsri_infer_parts(&m->from, &m->to, &m->parts));
+    const int n = m->parts.n;
+    m->taken = tsri_pool_alloc(c->pool, (size_t)n * sizeof *m->taken);
+    TSRI_NEED(m->taken);
+    /* The first `fit` parts fit, the first `over` do not: all of them are what does not. */
+    int fit = 0, over = n == m->parts.count ? n : n + 1;
+    while (over - fit > 1 && m->tries > 0) {
+        int next = over > n ? n : (fit + over) / 2;
+        for (int k = 0; k < n; k++)
+            m->taken[k] = k < next;
+        TSRI_TRY(try_mixture(c, plan, m, &fits));
+        *(fits ? &fit : &over) = next;
+    }
+    for (int k = 0; k < n; k++)
+        m->taken[k] = k < fit;
+    for (int k = fit + 1; k < n && m->tries > 0; k++) {
+        m->taken[k] = true;
+        TSRI_TRY(try_mixture(c, plan, m, &m->taken[k]));
+    }
+    return TSR_OK;
+}
+
+/* --- variables -------------------------------------------------------------------------------- */
+/* A walk from plan to plan, each with another signature for one variable or for all of a class, and
+ * what is cheapest for all else. */
+typedef struct walk {
+    double limit;  /* 0: to where least memory is needed */
+    tsr_sbp *pins; /* [ops] */
+    size_t bytes;  /* of the plan that it has come to */
+    double cost;
+    int tries; /* that are left */
+} walk;
+
+/* Whether a walk goes on to a plan from the one it has come to. */
+static bool is_step(const walk *w, size_t bytes, double cost)
+{
+    bool fits = (double)bytes <= w->limit, fitted = (double)w->bytes <= w->limit;
+    if (fits && fitted)
+        return cost < w->cost * (1 - 1e-6);
+    return bytes < w->bytes || (bytes == w->bytes && cost < w->cost * (1 - 1e-6));
+}
+
+static tsr_status try_step(tsri_choosing *c, tsr_plan *plan, walk *w, bool *out_taken)
+{
+    w->tries--;
+    TSRI_TRY(try_pinned(c, plan, 0, false, w->pins));
+    *out_taken = c->inferred.fits && is_step(w, c->bytes, c->inferred.cost);
+    if (*out_taken) {
+        w->bytes = c->bytes;
+        w->cost = c->inferred.cost;
+    }
+    return TSR_OK;
+}
+
+typedef enum step_scope { ONE, CLASS, ALL } step_scope; /* of variables that change together */
+
+/* Where a signature stands among those of a variable; -1. */
+static int place_of(const tsri_choosing *c, int op, tsr_sbp sig)
+{
+    int n;
+    const tsri_nd_signature *list = tsri_infer_signatures(&c->tried[0].inferred, op, &n);
+    for (int s = 0; s < n; s++)
+        if (tsr_sbp_equal(list[s].out[0], sig))
+            return s;
+    return -1;
+}
+
+/* Whether the variables a and b are of one class, or (ALL) can both have a signature. */
+static bool changes_with(const tsri_choosing *c, step_scope scope, int a, int b, tsr_sbp sig)
+{
+    int n;
+    const tsri_inferred *any = &c->tried[0].inferred;
+    bool same = tsri_infer_signatures(any, a, &n) == tsri_infer_signatures(any, b, &n);
+    return a == b || (scope == CLASS && same) || (scope == ALL && place_of(c, b, sig) >= 0);
+}
+
+/* Whether no variable before `op` stands for it with a signature: then a step for both is that
+ * one's. */
+static bool leads(const tsri_choosing *c, const walk *w, step_scope scope, int op, tsr_sbp sig)
+{
+    for (int i = 0; i < op; i++)
+        if (w->pins[i].ndim && changes_with(c, scope, op, i, sig))
+            return false;
+    return true;
+}
+
+/* Tries each other signature for variable `op`, and for all that change with it. */
+static tsr_status walk_from(tsri_choosing *c, tsr_plan *plan, walk *w, step_scope scope, int op,
+                            bool *moved)
+{
+    const size_t bytes = (size_t)c->g->nops * sizeof *w->pins;
+    int n;
+    const tsri_nd_signature *list = tsri_infer_signatures(&c->tried[0].inferred, op, &n);
+    tsr_sbp *kept = tsri_pool_dup(c->pool, w->pins, bytes);
+    TSRI_NEED(kept);
+    for (int s = 0; s < n && w->tries > 0; s++) {
+        const tsr_sbp sig = list[s].out[0];
+        bool taken;
+        if (!leads(c, w, scope, op, sig))
+            continue;
+        for (int i = op; i < c->g->nops; i++)
+            if (w->pins[i].ndim && changes_with(c, scope, op, i, sig))
+                w->pins[i] = sig;
+        if (!memcmp(w->pins, kept, bytes))
+            continue;
+        TSRI_TRY(try_step(c, plan, w, &taken));
+        *moved |= taken;
+        memcpy(taken ? kept : w->pins, taken ? w->pins : kept, bytes);
+    }
+    return TSR_OK;
+}
+
+/* The first of a variable's signatures that leave a rank least of it. */
+static tsr_sbp slightest_of(const tsri_choosing *c, int op)
+{
+    const tsr_variable *v = c->g->ops[op]->variable;
+    int n, best = 0;
+    const tsri_nd_signature *list = tsri_infer_signatures(&c->tried[0].inferred, op, &n);
+    for (int s = 1; s < n; s++)
+        if (tsri_largest_part(v->shape, v->placement, list[s].out[0]) <
+            tsri_largest_part(v->shape, v->placement, list[best].out[0]))
+            best = s;
+    return list[best].out[0];
+}
+
+static tsr_status walk_on(tsri_choosing *c, tsr_plan *plan, walk *w)
+{
+    bool moved = true;
+    TSRI_TRY(try_step(c, plan, w, &moved));
+    for (moved = true; moved && w->tries > 0;) {
+        moved = false;
+        for (int scope = ALL; scope >= ONE; scope--)
+            for (int i = 0; i < c->g->nops; i++)
+                if (w->pins[i].ndim)
+                    TSRI_TRY(walk_from(c, plan, w, scope, i, &moved));
+    }
+    return TSR_OK;
+}
+
+/* Returns what a walk begins with: of what was tried, where it would end. */
+static const tsri_tried *nearest_tried(const tsri_choosing *c, double limit)
+{
+    const tsri_tried *from = &c->tried[0];
+    for (int i = 1; i < c->ntried; i++) {
+        const tsri_tried *t = &c->tried[i];
+        const walk w = {.limit = limit, .bytes = from->bytes, .cost = from->inferred.cost};
+        if ((limit > 0 || t->seeks_leanest) && is_step(&w, t->bytes, t->inferred.cost))
+            from = t;
+    }
+    return from;
+}
+
+/* Walks over variables that the user left to the compiler, so that hand-written plans with their
+ * signatures are on the way: from the nearest that was tried, or (where least memory is sought)
+ * from the least of each variable. Plans are measured, as inference's estimate may not tell them
+ * apart. */
+static tsr_status walk_variables(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    enum { OPS = 40000, MOST = 256, LEAST = 12 };
+    int open = 0, tries = OPS / (c->g->nops + 1);
+    tries = tries > MOST ? MOST : tries;
+    for (int start = 0; start < (limit > 0 ? 1 : 2) && tries >= LEAST; start++) {
+        const tsri_tried from = *nearest_tried(c, limit);
+        walk w = {.limit = limit, .tries = tries, .bytes = from.bytes, .cost = from.inferred.cost};
+        w.pins = tsri_pool_alloc(c->pool, (size_t)c->g->nops * sizeof *w.pins);
+        TSRI_NEED(w.pins);
+        for (int i = 0; i < c->g->nops; i++)
+            if (c->is_chosen[i] && from.inferred.live[i]) {
+                w.pins[i] = start ? slightest_of(c, i) : from.inferred.chosen[i]->out[0];
+                open++;
+            }
+        if (start)
+            w.bytes = SIZE_MAX;
+        if (open)
+            TSRI_TRY(walk_on(c, plan, &w));
+    }
+    return TSR_OK;
+}
+
+/* --- within the limit ------------------------------------------------------------------------- */
+/* Improves on the best plan that fits, by what memory is left for: with limits between its estimate
+ * and that of a cheaper plan which does not fit, then with parts of cheaper plans. Builds the best
+ * in the end. */
+static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    if (c->any_will_do || (double)c->tried[0].bytes <= limit)
+        return build_tried(c, plan, best_within(c, limit));
+    const tsri_inferred cheapest = c->tried[0].inferred;
+    tsri_inferred over = cheapest;
+    mixture m = {.limit = limit, .tries = most_improvements(c)};
+    double low = (double)best_within(c, limit)->inferred.peak, high = (double)over.peak;
+    for (int i = 0; i < c->ntried; i++) {
+        const tsri_tried *t = &c->tried[i];
+        if ((double)t->bytes > limit && (double)t->inferred.peak < high &&
+            (double)t->inferred.peak > low) {
+            over = t->inferred;
+            high = (double)over.peak;
+        }
+    }
+    for (int i = m.tries / 2; i > 0 && high - low > 0.005 * high; i--, m.tries--) {
+        if (!is_cheaper(&over, &best_within(c, limit)->inferred))
+            break;
+        const double asked = (low + high) / 2;
+        TSRI_TRY(try_limit(c, plan, asked, is_large(c)));
+        if (c->inferred.fits && (double)c->bytes > limit) {
+            over = c->inferred;
+            high = fmin(asked, (double)over.peak);
+        } else {
+            low = asked;
+        }
+    }
+    m.to = over;
+    TSRI_TRY(take_parts(c, plan, &m));
+    m.to = cheapest;
+    TSRI_TRY(take_parts(c, plan, &m));
+    TSRI_TRY(walk_variables(c, plan, limit));
+    TSRI_TRY(build_tried(c, plan, best_within(c, limit)));
+    /* The estimate that a search was limited by is not the plan's memory: only what holds without
+     * a limit is proven. */
+    c->inferred.bound = cheapest.bound;
+    c->inferred.exact = false;
+    return TSR_OK;
+}
+
+/* Looks for the plan that needs least memory a rank, quickly, and notes in c->tried what it meets.
+ */
+static tsr_status seek_leanest(tsri_choosing *c, tsr_plan *plan)
+{
+    enum { MOST_TRIES = 6, TRIES_OF_LARGE = 2 };
+    const int most = is_large(c) ? TRIES_OF_LARGE : MOST_TRIES;
+    c->seeks_leanest = c->sought_leanest = true;
+    TSRI_TRY(try_limit(c, plan, 0, false));
+    double high = (double)c->inferred.peak;
+    TSRI_TRY(try_limit(c, plan, 1, true)); /* which nothing fits: this tells the least */
+    double low = fmin((double)c->inferred.least, high);
+    for (int i = 0; i < most && high - low > 0.01 * high; i++) {
+        double asked = 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked, true));
+        if (c->inferred.fits)
+            high = fmin((double)c->inferred.peak, asked);
+        else
+            low = asked;
+    }
+    TSRI_TRY(walk_variables(c, plan, 0));
+    c->seeks_leanest = false;
+    return TSR_OK;
+}
+
+/* No plan is looked for within a limit that what was not found within is so many times of, by the
+ * least that a plan so far needs of its estimate. */
+static const double hopeless = 1.33;
+
+/*
+ * Looks for a plan within the limit, and sets c->found to whether there is one. Inference is asked
+ * for less by its own estimate: in proportion where a limit tells how much less, until a plan fits,
+ * or inference finds nothing. Estimates that it finds nothing within grow by ever larger steps.
+ * The tries that the leanest plan is found by come last.
+ */
+static tsr_status seek_within(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    enum { MOST_TRIES = 8 };
+    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
+     * that it finds within `high` is too large. */
+    const double cheapest_bytes = (double)c->tried[0].bytes;
+    double low = 0, high = (double)c->tried[0].inferred.peak, step = 1.1;
+    double next = high * limit / cheapest_bytes, share = cheapest_bytes / high;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
+        double asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked, is_large(c)));
+        if (!c->inferred.fits) {
+            low = fmax(asked, (double)c->inferred.least);
+            if (share * low > hopeless * limit)
+                return TSR_OK;
+            next = step * low;
+            step *= step;
+            continue;
+        }
+        c->found = (double)c->bytes <= limit;
+        if (c->found)
+            return TSR_OK;
+        high = fmin((double)c->inferred.peak, asked);
+        share = fmin(share, (double)c->bytes / high);
+        next = asked * 0.98 * limit / (double)c->bytes;
+    }
+    if (!c->sought_leanest)
+        TSRI_TRY(seek_leanest(c, plan));
+    c->found = best_within(c, limit) != NULL;
+    return TSR_OK;
+}
+
+tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan)
+{
+    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
+    if (!c->ntried)
+        TSRI_TRY(try_limit(c, plan, 0, false));
+    c->found = !plan->opts.memory_limit || best_within(c, limit);
+    if (!plan->opts.memory_limit || limit <= 0)
+        return TSR_OK;
+    if (!c->found)
+        TSRI_TRY(seek_within(c, plan, limit));
+    return c->found ? improve_within(c, plan, limit) : TSR_OK;
+}
+
+tsr_status tsri_choose_leanest(tsri_choosing *c, tsr_plan *plan)
+{
+    const tsri_tried *leanest = NULL;
+    if (!c->sought_leanest)
+        TSRI_TRY(seek_leanest(c, plan));
+    for (int i = 0; i < c->ntried; i++) {
+        const tsri_tried *t = &c->tried[i];
+        if (t->seeks_leanest &&
+            (!leanest || t->bytes < leanest->bytes ||
+             (t->bytes == leanest->bytes && is_cheaper(&t->inferred, &leanest->inferred))))
+            leanest = t;
+    }
+    c->found = true;
+    return build_tried(c, plan, leanest);
+}
