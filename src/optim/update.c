@@ -444,6 +444,7 @@ static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
         TSRI_TRY(tsri_variable_create(o->world, mean, p->placement, p->dtype, p->shape,
                                       tsri_optim_state_sbp(o, slot), (tsr_init){0},
                                       &slot->gradient));
+        slot->gradient->saved = p->saved;
     }
     if (!slot->gradient->ready)
         slot->gradient->sbp = tsri_optim_state_sbp(o, slot);

@@ -16,8 +16,8 @@ from harness import check, done, tessera_json
 FOLDER = tempfile.TemporaryDirectory()
 MEGATRON = """\
 parameters:
-  - {match: "h.*.attn.c_attn.weight", sbp: {tp: S(1)}}
-  - {match: "h.*.attn.c_attn.bias", sbp: {tp: S(0)}}
+  - {match: "h.*.attn.c_attn.weight", sbp: {tp: S(2)}}
+  - {match: "h.*.attn.c_attn.bias", sbp: {tp: S(1)}}
   - {match: "h.*.attn.c_proj.weight", sbp: {tp: S(0)}}
   - {match: "h.*.mlp.c_fc.weight", sbp: {tp: S(1)}}
   - {match: "h.*.mlp.c_fc.bias", sbp: {tp: S(0)}}

@@ -241,8 +241,7 @@ static void test_megatron(void **state)
     drop(&three);
 }
 
-/* GPT-2's blocks under megatron and sequence, beside what its packed weight costs: it is gathered,
- * to be cut in three. */
+/* GPT-2's blocks under sequence and megatron: no weight is sent, its packed one neither. */
 static void test_gpt(void **state)
 {
     (void)state;
@@ -254,13 +253,25 @@ static void test_gpt(void **state)
     const uint64_t stream = 64 * 8 * 16 * 4 / 4 * 3; /* rows of 8 positions with 16 features */
     planned one = plan_of(GPT("1") "strategy: sequence\n"), three = plan_of(GPT("3") "strategy: "
                                                                                      "sequence\n");
-    /* Of attn and mlp a reduction forward, and one of norms backward; and the weight and bias. */
+    /* Of attn and mlp a reduction forward, and one of norms backward. */
     assert_int_equal(calls(&three, "reduce_scatter", &bytes) - calls(&one, "reduce_scatter", &less),
                      2 * 4);
-    /* The gradient of the packed bias is in a bucket of all blocks. */
-    assert_int_equal(bytes - less, 2 * (4 * stream + 48 * 4 / 4 * 3));
-    assert_int_equal(calls(&three, "all_gather", &bytes) - calls(&one, "all_gather", &less), 2 * 6);
-    assert_int_equal(bytes - less, 2 * (4 * stream + (16 * 48 + 48) * 4 / 4 * 3));
+    assert_int_equal(bytes - less, 2 * 4 * stream);
+    assert_int_equal(calls(&three, "all_gather", &bytes) - calls(&one, "all_gather", &less), 2 * 4);
+    assert_int_equal(bytes - less, 2 * 4 * stream);
+    drop(&one);
+    drop(&three);
+    one = plan_of(GPT("1") "strategy: megatron\n");
+    three = plan_of(GPT("3") "strategy: megatron\n");
+    uint64_t all = 0;
+    static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                        "send_recv"};
+    for (int i = 0; i < 5; i++) {
+        calls(&three, kinds[i], &bytes);
+        calls(&one, kinds[i], &less);
+        all += bytes - less;
+    }
+    assert_int_equal(all, 2 * 4 * 2 * stream);
     drop(&one);
     drop(&three);
 #undef GPT
