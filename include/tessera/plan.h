@@ -75,6 +75,11 @@ typedef struct tsr_compile_opts {
     /* Operations a second of a rank by the dtype that it computes in, as [TSR_BF16] = 800e12; 0:
      * flops_per_s. */
     double dtype_flops_per_s[16];
+    /* Parameters that forward gathers are given back behind their last reader there, and gathered
+     * again for backward, but those that are gathered last: so a step holds about one layer's
+     * weights in place of all, and gathers half as much again. FSDP's option of this name, and
+     * ZeRO-3. Within memory_limit signatures are searched as if the weights stayed. */
+    bool reshard_after_forward;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.bucket_mb = 4,                   \

@@ -10,6 +10,7 @@
  *   build.c      -> items and values, conversions between them (items.c: making one)
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
+ *   reshard.c    gathers weights again for backward
  *   layout.c     row-major or channels last, per value; adds copies between them
  *   defer.c      puts small things off to where they can be joined
  *   order.c      puts updates behind the readers of what they overwrite
@@ -211,7 +212,7 @@ typedef struct tsri_change {
     const char *reason;
     double more_s;
 } tsri_change;
-enum { TSRI_CHANGES = 4 };
+enum { TSRI_CHANGES = 5 };
 /* Inference's prices are floats: up to this part of the whole they are the plan's. */
 #define TSRI_NO_CHANGE 1e-6
 
@@ -317,6 +318,9 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
 /* The farthest link between the first and the others of n ranks, by the plan's model. */
 int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
+/* Where the options say so, no item of backward reads a weight that was gathered for forward, but
+ * those that are gathered last there. */
+tsr_status tsri_plan_reshard(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_defer(tsr_plan *plan);
 /* Afterwards every item reads the version that the program means: of a variable, what a run begins
@@ -387,6 +391,7 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 typedef enum tsri_pass {
     TSRI_PASS_BUILD = 0,
     TSRI_PASS_FUSE,
+    TSRI_PASS_RESHARD,
     TSRI_PASS_LAYOUT,
     TSRI_PASS_DEFER,
     TSRI_PASS_ORDER,

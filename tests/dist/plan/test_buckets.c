@@ -88,18 +88,27 @@ static int count_calls(const char *text, const char *kind)
 }
 
 /* Updates use what a bucket brought, and gathers of their results start, before the next bucket is
- * waited for. */
-static void check_waits(const char *text, bool gathers)
+ * waited for. One that scatters is waited for in backward, before the next one starts. */
+static void check_waits(const char *text, bool gathers, bool scatters)
 {
-    static const char wait[] = "wait gradient bucket";
-    const char *at = strstr(text, wait);
+    static const char wait[] = "wait gradient bucket", update_text[] = "\n  sgd ";
+    const char *at = strstr(text, wait), *last_update = strstr(text, update_text);
     for (const char *next; at && (next = strstr(at + 1, wait)); at = next) {
-        const char *update = strstr(at, "\n  sgd "), *gather = strstr(at, "update bucket");
-        if (!update || update > next)
-            fail_msg("no update stands between %.24s and %.24s", at, next);
-        if (gathers && (!gather || gather > next))
+        const char *update = strstr(at, update_text), *gather = strstr(at, "update bucket");
+        const char *work = strstr(at, "\n  linear_d"), *sum = strstr(at, "\n  sum ");
+        const bool in_backward = scatters && strstr(next + 1, wait);
+        work = !work || (sum && sum < work) ? sum : work;
+        if (in_backward ? !work || work > next : !update || update > next)
+            fail_msg("nothing is done between %.24s and %.24s", at, next);
+        if (gathers && !scatters && (!gather || gather > next))
             fail_msg("no gather starts between %.24s and %.24s", at, next);
     }
+    for (const char *more = last_update; more; more = strstr(more + 1, update_text))
+        last_update = more;
+    at = strstr(text, "update bucket");
+    for (const char *next = at; next && (next = strstr(next + 1, "update bucket"));)
+        if (strncmp(next - 5, "wait ", 5) != 0 && at > last_update)
+            fail_msg("no update stands behind the first of several gathers");
 }
 
 static void check_counts(int n, int64_t width, int64_t rows, double mb, layout_way way)
@@ -138,7 +147,7 @@ static void check_counts(int n, int64_t width, int64_t rows, double mb, layout_w
     if (want[way].gathers && (gathers < 1 || gathers > most))
         fail_msg("%d ranks, width %d, %g MiB, way %d: %d gathers, at most %d", n, (int)width, mb,
                  way, gathers, most);
-    check_waits(text, want[way].gathers);
+    check_waits(text, want[way].gathers, way == SPLIT_STATES || way == SCATTERED);
     for (int i = 0; i < 4 && want[way].none[i]; i++)
         if (count_calls(text, want[way].none[i]))
             fail_msg("%d ranks, width %d, %d rows, way %d: %s", n, (int)width, (int)rows, way,
@@ -259,9 +268,80 @@ static void test_values(void **state)
             fail_msg("%d ranks: %s", n, tsr_last_error());
 }
 
+/* --- weights that are gathered again ---------------------------------------------------------- */
+/* Compiles a net whose parameters are split, and gathered where they are used, for n ranks. */
+static tsr_plan_info sharded(tsr_world *w, bool again, int *out_gathers)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_module *net = declare(w, p, LAYERS, 100, TSR_F32, TSR_S(0));
+    tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(2048, 100), p, TSR_S(0));
+    tsr_minimize(opt, loss_of(net, x));
+    tsr_plan *plan;
+    tsr_plan_info info = {.size = sizeof info};
+    if (tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = 0.1, .reshard_after_forward = again),
+                         &plan) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(tsr_plan_get_info(plan, &info), TSR_OK);
+    *out_gathers = count_calls(tsr_plan_explain(plan), "all_gather");
+    return info;
+}
+
+/* Backward gathers all weights again but the last layer's, which stays, and the first one's, which
+ * it does not read: biases neither. So a step holds less. */
+static void test_gathered_again(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n *= 2) {
+        tsr_world *w;
+        int once, twice;
+        assert_int_equal(tsr_world_create_virtual(n, 0, &w), TSR_OK);
+        const tsr_plan_info kept = sharded(w, false, &once), freed = sharded(w, true, &twice);
+        const uint64_t weight = 100 * 100 * 4, sent = weight / (uint64_t)n * ((uint64_t)n - 1);
+        assert_int_equal(once, 2 * LAYERS);
+        assert_int_equal(twice, once + LAYERS - 2);
+        assert_int_equal(freed.comm_bytes - kept.comm_bytes, (LAYERS - 2) * sent);
+        assert_true(freed.step_s > kept.step_s);
+        /* Two thirds of the weights at least: buckets and activations take a part of that. */
+        if (freed.activation_bytes + LAYERS * weight / 3 > kept.activation_bytes)
+            fail_msg("%d ranks: %zu bytes, and %zu where weights stay", n, freed.activation_bytes,
+                     kept.activation_bytes);
+        tsr_world_destroy(w);
+    }
+}
+
+/* Gathered again, weights are the same: no bit changes. */
+static tsr_status train_again(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_sbp ways[] = {TSR_S(0), TSR_S(0), TSR_AUTO};
+    for (int i = 0; i < 3; i++) {
+        double kept[NVALUES], freed[NVALUES];
+        TSRI_TRY(train(w, ways[i], TSR_AUTO, WHOLE, TSR_COMPILE_OPTS(.bucket_mb = i ? 0.0005 : 4),
+                       kept));
+        TSRI_TRY(train(w, ways[i], TSR_AUTO, WHOLE,
+                       TSR_COMPILE_OPTS(.bucket_mb = i ? 0.0005 : 4, .reshard_after_forward = true),
+                       freed));
+        CHECK(!memcmp(kept, freed, sizeof kept));
+    }
+    return TSR_OK;
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+    for (int n = 1; n <= 4; n++)
+        if (tsr_spawn_with(n, train_again, NULL, &opts) != TSR_OK)
+            fail_msg("%d ranks: %s", n, tsr_last_error());
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),
-                                       cmocka_unit_test(test_values)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_gathered_again),
+                                       cmocka_unit_test(test_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

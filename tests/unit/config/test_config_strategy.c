@@ -191,6 +191,28 @@ static void test_data(void **state)
     }
 }
 
+/* Under zero3 backward gathers weights again, but the last layer's and (which it does not read) the
+ * first one's and biases; unless the file says otherwise. */
+static void test_gathered_again(void **state)
+{
+    (void)state;
+#define DEEP(keys)                                                                             \
+    PLACES SLOW "model: {name: mlp, args: {hidden: 64, layers: 8}}\n" DATA "bucket_mb: 0.01\n" \
+                "strategy: zero3\n" keys
+    uint64_t once, twice;
+    planned kept = plan_of(DEEP("reshard_after_forward: false\n")), freed = plan_of(DEEP(""));
+    assert_int_equal(calls(&kept, "all_gather", &once), 2 * 8);
+    assert_int_equal(calls(&freed, "all_gather", &twice), 2 * 8 + 6);
+    assert_int_equal(twice - once, 6 * (64 * 64 * 4 / 4 * 3));
+    assert_true(freed.report->memory->total < kept.report->memory->total);
+    for (int i = 0; i < freed.report->summary.ntraffic; i++)
+        if (!strcmp(freed.report->summary.traffic[i].what, "all_gather"))
+            assert_int_equal(freed.report->summary.traffic[i].kind, TSRI_TRAFFIC_WEIGHTS);
+    drop(&kept);
+    drop(&freed);
+#undef DEEP
+}
+
 /* Optimizer states and parameters take the part of memory that their split says. */
 static void test_memory(void **state)
 {
@@ -418,10 +440,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expansion), cmocka_unit_test(test_data),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_megatron),
-        cmocka_unit_test(test_gpt),       cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_expansion),      cmocka_unit_test(test_data),
+        cmocka_unit_test(test_gathered_again), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_megatron),       cmocka_unit_test(test_gpt),
+        cmocka_unit_test(test_rules),          cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
