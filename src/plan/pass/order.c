@@ -192,8 +192,8 @@ static tsr_status mark_exchanging(const orderer *o, bool *exchanges)
 }
 
 /* Sets end[i], of items that exchange places, to the end of the bucket that they wait for: their
- * own; or the one, of those that their operands come from, which ends last. What hands on something
- * else has the end of its first reader. */
+ * own; or the one, of those that their operands come from, which ends last. An item that hands on
+ * something else has the end of its first reader. */
 static tsr_status find_ends(const orderer *o, const bool *exchanges, const int *bucket_end,
                             int *end)
 {

@@ -2,9 +2,9 @@
 /*
  * Weights that forward gathered are given back behind their last reader there, and gathered again
  * for backward (tsr_compile_opts.reshard_after_forward), as FSDP's and ZeRO-3's are: Zhao et al.,
- * "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023). What is made of a
- * variable by conversions, by views and by ops of one operand is made a second time in front
- * of its first reader in backward, which then is no reader of the first one. Weights that are
+ * "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023). A value that is made
+ * of a variable by conversions, by views and by ops of one operand is made a second time in front
+ * of its first reader in backward, which then does not read the first one. Weights that are
  * gathered last in forward stay: backward reads them at once.
  */
 #include <string.h>

@@ -122,9 +122,9 @@ static bool shrinks(const scheduler *s, int bucket)
     return it->box.part_of == 0 && it->box.step.kind == TSRI_BOX_REDUCE_SCATTER;
 }
 
-/* Starts the buckets whose last operand item i has made; -1: those that are there at first. Of
- * gradients that are scattered, one bucket is under way while the next one is filled: the one
- * before it is finished, so that backward does not pile up whole gradients. */
+/* Starts the buckets whose last operand item i has made; -1: those that are there at first. One
+ * bucket that scatters gradients is under way while the next one is filled: it is finished before
+ * that starts, so that backward does not pile up whole gradients. */
 static tsr_status start_buckets(scheduler *s, int i)
 {
     for (; s->nstarted < s->ncalls && s->calls[s->nstarted].started_after <= i; s->nstarted++) {
