@@ -87,16 +87,25 @@ static tsr_tensor *product_forward(tsr_module *m, tsr_tensor *x, void *arg)
     return tsr_add(tsr_matmul(x, tsr_use(m, "weight", x)), tsr_use(m, "bias", x));
 }
 
-/* Sets q, k and v (b,h,s,d) of x (b,s,width) by the packed weight of m. */
+/* The product with the packed weight (width,3,width): x (b,s,width) -> (b,s,3 width). */
+static tsr_tensor *packed_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const settings *s = arg;
+    tsr_tensor *w = tsr_reshape(tsr_use(m, "weight", x), TSR_DIMS(s->width, 3 * s->width));
+    return tsr_add(tsr_matmul(x, w), tsr_reshape(tsr_use(m, "bias", x), TSR_DIMS(3 * s->width)));
+}
+
+/* Sets q, k and v (b,h,s,d) of x (b,s,width) by the packed weight (width,3,width) of m. */
 static void queries_keys_values(tsr_module *m, tsr_tensor *x, const settings *s, tsr_tensor *out[3])
 {
-    const int64_t sizes[3] = {s->width, s->width, s->width};
+    const int64_t w = s->width, ones[3] = {1, 1, 1};
     const tsr_dims d = tsr_tensor_dims(x);
     tsr_tensor *weights[3], *biases[3];
-    tsr_split(tsr_use(m, "weight", x), 3, sizes, 1, weights);
-    tsr_split(tsr_use(m, "bias", x), 3, sizes, 0, biases);
+    tsr_split(tsr_use(m, "weight", x), 3, ones, 1, weights);
+    tsr_split(tsr_use(m, "bias", x), 3, ones, 0, biases);
     for (int i = 0; i < 3; i++) {
-        tsr_tensor *y = tsr_add(tsr_matmul(x, weights[i]), biases[i]);
+        tsr_tensor *y = tsr_matmul(x, tsr_reshape(weights[i], TSR_DIMS(w, w)));
+        y = tsr_add(y, tsr_reshape(biases[i], TSR_DIMS(w)));
         y = tsr_reshape(y, TSR_DIMS(d.d[0], d.d[1], s->heads, s->width / s->heads));
         out[i] = tsr_permute(y, TSR_AXES(0, 2, 1, 3));
     }
@@ -142,6 +151,19 @@ static void add_product(builder *b, tsr_module *parent, const char *name, int64_
     add_param(b, m, "bias", TSR_DIMS(out), 0);
 }
 
+/* Adds the weight and bias of queries, keys and values, which an axis of their own tells apart: so
+ * a part of the last axis is a part of the heads of each. In files they stand side by side. */
+static void add_packed(builder *b, tsr_module *parent, const char *name, int64_t width)
+{
+    tsr_module *m = add(b, parent, name, make(b, packed_forward));
+    add_param(b, m, "weight", TSR_DIMS(width, 3, width), 0.02);
+    add_param(b, m, "bias", TSR_DIMS(3, width), 0);
+    b->failed =
+        b->failed ||
+        tsr_variable_save_as(tsr_module_find(m, "weight"), TSR_DIMS(width, 3 * width)) != TSR_OK ||
+        tsr_variable_save_as(tsr_module_find(m, "bias"), TSR_DIMS(3 * width)) != TSR_OK;
+}
+
 static void add_block(builder *b, tsr_module *blocks, int number)
 {
     const int64_t width = b->s.width;
@@ -150,7 +172,7 @@ static void add_block(builder *b, tsr_module *blocks, int number)
     tsr_module *block = add(b, blocks, name, make(b, block_forward));
     add_norm(b, block, "ln_1");
     tsr_module *attn = add(b, block, "attn", make(b, attention_forward));
-    add_product(b, attn, "c_attn", width, 3 * width, 0.02);
+    add_packed(b, attn, "c_attn", width);
     add_product(b, attn, "c_proj", width, width, b->residual_std);
     add_norm(b, block, "ln_2");
     tsr_module *mlp = add(b, block, "mlp", make(b, mlp_forward));

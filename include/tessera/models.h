@@ -194,10 +194,10 @@ typedef struct tsr_gpt_opts {
  * whose weight is the embedding's, "wte.weight". Blocks are "h.<i>", with weights (in,out).
  *
  * Tensor parallel (tsr_module_place): "*.mlp.c_fc.weight" S(1), "*.mlp.c_fc.bias" S(0),
- * "*.c_proj.weight" S(0) and "*.attn.c_attn.weight" S(0); "wte.weight" may be S(0) or S(1). c_attn
- * packs queries, keys and values side by side on its last axis, and parts of that axis are not
- * parts of heads: so its weight is divided by the features that go in, and the products are reduced
- * to each rank's heads. S(1) is legal, but sends the weight in each step.
+ * "*.c_proj.weight" S(0), "*.attn.c_attn.weight" S(2) and "*.attn.c_attn.bias" S(1); "wte.weight"
+ * may be S(0) or S(1). c_attn packs the weights of queries, keys and values: (width,3,width), with
+ * the bias (3,width), so that S of the last axis gives each rank its heads' columns of all three.
+ * In files they are (width, 3 width) and (3 width), as GPT2Model has them.
  */
 TSR_API tsr_module *tsr_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                             const tsr_gpt_opts *opts);

@@ -120,6 +120,14 @@ TSR_API tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
 TSR_API int64_t tsr_module_count(tsr_module *m);
 /* Returns a variable's global shape. */
 TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
+/*
+ * Gives a variable another shape in files: the same elements in the same order, as a model has that
+ * packs several weights side by side, and lays out each of them by an axis of its own. tsr_load
+ * takes both shapes, tsr_save writes dims; so it is for checkpoints where the value stands as a
+ * whole. An optimizer that is made later keeps its states alike. TSR_ERR_SHAPE where the numbers of
+ * elements differ. Not collective.
+ */
+TSR_API tsr_status tsr_variable_save_as(tsr_variable *v, tsr_dims dims);
 /* Returns the type of a variable's elements. */
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
 /* Returns a variable's signature: TSR_AUTO until a compile has fixed it. */

@@ -77,6 +77,11 @@ typedef struct tsr_compile_opts {
     double dtype_flops_per_s[16];
     /* The part of these that attention's kernels reach; 0: all. */
     double attention_share;
+    /* Parameters that forward gathers are given back behind their last reader there, and gathered
+     * again for backward, but those that are gathered last: so a step holds about one layer's
+     * weights in place of all, and gathers half as much again. FSDP's option of this name, and
+     * ZeRO-3. Within memory_limit signatures are searched as if the weights stayed. */
+    bool reshard_after_forward;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.bucket_mb = 4,                   \

@@ -176,6 +176,7 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
                                                  : e->memory_limit);
     opts->bucket_mb = e->bucket_mb;
     opts->infer_updates = e->infer_updates;
+    opts->reshard_after_forward = e->reshard_after_forward;
 }
 
 tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e)

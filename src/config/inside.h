@@ -246,7 +246,7 @@ struct tsri_experiment {
     tsri_config_cluster cluster;
     int64_t memory_limit;
     double bucket_mb;
-    bool infer_updates;
+    bool infer_updates, reshard_after_forward;
     tsri_items graph; /* tsri_config_op */
     tsri_ref loss;
     tsri_refs fetch;

@@ -493,6 +493,11 @@ static const tsri_field experiment_fields[] = {
         "Whether parameters that are said to be B, and their optimizer states, are updated in the "
         "signature that is cheapest, and gathered. Default is data parallelism: gradients are "
         "summed, and nothing that is split along the data is gathered."),
+    FIELD(BOOL, tsri_experiment, "reshard_after_forward", reshard_after_forward, TSRI_NONE, 0, 0,
+          "Whether parameters that are gathered where they are used are given back behind their "
+          "last use forward, and gathered again for backward, but those that forward gathers last: "
+          "half as much traffic again for the memory of one layer's parameters instead of all. "
+          "Default: false, and true under strategy zero3."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

@@ -340,6 +340,7 @@ struct tsr_variable {
     const char *name;        /* within its owner; with scope NULL the qualified name */
     tsr_dtype dtype;
     tsr_dims shape; /* global */
+    tsr_dims saved; /* its shape in files; no axes: `shape` */
     const tsr_placement *placement;
     tsr_sbp sbp;   /* AUTO until a compile has fixed it; tsr_eval fixes nothing */
     tsr_sbp held;  /* what `data` is in; AUTO until materialised. May differ while sbp is AUTO */
@@ -370,6 +371,8 @@ struct tsr_variable {
  * communication: initial values are made again, and those that were given are cut out of the whole,
  * which ranks hold until a compile has fixed the signature. Not collective. */
 tsr_status tsri_variable_prepare(tsr_variable *v);
+/* Its shape in files. */
+tsr_dims tsri_variable_saved_dims(const tsr_variable *v);
 /* Whether every rank can bring the value into any signature by itself. */
 bool tsri_variable_can_move(const tsr_variable *v);
 /* Bytes [at, at + bytes) of this rank's shard from and to the host; nothing where it has none. A

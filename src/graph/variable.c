@@ -114,6 +114,31 @@ tsr_dims tsr_variable_dims(const tsr_variable *v)
     return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->shape : (tsr_dims){0};
 }
 
+tsr_dims tsri_variable_saved_dims(const tsr_variable *v)
+{
+    return v->saved.ndim ? v->saved : v->shape;
+}
+
+tsr_status tsr_variable_save_as(tsr_variable *v, tsr_dims dims)
+{
+    char name[TSRI_NAME_MAX], here[TSRI_DIMS_TEXT_MAX], there[TSRI_DIMS_TEXT_MAX];
+    if (!v)
+        return tsri_fail(TSR_ERR_INVALID, "%s: the variable is NULL%s", __func__,
+                         tsri_error_cause());
+    TSRI_TRY(tsri_live_check(v, TSRI_LIVE_VARIABLE, __func__));
+    bool legal = dims.ndim > 0 && dims.ndim <= TSR_MAX_NDIM;
+    for (int i = 0; i < dims.ndim && legal; i++)
+        legal = dims.d[i] >= 0;
+    if (!legal || !tsri_dims_fit(dims) || tsr_dims_count(dims) != tsr_dims_count(v->shape)) {
+        tsri_variable_qualified_name(v, name, sizeof name);
+        return tsri_fail(TSR_ERR_SHAPE, "%s: %s has shape (%s); it cannot be saved as (%s)",
+                         __func__, name, tsri_dims_format(v->shape, here),
+                         legal ? tsri_dims_format(dims, there) : "?");
+    }
+    v->saved = dims;
+    return TSR_OK;
+}
+
 tsr_dtype tsr_variable_dtype(const tsr_variable *v)
 {
     return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->dtype : TSR_DTYPE_NONE;

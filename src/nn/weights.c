@@ -26,7 +26,7 @@ static bool is_row_statistics(const tsr_variable *v)
 
 static tsr_dims file_dims(const tsr_variable *v)
 {
-    return is_row_statistics(v) ? TSR_DIMS(v->shape.d[1]) : v->shape;
+    return is_row_statistics(v) ? TSR_DIMS(v->shape.d[1]) : tsri_variable_saved_dims(v);
 }
 
 /* Counted by PyTorch's batch norm, and of no use here. */
@@ -95,11 +95,12 @@ static tsr_status plan_variable(tsr_variable *v, const char *name, void *arg)
     }
     TSRI_TRY(tsri_st_usable(l->file, e));
     bool same_rows = is_row_statistics(v) && tsr_dims_equal(e->dims, file_dims(v));
-    if (!same_rows && !tsr_dims_equal(e->dims, v->shape)) {
+    if (!same_rows && !tsr_dims_equal(e->dims, v->shape) &&
+        !tsr_dims_equal(e->dims, tsri_variable_saved_dims(v))) {
         char in_file[TSRI_DIMS_TEXT_MAX], here[TSRI_DIMS_TEXT_MAX];
         return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has shape (%s) in the file, (%s) in the module",
                          l->path, name, tsri_dims_format(e->dims, in_file),
-                         tsri_dims_format(v->shape, here));
+                         tsri_dims_format(tsri_variable_saved_dims(v), here));
     }
     if (e->dtype != v->dtype && !(tsri_is_float(e->dtype) && tsri_is_float(v->dtype)))
         return tsri_fail(

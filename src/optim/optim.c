@@ -143,6 +143,7 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
         const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->groups[0].number[TSRI_START]};
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
                                       tsri_optim_state_sbp(o, slot), init, &slot->state[j]));
+        slot->state[j]->saved = v->saved;
         slot->state[j]->said_by = o->state_sbp.ndim ? "state" : v->said_by;
         slot->state[j]->said_at = o->state_sbp.ndim ? (tsri_loc){0} : v->said_at;
     }

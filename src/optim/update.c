@@ -304,6 +304,15 @@ static tsri_op *add_own(applying *a, const tsri_optim_slot *slot, tsr_tensor *va
     return tsri_own_update(&a->c, a->o, slot, &u, a->scale != NULL, own_number, &n);
 }
 
+/* Returns the gradient of a run in the signature that is said for it. */
+static tsr_tensor *lay_out(const applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
+{
+    if (!slot->gradient_sbp.ndim)
+        return grad;
+    const tsr_sbp sbp = tsri_sbp_for_axes(slot->gradient_sbp, grad->shape.ndim);
+    return tsr_to_global_at(grad, NULL, sbp, a->c.loc.file, a->c.loc.line);
+}
+
 /* Declares the update of one parameter. It starts from the result of the parameter's update before
  * it in this graph, if there is one. */
 static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
@@ -403,15 +412,6 @@ static tsri_optim_slot *want_slot(const applying *a, const tsr_variable *p, int 
     return NULL;
 }
 
-/* Returns a gradient in the signature that is said for it. */
-static tsr_tensor *lay_out(const applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
-{
-    if (!slot->gradient_sbp.ndim)
-        return grad;
-    const tsr_sbp sbp = tsri_sbp_for_axes(slot->gradient_sbp, grad->shape.ndim);
-    return tsr_to_global_at(grad, NULL, sbp, a->c.loc.file, a->c.loc.line);
-}
-
 static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_tensor *const *grads)
 {
     for (int i = 0; i < a->o->nslots; i++)
@@ -425,7 +425,7 @@ static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_ten
             continue;
         tsri_optim_slot *slot = want_slot(a, params[i], &last);
         if (!slot || grads[i]->failed || !check_gradient(&a->c, params[i], grads[i]) ||
-            !add_update(a, slot, lay_out(a, slot, grads[i])))
+            !add_update(a, slot, a->o->accumulate > 1 ? grads[i] : lay_out(a, slot, grads[i])))
             return false;
         slot->named = true;
     }
@@ -444,6 +444,7 @@ static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
         TSRI_TRY(tsri_variable_create(o->world, mean, p->placement, p->dtype, p->shape,
                                       tsri_optim_state_sbp(o, slot), (tsr_init){0},
                                       &slot->gradient));
+        slot->gradient->saved = p->saved;
     }
     if (!slot->gradient->ready)
         slot->gradient->sbp = tsri_optim_state_sbp(o, slot);
@@ -458,7 +459,7 @@ static tsr_tensor *add_to_mean(applying *a, tsri_optim_slot *slot, tsr_tensor *g
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
         return NULL;
     }
-    tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), grad,
+    tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), lay_out(a, slot, grad),
                         read_numbers(a, slot, TSRI_HYPER_MEAN)};
     if (g->status != TSR_OK)
         return NULL;

@@ -10,6 +10,7 @@
  *   build.c      -> items and values, conversions between them (items.c: making one)
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
+ *   reshard.c    gathers weights again for backward
  *   layout.c     row-major or channels last, per value; adds copies between them
  *   chain.c      finds kernels that run as one, row by row
  *   defer.c      puts small things off to where they can be joined
@@ -217,7 +218,7 @@ typedef struct tsri_change {
     const char *reason;
     double more_s;
 } tsri_change;
-enum { TSRI_CHANGES = 4 };
+enum { TSRI_CHANGES = 5 };
 /* Inference's prices are floats: up to this part of the whole they are the plan's. */
 #define TSRI_NO_CHANGE 1e-6
 
@@ -298,7 +299,7 @@ typedef struct tsri_inferred {
     const tsri_nd_signature **chosen; /* per op; NULL if not live */
     int *groups_index;                /* per op: the rule's index g of a convolution, or -1 */
     float *op_cost;                   /* per op: seconds of its kernel, as chosen */
-    tsri_bucket_part *bucket;         /* per op */
+    tsri_bucket_part *bucket;         /* per op: of its waiting operand and its results */
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;
@@ -331,6 +332,9 @@ typedef struct tsri_infer_opts {
      * fits where no legal choice has all of them. */
     const tsr_sbp *pinned;
 } tsri_infer_opts;
+/* Returns the operand of an op for which updates alone wait: an update's gradient, or what brings a
+ * gradient into the signature that is said for it; -1: none. */
+int tsri_waiting_operand(const tsri_inferred *inferred, const tsri_op *op);
 /* Whether a conversion makes addends of zeros where there were none. */
 bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
                       const tsr_placement *to_placement, tsr_sbp to);
@@ -357,6 +361,9 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
 /* The farthest link between the first and the others of n ranks, by the plan's model. */
 int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
+/* Where the options say so, no item of backward reads a weight that was gathered for forward, but
+ * those that are gathered last there. */
+tsr_status tsri_plan_reshard(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_chain(tsr_plan *plan);
 /* Once items are in their final order: dissolves chains that are no longer in one piece, and finds
@@ -433,6 +440,7 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 typedef enum tsri_pass {
     TSRI_PASS_BUILD = 0,
     TSRI_PASS_FUSE,
+    TSRI_PASS_RESHARD,
     TSRI_PASS_LAYOUT,
     TSRI_PASS_CHAIN,
     TSRI_PASS_DEFER,

@@ -162,6 +162,7 @@ NAMED = {
     "tsr_module_add.name": '"one"', "tsr_module_child.name": '"0"', "tsr_module_child_at.i": "0",
     "tsr_module_find.qualified_name": '"0.weight"', "tsr_module_place.pattern": '"*"',
     "tsr_module_place.m": "f.fresh_module", "tsr_use_at.m": "f.linear", "tsr_use_at.name": '"weight"',
+    "tsr_variable_save_as.dims": "TSR_DIMS(768)",
     "tsr_variable_set.bytes": "f.weight_bytes", "tsr_variable_get.bytes": "f.weight_bytes",
     "tsr_load.path": "f.weights", "tsr_save.path": "f.saved", "tsr_store_open.url": "f.url",
     "tsr_store_get.room": "sizeof numbers", "tsr_store_add.key": '"counter"',

@@ -209,6 +209,90 @@ static void test_own(void **state)
     run_on(3, draws, &loads);
 }
 
+/* --- another shape in files ------------------------------------------------------------------- */
+/* A parameter (2,3,4) that is (2,12) in files, and (24) where `wrong`. */
+typedef struct packed {
+    bool saves, one_file, wrong;
+    tsr_sbp sbp;
+} packed;
+
+static tsr_status save_packed(tsr_world *w, void *arg)
+{
+    const packed *p = arg;
+    char file[128];
+    tsr_checkpoint *c;
+    int64_t step;
+    float x[24], got[24];
+    const tsr_placement *place = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts nn = {.placement = place, .sbp = p->sbp};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_variable *v = tsr_module_param(m, "v", TSR_DIMS(2, 3, 4), p->sbp, (tsr_init){0});
+    CHECK(fails(tsr_variable_save_as(v, TSR_DIMS(5, 5)), TSR_ERR_SHAPE,
+                "v has shape (2,3,4); it cannot be saved as (5,5)"));
+    TRY(tsr_variable_save_as(v, p->wrong ? TSR_DIMS(24) : TSR_DIMS(2, 12)));
+    tsr_optimizer *o = tsr_sgd(m, TSR_SGD_OPTS(.lr = 1, .momentum = 0.9));
+    tsr_variable *state = tsr_optimizer_state(o, v, "momentum_buffer");
+    TRY(tsr_checkpoint_create(w, folder, TSR_CHECKPOINT_OPTS(.one_file = p->one_file), &c));
+    TRY(tsr_checkpoint_add_module(c, "m", m));
+    TRY(tsr_checkpoint_add_optimizer(c, "o", o));
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)i + 1;
+    snprintf(file, sizeof file, "%s/w.safetensors", folder);
+    if (p->saves) {
+        TRY(tsr_variable_set(v, x, sizeof x));
+        TRY(tsr_variable_set(state, x, sizeof x));
+        TRY(tsr_save(m, file));
+        return tsr_checkpoint_save(c, 1, NAN);
+    }
+    if (p->wrong) {
+        CHECK(fails(tsr_load(m, file, NULL), TSR_ERR_SHAPE,
+                    "'v' has shape (2,12) in the file, (24) in the module"));
+        return TSR_OK;
+    }
+    TRY(tsr_load(m, file, NULL));
+    TRY(tsr_variable_get(v, got, sizeof got));
+    CHECK(!memcmp(got, x, sizeof x));
+    memset(got, 0, sizeof got);
+    TRY(tsr_variable_set(v, got, sizeof got));
+    TRY(tsr_checkpoint_load(c, NULL, &step));
+    TRY(tsr_variable_get(v, got, sizeof got));
+    CHECK(!memcmp(got, x, sizeof x));
+    memset(got, 0, sizeof got);
+    TRY(tsr_variable_get(state, got, sizeof got));
+    CHECK(!memcmp(got, x, sizeof x));
+    return TSR_OK;
+}
+
+/* Whether a file of the folder, or of its checkpoint, has a text. */
+static bool file_says(const char *name, const char *text)
+{
+    char command[300];
+    snprintf(command, sizeof command, "cat %s/%s | grep -qaF '%s'", folder, name, text);
+    return system(command) == 0;
+}
+
+/* In files of whole values the shape is the one that is said, in all signatures. */
+static void test_saved_as(void **state)
+{
+    (void)state;
+    const tsr_sbp ways[] = {TSR_B, TSR_S(0), TSR_S(1), TSR_S(2)};
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4 * 2; j++) {
+            packed p = {.saves = true, .one_file = j & 1, .sbp = ways[i]};
+            const bool whole = i == 0 || p.one_file;
+            run_on(2, save_packed, &p);
+            assert_true(file_says("w.safetensors", "\"shape\":[2,12]"));
+            assert_true(file_says("*/index.json", "\"m/v\":{\"dtype\":\"F32\",\"shape\":[2,12]") ==
+                        whole);
+            assert_true(file_says("*/index.json", "\"saved\":[2,12]") == !whole);
+            p.saves = false;
+            p.sbp = ways[j / 2];
+            run_on(1 + (i + j) % 3, save_packed, &p);
+            p.wrong = true;
+            run_on(1, save_packed, &p);
+        }
+}
+
 /* --- modules of a rank's own ------------------------------------------------------------------ */
 typedef struct local {
     bool loads, differs, one_file;
@@ -387,6 +471,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stands, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_moves, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_own, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_saved_as, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_own_modules, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_does_not_fit, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_refuses, make_folder, remove_folder),

@@ -274,14 +274,29 @@ dtype: f64
 placements: {d: {ranks: [0, 1]}}
 model: {name: gpt, args: {width: 8, heads: 2, layers: 1, dropout: 0}}
 data: {dataset: mnist, dir: DIR, batch_size: 4, shuffle: false}
-tensors: {input: {placement: d, sbp: S(0)}}
+strategy: STRATEGY
 optimizer: {name: sgd, lr: 0.5, momentum: 0.9}
-train: {epochs: 5, init: DIR/init.safetensors}
+train: {epochs: 5, init: DIR/init.safetensors, checkpoint: {dir: DIR/saves}}
 """
 
 
-def wrong_bytes(tessera):
-    """Says what is wrong with losses of a GPT that a YAML file trains on images' bytes; else nothing."""
+def wrong_weights(tessera, folder, net):
+    """Says what is wrong with what a run has saved: as a whole, and in parts; else nothing."""
+    merged = folder + "/merged.safetensors"
+    subprocess.run([tessera, "ckpt", "merge", folder + "/saves", merged, "--part", "model"], check=True,
+                   stdout=subprocess.DEVNULL, timeout=60)
+    for file in (folder + "/saves/weights.safetensors", merged):
+        got, want = load_safetensors(file), net.state_dict()
+        if {k: v.shape for k, v in got.items()} != {k: v.shape for k, v in want.items()}:
+            return f"{file} has {[(k, v.shape) for k, v in got.items()]}"
+        off = max(float((got[k].double() - v).abs().max()) for k, v in want.items())
+        if off > 1e-12:
+            return f"{file} is {off} off"
+    return ""
+
+
+def wrong_bytes(tessera, strategy):
+    """Says what is wrong with losses and weights of a GPT that a YAML file trains on images' bytes; else nothing."""
     torch.manual_seed(1)
     net = Gpt(256, 784, 8, 2, 1).double()
     for t in net.parameters():
@@ -294,21 +309,21 @@ def wrong_bytes(tessera):
         with open(folder + "/train-labels-idx1-ubyte", "wb") as f:
             f.write(struct.pack(">2I", 0x801, 4) + bytes(4))
         with open(folder + "/gpt.yaml", "w") as f:
-            f.write(YAML.replace("DIR", folder))
+            f.write(YAML.replace("DIR", folder).replace("STRATEGY", strategy))
         out = subprocess.run([tessera, "run", folder + "/gpt.yaml"], capture_output=True, text=True,
                              timeout=60)
-    got = [float(v) for v in re.findall(r"loss ([^\s,]+)", out.stdout)]
-    opt, want = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9), []
-    for _ in range(5):
-        ids = pixels.long()
-        loss = F.cross_entropy(net(ids[:, :-1]), ids[:, 1:].flatten())
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        want.append(loss.item())
-    if len(got) != 5 or max(abs(a - b) for a, b in zip(got, want)) > 1e-6:
-        return f"losses are {got}, not {want} {out.stderr}"
-    return ""
+        got = [float(v) for v in re.findall(r"loss ([^\s,]+)", out.stdout)]
+        opt, want = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9), []
+        for _ in range(5):
+            ids = pixels.long()
+            loss = F.cross_entropy(net(ids[:, :-1]), ids[:, 1:].flatten())
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            want.append(loss.item())
+        if len(got) != 5 or max(abs(a - b) for a, b in zip(got, want)) > 1e-6:
+            return f"losses are {got}, not {want} {out.stderr}"
+        return wrong_weights(tessera, folder, net)
 
 
 def cases():
@@ -334,7 +349,7 @@ def main():
         name, ranks, layout, batch, dropout = case
         print(f"{'ok' if ok else 'FAIL'} {name} ranks={ranks} {layout}, {batch} rows, dropout {dropout}: "
               f"{apart:.1e} {why}", flush=True)
-    for name, why in (("counts", wrong_counts(sys.argv[1])), ("yaml", wrong_bytes(sys.argv[2]))):
+    for name, why in (("counts", wrong_counts(sys.argv[1])), *((f"yaml {s}", wrong_bytes(sys.argv[2], s)) for s in ("data", "megatron", "zero3", "zero1"))):
         failed += bool(why)
         print(f"{'FAIL' if why else 'ok'} {name} {why}", flush=True)
     return 1 if failed else 0

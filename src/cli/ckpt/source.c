@@ -21,7 +21,7 @@ static tsr_status list_checkpoint(ckpt_source *s)
 {
     for (int i = 0; i < s->index.ntensors; i++) {
         const tsri_ckpt_tensor *from = &s->index.tensors[i];
-        ckpt_tensor t = {from->name, from->dtype, from->dims, !*from->placement, i, -1};
+        ckpt_tensor t = {from->name, from->dtype, from->saved, !*from->placement, i, -1};
         const int n = from->own && from->npieces > 1 ? from->npieces : 0;
         if (!n)
             TSRI_TRY(add(s, t));
@@ -126,7 +126,8 @@ tsr_status ckpt_shard(ckpt_source *s, int file, tsri_ckpt_shard **out_shard)
 }
 
 /* Puts the rows of a piece where they lie in the whole. */
-static void place_rows(const ckpt_tensor *t, const tsri_ckpt_piece *p, const char *from, char *to)
+static void place_rows(const tsri_ckpt_tensor *t, const tsri_ckpt_piece *p, const char *from,
+                       char *to)
 {
     const int last = p->dims.ndim - 1;
     const size_t size = tsr_dtype_size(t->dtype);
@@ -159,7 +160,7 @@ static tsr_status read_piece(ckpt_source *s, const ckpt_tensor *t, int piece, ch
     tsr_status status =
         data ? tsri_ckpt_shard_read(shard, entry, 0, bytes, data) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)
-        place_rows(t, p, data, out_data);
+        place_rows(of, p, data, out_data);
     tsri_mem_free(data);
     return status;
 }

@@ -18,7 +18,7 @@ enum { NONE = -1 /* B */, MOST_PAIRS = 512 };
 /* A rule of megatron and of sequence: the axis that is split, or NONE. */
 typedef struct pair_rule {
     const char *match;
-    int naxes; /* of the parameters; 0: a rule of tensors */
+    int naxes; /* of the parameters, those of biases counted as 1; 0: a rule of tensors */
     int megatron, sequence;
     enum { CUT = 0, USED_WHOLE, MADE_WHOLE } whole; /* by sequence: see add_pin */
 } pair_rule;
@@ -35,8 +35,8 @@ static const pair_rule transformer_rules[] = {
 /* Weights are (in, out); the table of tokens is split by the vocabulary. */
 static const pair_rule gpt_rules[] = {
     {"wte.weight", 2, 0, 0, CUT},
-    {"h.*.attn.c_attn.weight", 2, 1, 1, CUT},
-    {"h.*.attn.c_attn.bias", 1, 0, 0, CUT},
+    {"h.*.attn.c_attn.weight", 3, 2, 2, CUT}, /* (in, 3, out): each rank's heads of all three */
+    {"h.*.attn.c_attn.bias", 1, 1, 1, CUT},
     {"h.*.attn.c_proj.weight", 2, 0, 0, CUT},
     {"h.*.mlp.c_fc.weight", 2, 1, 1, CUT},
     {"h.*.mlp.c_fc.bias", 1, 0, 0, CUT},
@@ -191,7 +191,7 @@ static int zero_axis(const expansion *x, const pair_rule *rule)
     bool taken = false;
     for (int d = 0; d < x->ndim; d++)
         taken |= is_pairs(x->words[d]) && axis_of(x, d, rule) == 0;
-    return !taken ? 0 : rule->naxes > 1 ? 1 : NONE;
+    return rule->naxes < 2 ? NONE : taken ? 1 : 0;
 }
 
 /* Says a signature of a rule, if there is something to say. */
@@ -392,6 +392,11 @@ tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
     tsri_section_give(&tsri_experiment_section, e, "parameters");
     if (x.npins)
         tsri_section_give(&tsri_tensors_section, &e->tensors, "match");
+    if (has_word(&x, TSRI_CONFIG_STRATEGY_ZERO3, TSRI_CONFIG_STRATEGY_ZERO3) &&
+        !tsri_section_has(&tsri_experiment_section, e, "reshard_after_forward")) {
+        e->reshard_after_forward = true;
+        tsri_section_give(&tsri_experiment_section, e, "reshard_after_forward");
+    }
     /* The rules take its place: what is printed reads as the same experiment. */
     tsri_section_drop(&tsri_experiment_section, e, "strategy");
     return TSR_OK;

@@ -23,6 +23,7 @@ static const struct {
     /* build_plan calls tsri_plan_build itself, as that needs the graph too. */
     {TSRI_PASS_BUILD, NULL, "conversions that are shared"},
     {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
+    {TSRI_PASS_RESHARD, tsri_plan_reshard, "weights that are gathered again"},
     {TSRI_PASS_LAYOUT, tsri_plan_layout, "copies into other memory layouts"},
     {TSRI_PASS_CHAIN, tsri_plan_chain, NULL},
     {TSRI_PASS_DEFER, tsri_plan_defer, NULL},

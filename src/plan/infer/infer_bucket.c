@@ -20,6 +20,7 @@ enum { MOST_MEMBERS = 256 };
 
 typedef struct member {
     int update, made, group; /* ops; of open buckets */
+    int read;                /* the first op that waits for the reduction */
     double bytes;
 } member;
 
@@ -29,6 +30,22 @@ typedef struct open_bucket {
     int number, n, first_read;
     double bytes;
 } open_bucket;
+
+/* Returns the op that brings an update's gradient into the signature that is said for it, on the
+ * same ranks; NULL: nothing is said. */
+static const tsri_op *layout_of_gradient(const tsri_op *update)
+{
+    const int arg = tsri_op_gradient_operand(update->kind, update->nin);
+    const tsri_op *op = arg < 0 ? NULL : update->in[arg]->op;
+    return op && op->kind == TSRI_OP_TO_GLOBAL && op->placement == op->in[0]->placement ? op : NULL;
+}
+
+int tsri_waiting_operand(const tsri_inferred *inferred, const tsri_op *op)
+{
+    if (op->kind == TSRI_OP_TO_GLOBAL)
+        return inferred->bucket[op->id].number ? 0 : -1;
+    return layout_of_gradient(op) ? -1 : tsri_op_gradient_operand(op->kind, op->nin);
+}
 
 static int by_making(const void *a, const void *b)
 {
@@ -76,11 +93,11 @@ static int deal(const member *m, int n, double limit, bool exceed, open_bucket *
             b->number = count++;
             b->n = 0;
             b->bytes = 0;
-            b->first_read = m[i].update;
+            b->first_read = m[i].read;
         }
         b->n++;
         b->bytes += m[i].bytes;
-        b->first_read = m[i].update < b->first_read ? m[i].update : b->first_read;
+        b->first_read = m[i].read < b->first_read ? m[i].read : b->first_read;
         number[i] = b->number;
     }
     return count;
@@ -92,9 +109,14 @@ static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int 
     TSRI_NEED(total);
     for (int i = 0; i < n; i++)
         total[number[i]] += m[i].bytes;
-    for (int i = 0; i < n; i++)
-        p->out->bucket[m[i].update] = (tsri_bucket_part){
-            number[i] + 1, total[number[i]] > 0 ? m[i].bytes / total[number[i]] : 1};
+    for (int i = 0; i < n; i++) {
+        const tsri_bucket_part part = {number[i] + 1,
+                                       total[number[i]] > 0 ? m[i].bytes / total[number[i]] : 1};
+        const tsri_op *layout = layout_of_gradient(p->g->ops[m[i].update]);
+        p->out->bucket[m[i].update] = part;
+        if (layout)
+            p->out->bucket[layout->id] = part;
+    }
     return TSR_OK;
 }
 
@@ -122,8 +144,10 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
         if (arg < 0 || !p->out->live[i])
             continue;
         const tsr_tensor *t = op->in[arg];
+        const tsri_op *layout = layout_of_gradient(op);
         m[n] =
             (member){.update = i,
+                     .read = layout ? layout->id : i,
                      .made = maker_of(t),
                      .bytes = (double)tsr_dims_count(t->shape) * (double)tsr_dtype_size(t->dtype)};
         TSRI_TRY(find_group(p->pool, op, &open, &nopen, &copen, &m[n++].group));

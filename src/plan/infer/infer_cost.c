@@ -163,6 +163,10 @@ tsr_status tsri_infer_parallel(tsri_problem *p)
         const tsri_op *op = g->ops[i];
         if (!p->out->live[i] || tsri_op_gradient_operand(op->kind, op->nin) < 0)
             continue;
+        /* The mean of gradients over runs is no parameter: updates alone read it. */
+        const tsr_tensor *value = op->in[0];
+        if (value->op->kind == TSRI_OP_VARIABLE && !uses[value->id].any)
+            continue;
         tsri_parallel *known = parallel_of(p, op->placement);
         unsigned whole = said_dims(op, uses);
         if (known)

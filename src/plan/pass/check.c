@@ -27,7 +27,7 @@ enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
 
 static const char *pass_name(tsri_pass pass)
 {
-    static const char *const names[] = {"build", "fuse",  "layout",   "chain",
+    static const char *const names[] = {"build", "fuse",  "reshard",  "layout", "chain",
                                         "defer", "order", "schedule", "memory"};
     return names[pass];
 }

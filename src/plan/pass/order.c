@@ -7,8 +7,8 @@
  * update has to wait, and no item moves for this reason.
  *
  * Updates on host memory do not keep their order among themselves: they follow the buckets in which
- * their gradients come, so that the updates from the first bucket run before the last bucket is
- * waited for.
+ * their gradients come, so that the updates from the first bucket run, and their results are
+ * gathered, before the last bucket is waited for.
  *
  * A reader may have to come behind the update whose variable it reads as it was: it reads the new
  * value too, or what is made of it; or two updates read each other's variables. It then reads a
@@ -130,7 +130,8 @@ static tsr_status copy_shared_operands(orderer *o)
 }
 
 /* --- the order of updates --------------------------------------------------------------------- */
-/* An item that may exchange its place with others: an update, or the conversion of its gradient. */
+/* An item that may exchange its place with others: an update, a conversion of its gradient or of
+ * its results in a bucket, or what hands it an operand without communication. */
 typedef struct update {
     int bucket_end; /* the item that makes the last gradient of its bucket; -1: no bucket */
     int item;
@@ -151,43 +152,91 @@ static int bucket_of(const tsri_item *it)
     return it->kind == TSRI_ITEM_COLLECTIVE && it->box.part_of == 0 ? it->box.part.number : 0;
 }
 
-/* Returns whether an item is an update on host memory, or the conversion of a gradient in a bucket.
- * Updates on a device stay where they are: lowering joins them into one launch. */
+/* Returns whether an item is an update on host memory, or converts its gradient or a result in a
+ * bucket. Updates on a device stay where they are: lowering joins them into one launch. */
 static bool may_exchange(const tsri_item *it)
 {
-    return bucket_of(it) || (tsri_item_is_update(it) && !tsri_item_may_join(it));
+    const bool waits = it->kind == TSRI_ITEM_COLLECTIVE && it->box.part.number > 0;
+    return waits ? it->box.part_of == 0 || tsr_placement_device(it->placement) == TSR_DEVICE_CPU
+                 : tsri_item_is_update(it) && !tsri_item_may_join(it);
 }
 
-/* Returns an item with the end of its bucket. The bucket of a conversion is its own; that of an
- * update is the one, of those that its operands come from, which ends last. */
-static update update_of(const orderer *o, int item, const int *bucket_end)
+/* Returns whether an item hands its operand on without communication. */
+static bool hands_on(const tsri_item *it)
 {
-    const tsri_item *it = &o->plan->items[item];
-    int own_bucket = bucket_of(it);
-    if (own_bucket)
-        return (update){bucket_end[own_bucket], item};
-    int end = -1;
-    for (int j = 0; j < it->nin; j++) {
-        int maker = o->maker[o->version[it->in[j]]];
-        int bucket = maker < 0 ? 0 : bucket_of(&o->plan->items[maker]);
-        if (bucket && bucket_end[bucket] > end)
-            end = bucket_end[bucket];
+    return it->kind == TSRI_ITEM_VIEW || it->kind == TSRI_ITEM_RELABEL ||
+           it->kind == TSRI_ITEM_LOCAL_BOX;
+}
+
+/* Marks in `exchanges` the items that exchange places. An item that hands something on does so if
+ * such items alone read it; where it stands before all of them, it is a part of the step before the
+ * updates, and stays. */
+static tsr_status mark_exchanging(const orderer *o, bool *exchanges)
+{
+    const tsr_plan *plan = o->plan;
+    int first = 0;
+    /* Per value: whether an item that stays reads it. */
+    bool *is_read = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues);
+    TSRI_NEED(is_read);
+    while (first < plan->nitems && !may_exchange(&plan->items[first]))
+        first++;
+    for (int i = plan->nitems; i-- > first;) {
+        const tsri_item *it = &plan->items[i];
+        exchanges[i] =
+            may_exchange(it) || (hands_on(it) && !is_read[it->out[0]] &&
+                                 plan->values[it->out[0]].storage != TSRI_STORAGE_VARIABLE);
+        for (int j = 0; j < it->nin && !exchanges[i]; j++)
+            is_read[it->in[j]] = true;
     }
-    return (update){end, item};
+    return TSR_OK;
+}
+
+/* Sets end[i], of items that exchange places, to the end of the bucket that they wait for: their
+ * own; or the one, of those that their operands come from, which ends last. An item that hands on
+ * something else has the end of its first reader. */
+static tsr_status find_ends(const orderer *o, const bool *exchanges, const int *bucket_end,
+                            int *end)
+{
+    const tsr_plan *plan = o->plan;
+    int *made_by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *made_by);
+    TSRI_NEED(made_by);
+    memset(made_by, -1, (size_t)plan->nvalues * sizeof *made_by);
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        const int own = bucket_of(it);
+        end[i] = own ? bucket_end[own] : -1;
+        for (int j = 0; j < it->nin && exchanges[i] && !own; j++) {
+            const int maker = made_by[it->in[j]];
+            if (maker >= 0 && exchanges[maker] && end[maker] > end[i])
+                end[i] = end[maker];
+        }
+        for (int j = 0; j < it->nout; j++)
+            made_by[it->out[j]] = i;
+    }
+    for (int i = plan->nitems; i-- > 0;)
+        for (int j = 0; j < plan->items[i].nin && exchanges[i]; j++) {
+            const int maker = made_by[plan->items[i].in[j]];
+            if (maker >= 0 && exchanges[maker] && hands_on(&plan->items[maker]) &&
+                (end[maker] < 0 || end[maker] > end[i]))
+                end[maker] = end[i];
+        }
+    return TSR_OK;
 }
 
 /* Gives each item a place in the order: sets item_at[place], its inverse place[item], and *out_any
- * to whether an item changes its place. Updates and the conversions of their gradients exchange
- * places among themselves; all other items keep theirs. */
+ * to whether an item changes its place. Updates, and the conversions of their operands and results,
+ * exchange places among themselves; all other items keep theirs. */
 static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *out_any)
 {
     const tsr_plan *plan = o->plan;
     size_t n = (size_t)plan->nitems;
     int nupdates = 0;
     update *updates = tsri_pool_alloc(&o->plan->scratch, n * sizeof *updates);
+    bool *exchanges = tsri_pool_alloc(&o->plan->scratch, n * sizeof *exchanges);
+    int *end = tsri_pool_alloc(&o->plan->scratch, n * sizeof *end);
     /* By number of the bucket, from 1 on. */
     int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *bucket_end);
-    TSRI_NEED(updates && bucket_end);
+    TSRI_NEED(updates && exchanges && end && bucket_end);
     memset(bucket_end, -1, (n + 1) * sizeof *bucket_end);
     for (int i = 0; i < plan->nitems; i++) {
         int b = bucket_of(&plan->items[i]);
@@ -195,13 +244,15 @@ static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *o
         if (maker > bucket_end[b])
             bucket_end[b] = maker;
     }
+    TSRI_TRY(mark_exchanging(o, exchanges));
+    TSRI_TRY(find_ends(o, exchanges, bucket_end, end));
     for (int i = 0; i < plan->nitems; i++)
-        if (may_exchange(&plan->items[i]))
-            updates[nupdates++] = update_of(o, i, bucket_end);
+        if (exchanges[i])
+            updates[nupdates++] = (update){end[i], i};
     qsort(updates, (size_t)nupdates, sizeof *updates, compare_updates);
     *out_any = false;
     for (int i = 0, k = 0; i < plan->nitems; i++) {
-        item_at[i] = may_exchange(&plan->items[i]) ? updates[k++].item : i;
+        item_at[i] = exchanges[i] ? updates[k++].item : i;
         place[item_at[i]] = i;
         *out_any |= item_at[i] != i;
     }

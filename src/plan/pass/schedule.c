@@ -5,9 +5,9 @@
  * Program order is kept. Gradients' reductions, and the gathers behind updates, are joined into
  * buckets (bucket.c); a bucket starts right behind what makes its last member's operand, in the
  * bulk lane, and is finished before the first op that reads one of its results, so that backward
- * goes on meanwhile. All other collectives start and finish on the spot, in the critical lane. A
- * source may be overwritten once its call is released: before the next start, when peers have long
- * read it.
+ * goes on meanwhile; one that scatters gradients before the next one starts. All other collectives
+ * start and finish on the spot, in the critical lane. A source may be overwritten once its call is
+ * released: before the next start, when peers have long read it.
  *
  * Every rank derives this order from the same program, so it is one total order over all groups.
  */
@@ -102,14 +102,6 @@ static tsr_status finish_call(scheduler *s, int item)
     return emit(s, item, TSRI_PHASE_FINISH);
 }
 
-/* Starts the buckets whose last operand item i has made; -1: those that are there at first. */
-static tsr_status start_buckets(scheduler *s, int i)
-{
-    for (; s->nstarted < s->ncalls && s->calls[s->nstarted].started_after <= i; s->nstarted++)
-        TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
-    return TSR_OK;
-}
-
 /* Buckets finish in the order in which they started. */
 static tsr_status finish_through(scheduler *s, int bucket)
 {
@@ -129,6 +121,28 @@ static tsr_status finish_operands(scheduler *s, const tsri_item *it)
         int m = tsri_maker_position(s->plan, s->maker, it->in[j]);
         if (m >= 0 && s->bucket_of[m] >= 0)
             TSRI_TRY(finish_through(s, s->bucket_of[m]));
+    }
+    return TSR_OK;
+}
+
+/* Returns whether a bucket's operands take more memory than its results, so that it is worth being
+ * finished early. */
+static bool shrinks(const scheduler *s, int bucket)
+{
+    const tsri_item *it = &s->plan->items[s->calls[bucket].item];
+    return it->box.part_of == 0 && it->box.step.kind == TSRI_BOX_REDUCE_SCATTER;
+}
+
+/* Starts the buckets whose last operand item i has made; -1: those that are there at first. One
+ * bucket that scatters gradients is under way while the next one is filled: it is finished before
+ * that starts, so that backward does not pile up whole gradients. */
+static tsr_status start_buckets(scheduler *s, int i)
+{
+    for (; s->nstarted < s->ncalls && s->calls[s->nstarted].started_after <= i; s->nstarted++) {
+        const int before = s->nstarted - 1;
+        if (before >= 0 && shrinks(s, before) && s->calls[before].started_after < i)
+            TSRI_TRY(finish_through(s, before));
+        TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
     }
     return TSR_OK;
 }

@@ -64,6 +64,10 @@ static bool put_tensor(FILE *f, const tsri_ckpt_tensor *t)
     bool fits = tsri_json_put_string(f, t->name);
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":", tsri_st_dtype_name(t->dtype));
     put_numbers(f, t->dims.ndim, t->dims.d);
+    if (!tsr_dims_equal(t->dims, t->saved)) {
+        fputs(",\"saved\":", f);
+        put_numbers(f, t->saved.ndim, t->saved.d);
+    }
     if (*t->sbp) {
         fputs(",\"placement\":", f);
         fits &= tsri_json_put_string(f, t->placement);
@@ -236,6 +240,11 @@ static tsr_status read_tensor_of(const reader *r, const cJSON *json, tsri_ckpt_t
     if (!numbers_of(cJSON_GetObjectItemCaseSensitive(json, "shape"), &t->dims.ndim, t->dims.d) ||
         !tsri_dims_fit(t->dims))
         return bad_tensor(r, t->name, "its shape makes no sense");
+    const cJSON *saved = cJSON_GetObjectItemCaseSensitive(json, "saved");
+    t->saved = t->dims;
+    if (saved && (!numbers_of(saved, &t->saved.ndim, t->saved.d) || !tsri_dims_fit(t->saved) ||
+                  tsr_dims_count(t->saved) != tsr_dims_count(t->dims)))
+        return bad_tensor(r, t->name, "the shape that it is saved as makes no sense");
     TSRI_TRY(read_text(r, json, "placement", &t->placement));
     TSRI_TRY(read_text(r, json, "sbp", &t->sbp));
     return read_pieces(r, json, t);

@@ -29,7 +29,8 @@ typedef struct tsri_ckpt_piece {
 typedef struct tsri_ckpt_tensor {
     const char *name; /* "model/fc.weight" */
     tsr_dtype dtype;
-    tsr_dims dims;
+    tsr_dims dims;               /* of the boxes */
+    tsr_dims saved;              /* that its program has in files; of as many elements */
     const char *placement, *sbp; /* texts: how it was laid out when it was saved; "" for values */
     /* Every rank has one of its own. One piece: they were equal; else piece i is rank i's, whole.
      */

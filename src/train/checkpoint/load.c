@@ -39,6 +39,13 @@ typedef struct loading {
 } loading;
 
 /* --- what goes where -------------------------------------------------------------------------- */
+/* Whether a variable's pieces are whole values, in the shape that it is saved as. */
+static bool is_reshaped(const tsr_variable *v, const tsri_ckpt_tensor *t)
+{
+    return !tsr_dims_equal(v->shape, t->dims) &&
+           tsr_dims_equal(tsri_variable_saved_dims(v), t->dims) && (t->own || t->npieces <= 1);
+}
+
 static tsr_status check_fit(const loading *l, const tsri_item *item, const tsri_ckpt_tensor *t)
 {
     const tsr_variable *v = item->variable;
@@ -47,11 +54,11 @@ static tsr_status check_fit(const loading *l, const tsri_item *item, const tsri_
                          "%s: '%s' is %s in the checkpoint, and %s here (tsr_module_set_local)",
                          l->path, item->name, t->own ? "each rank's own" : "one of all ranks",
                          item->own ? "each rank's own" : "one of all ranks");
-    if (v && !tsr_dims_equal(v->shape, t->dims)) {
+    if (v && !tsr_dims_equal(v->shape, t->dims) && !is_reshaped(v, t)) {
         char in_file[TSRI_DIMS_TEXT_MAX], here[TSRI_DIMS_TEXT_MAX];
         return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has shape (%s) in the checkpoint, (%s) here",
                          l->path, item->name, tsri_dims_format(t->dims, in_file),
-                         tsri_dims_format(v->shape, here));
+                         tsri_dims_format(tsri_variable_saved_dims(v), here));
     }
     if (v && v->dtype != t->dtype && !(tsri_is_float(v->dtype) && tsri_is_float(t->dtype)))
         return tsri_fail(TSR_ERR_DTYPE,
@@ -229,8 +236,10 @@ static tsr_status move_variable(loading *l, int i)
     for (int p = 0; p < t->npieces; p++) {
         if (t->own && t->npieces > 1 && p != rank)
             continue;
-        const tsri_ckpt_piece *piece = &t->pieces[p];
+        tsri_ckpt_piece box = t->pieces[p], *piece = &box;
         bool meets = true;
+        if (is_reshaped(r.v, t))
+            box = (tsri_ckpt_piece){.file = box.file, .dims = r.v->shape};
         for (int a = 0; a < r.v->shape.ndim; a++)
             meets &= piece->offset[a] < r.v->offset[a] + r.v->lshape.d[a] &&
                      r.v->offset[a] < piece->offset[a] + piece->dims.d[a];

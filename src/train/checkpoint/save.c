@@ -288,6 +288,8 @@ static tsr_status add_boxes(saving *s, int i, tsri_ckpt_tensor *t)
             continue;
         if (owner == s->job->rank)
             TSRI_TRY(hold(s, i));
+        if (tsr_dims_count(dims) == tsr_dims_count(v->shape)) /* a whole one, as it is saved */
+            t->dims = dims = tsri_variable_saved_dims(v);
         TSRI_TRY(add_piece(s, t, t->name, owner, dims, offset, s->held[i]));
     }
     return TSR_OK;
@@ -338,7 +340,10 @@ static tsr_status add_tensor(saving *s, int i)
     tsri_ckpt_tensor t = {
         .name = tsri_pool_strdup(&index->pool, item->name),
         .dtype = v ? v->dtype : TSR_U8,
-        .dims = v ? v->shape : TSR_DIMS((int64_t)item->nbytes),
+        .dims = !v                                 ? TSR_DIMS((int64_t)item->nbytes)
+                : item->own || s->c->opts.one_file ? tsri_variable_saved_dims(v)
+                                                   : v->shape,
+        .saved = v ? tsri_variable_saved_dims(v) : TSR_DIMS((int64_t)item->nbytes),
         .placement = v ? tsri_pool_strdup(&index->pool, tsr_placement_text(v->placement)) : "",
         .sbp = tsri_pool_strdup(&index->pool, sbp),
         .pieces = tsri_pool_alloc(&index->pool, (size_t)most * sizeof *t.pieces),

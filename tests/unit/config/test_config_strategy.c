@@ -195,14 +195,19 @@ static void test_data(void **state)
     static const struct {
         const char *word;
         int reduces, scatters, gathers;
-    } rows[] = {{"data", 2, 0, 0}, {"zero1", 5, 0, 1}, {"zero2", 1, 1, 1}, {"zero3", 1, 1, 4}};
+    } rows[] = {{"data", 2, 0, 0}, {"zero1", 2, 0, 1}, {"zero2", 1, 1, 1}, {"zero3", 1, 1, 4}};
     enum { N = sizeof rows / sizeof *rows };
-    for (size_t k = 0; k < 2 * N; k++) {
+    /* A model and a graph; and where an update takes the mean of two steps: that reads nothing
+     * more. */
+    static const char *const programs[] = {MLP SLOW, NET64 SLOW,
+                                           PLACES SLOW
+                                           "model: {name: mlp, args: {hidden: 64}}\n" DATA
+                                           "optimizer: {name: adam, accumulate: 2}\n"};
+    for (size_t k = 0; k < 3 * N; k++) {
         const size_t i = k % N;
         char text[2000];
         uint64_t reduced, scattered, gathered, other;
-        snprintf(text, sizeof text, "%sstrategy: %s\n", k < N ? MLP SLOW : NET64 SLOW,
-                 rows[i].word);
+        snprintf(text, sizeof text, "%sstrategy: %s\n", programs[k / N], rows[i].word);
         planned p = plan_of(text);
         assert_int_equal(calls(&p, "all_reduce", &reduced), rows[i].reduces);
         assert_int_equal(calls(&p, "reduce_scatter", &scattered), rows[i].scatters);
@@ -215,6 +220,28 @@ static void test_data(void **state)
         assert_int_equal(gathered, rows[i].gathers ? part : 0);
         drop(&p);
     }
+}
+
+/* Under zero3 backward gathers weights again, but the last layer's and (which it does not read) the
+ * first one's and biases; unless the file says otherwise. */
+static void test_gathered_again(void **state)
+{
+    (void)state;
+#define DEEP(keys)                                                                             \
+    PLACES SLOW "model: {name: mlp, args: {hidden: 64, layers: 8}}\n" DATA "bucket_mb: 0.01\n" \
+                "strategy: zero3\n" keys
+    uint64_t once, twice;
+    planned kept = plan_of(DEEP("reshard_after_forward: false\n")), freed = plan_of(DEEP(""));
+    assert_int_equal(calls(&kept, "all_gather", &once), 2 * 8);
+    assert_int_equal(calls(&freed, "all_gather", &twice), 2 * 8 + 6);
+    assert_int_equal(twice - once, 6 * (64 * 64 * 4 / 4 * 3));
+    assert_true(freed.report->memory->total < kept.report->memory->total);
+    for (int i = 0; i < freed.report->summary.ntraffic; i++)
+        if (!strcmp(freed.report->summary.traffic[i].what, "all_gather"))
+            assert_int_equal(freed.report->summary.traffic[i].kind, TSRI_TRAFFIC_WEIGHTS);
+    drop(&kept);
+    drop(&freed);
+#undef DEEP
 }
 
 /* Optimizer states and parameters take the part of memory that their split says. */
@@ -267,8 +294,7 @@ static void test_megatron(void **state)
     drop(&three);
 }
 
-/* GPT-2's blocks under megatron and sequence, beside what its packed weight costs: it is gathered,
- * to be cut in three. */
+/* GPT-2's blocks under sequence and megatron: no weight is sent, its packed one neither. */
 static void test_gpt(void **state)
 {
     (void)state;
@@ -280,13 +306,25 @@ static void test_gpt(void **state)
     const uint64_t stream = 64 * 8 * 16 * 4 / 4 * 3; /* rows of 8 positions with 16 features */
     planned one = plan_of(GPT("1") "strategy: sequence\n"), three = plan_of(GPT("3") "strategy: "
                                                                                      "sequence\n");
-    /* Of attn and mlp a reduction forward, and one of norms backward; and the weight and bias. */
+    /* Of attn and mlp a reduction forward, and one of norms backward. */
     assert_int_equal(calls(&three, "reduce_scatter", &bytes) - calls(&one, "reduce_scatter", &less),
                      2 * 4);
-    /* The gradient of the packed bias is in a bucket of all blocks. */
-    assert_int_equal(bytes - less, 2 * (4 * stream + 48 * 4 / 4 * 3));
-    assert_int_equal(calls(&three, "all_gather", &bytes) - calls(&one, "all_gather", &less), 2 * 6);
-    assert_int_equal(bytes - less, 2 * (4 * stream + (16 * 48 + 48) * 4 / 4 * 3));
+    assert_int_equal(bytes - less, 2 * 4 * stream);
+    assert_int_equal(calls(&three, "all_gather", &bytes) - calls(&one, "all_gather", &less), 2 * 4);
+    assert_int_equal(bytes - less, 2 * 4 * stream);
+    drop(&one);
+    drop(&three);
+    one = plan_of(GPT("1") "strategy: megatron\n");
+    three = plan_of(GPT("3") "strategy: megatron\n");
+    uint64_t all = 0;
+    static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                        "send_recv"};
+    for (int i = 0; i < 5; i++) {
+        calls(&three, kinds[i], &bytes);
+        calls(&one, kinds[i], &less);
+        all += bytes - less;
+    }
+    assert_int_equal(all, 2 * 4 * 2 * stream);
     drop(&one);
     drop(&three);
 #undef GPT
@@ -482,10 +520,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expansion), cmocka_unit_test(test_data),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_megatron),
-        cmocka_unit_test(test_gpt),       cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_expansion),      cmocka_unit_test(test_data),
+        cmocka_unit_test(test_gathered_again), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_megatron),       cmocka_unit_test(test_gpt),
+        cmocka_unit_test(test_rules),          cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
