@@ -75,6 +75,9 @@ typedef struct tsr_compile_opts {
     /* Operations a second of a rank by the dtype that it computes in, as [TSR_BF16] = 800e12; 0:
      * flops_per_s. */
     double dtype_flops_per_s[16];
+    /* The links' names, "NVLink" or "network", which texts alone use; NULL: a link's number. The
+     * plan keeps copies. */
+    const char *link_name[3];
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.bucket_mb = 4,                   \

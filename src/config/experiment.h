@@ -20,6 +20,7 @@
 #include <tessera/optim.h>
 #include <tessera/plan.h>
 #include "placement/cluster.h"
+#include "src/core/mem.h"
 
 struct tsri_pool;
 
@@ -78,9 +79,9 @@ const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
  * says none. */
 bool tsri_experiment_limit_is_gpu(const tsri_experiment *e);
 /* Reads a cluster from a text as `cluster` takes it: "h100-sxm:16x8", or "{gpu: h100-sxm, nodes:
- * 16}", that must have nranks ranks. `what` is what errors call the text. Errors as
- * tsri_experiment_parse's. */
-tsr_status tsri_cluster_parse(const char *what, const char *text, int nranks,
+ * 16}", that must have nranks ranks; its names live in the pool. `what` is what errors call the
+ * text. Errors as tsri_experiment_parse's. */
+tsr_status tsri_cluster_parse(tsri_pool *pool, const char *what, const char *text, int nranks,
                               tsri_cluster *out_cluster);
 
 /* The part of `train` that a run does beside its steps. */

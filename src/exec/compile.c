@@ -89,6 +89,7 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
     for (int i = 0; i < m.nlinks; i++)
         m.link[i] = (tsri_link){i == m.nlinks - 1 ? 0 : opts->link[i].ranks,
                                 opts->link[i].latency_s, opts->link[i].bytes_per_s};
+    memcpy(m.link_name, opts->link_name, sizeof m.link_name);
     return m;
 }
 
@@ -112,9 +113,15 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
         return NULL;
     }
     plan->world = world;
-    plan->pool = pool;
     plan->opts = *opts;
-    plan->model = tsri_plan_cost_model(opts, main_device(graph));
+    for (int i = 0; i < TSRI_MAX_LINKS; i++)
+        if (opts->link_name[i] &&
+            !(plan->opts.link_name[i] = tsri_pool_strdup(&pool, opts->link_name[i]))) {
+            tsri_pool_finish(&pool);
+            return NULL;
+        }
+    plan->pool = pool;
+    plan->model = tsri_plan_cost_model(&plan->opts, main_device(graph));
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
     plan->owned.lose = lose_variable;
     return plan;

@@ -102,15 +102,15 @@ check(compared > 20, f"{compared} rows were compared")
 # Points without a plan.
 rows, out = sweep(path, "data.batch_size=16,300", "memory_limit=10MB,1GB")
 equal([bool(r["error"]) for r in rows], [True, False, True, True], str(rows))
-check(rows[0]["error"].startswith("no plan fits memory_limit, 10 MB a rank; the leanest found needs "),
+check(rows[0]["error"].startswith("no plan fits memory_limit, 10.0 MB a rank; the leanest found needs "),
       rows[0]["error"])
 equal(rows[2]["error"], "--set data.batch_size=300:1:17: data.batch_size: a batch of 300 rows; the "
       "set has 256", "more than there are")
-check("no plan: no plan fits memory_limit" not in out and "memory_limit, 10 MB a rank" in out, out)
+check("no plan: no plan fits memory_limit" not in out and "memory_limit, 10.0 MB a rank" in out, out)
 rows, out = sweep(path, "data.batch_size=1,16,32", more=["--fixed", "--memory-limit", "100MB"])
 equal([r["error"] for r in rows],
-      ["the program has other ops at size 1", "", "this plan needs 125388320 bytes a rank; "
-       "memory_limit is 100000000 bytes"], "of priced plans")
+      ["the program has other ops at size 1", "", "this plan needs 125 MB a rank; "
+       "memory_limit is 100 MB"], "of priced plans")
 rows, out = sweep(path, "data.batch_size=300,400", code=1)
 check(all(r["error"] for r in rows), "nothing has a plan")
 

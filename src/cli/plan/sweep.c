@@ -303,11 +303,12 @@ static tsr_status price_of(sweeper *s, const plan_source *from, const tsri_exper
     cli_links_fill(&s->base.links, tsri_experiment_cluster(e), &opts);
     const tsri_cost_model model = tsri_plan_cost_model(&opts, tsri_experiment_device(e));
     tsri_price price = {0};
+    char needs[CLI_NUMBER_MAX], limit[CLI_NUMBER_MAX];
     TSRI_TRY(tsri_pricer_price(s->pricer, &model, tsri_experiment_batch_size(e), &price));
     if (opts.memory_limit && price.memory > opts.memory_limit)
-        return tsr_set_error(TSR_ERR_NO_MEMORY,
-                             "this plan needs %llu bytes a rank; memory_limit is %zu bytes",
-                             (unsigned long long)price.memory, opts.memory_limit);
+        return tsr_set_error(TSR_ERR_NO_MEMORY, "this plan needs %s a rank; memory_limit is %s",
+                             cli_bytes((double)price.memory, needs),
+                             cli_bytes((double)opts.memory_limit, limit));
     *x = (sweep_point){.step_s = price.step_s,
                        .compute_s = price.compute_s,
                        .comm_s = price.comm_s,
