@@ -160,6 +160,10 @@ typedef struct tsri_program {
  */
 tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
                               const tsri_program_opts *opts, tsri_program **out_program);
+/* Puts what is known of it in place of the last error, with which the program's compile failed,
+ * where this rank's placements want a GPU that is not to be had: the file's entry, the reason, and
+ * what to do. Returns `status`. */
+tsr_status tsri_program_say_device(const tsri_program *p, tsr_status status);
 /* Gives variables the values that the file says for them (`train.init`, `parameters`), once: a
  * later call does nothing. Collective over all ranks. */
 tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan);

@@ -166,9 +166,9 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
             continue;
         tsr_status status = tsri_device_get(g->world, kind, &plan->part[kind].device);
         if (status != TSR_OK)
-            return tsri_fail_prefix(
-                status, "%s:%d: %s %s: placement %s", tsri_basename(op->loc.file), op->loc.line,
-                tsri_op_title(op->kind, &op->attrs), op->name, tsr_placement_text(op->placement));
+            return tsri_fail_prefix(status, "%s:%d: %s%s%s on %s", tsri_basename(op->loc.file),
+                                    op->loc.line, tsri_op_title(op->kind, &op->attrs),
+                                    op->name[0] ? " " : "", op->name, tsr_device_name(kind));
     }
     return TSR_OK;
 }
