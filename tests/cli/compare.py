@@ -88,6 +88,13 @@ check(len(over) >= 2, str(traffic))
 check(re.search(r"^all \d+ tensors of the same name have the same signature$", out, re.M), out)
 check("x1" not in out, "nothing is more or less: " + out)
 
+# Lines fit, and a name that is too long has its own.
+files = [example(f"{name}.yaml") for name in ("dp4", "zero", "sharded", "grid2x2")]
+for n in (2, 3, 4):
+    out, _ = tessera("plan", *files[:n], env={"COLUMNS": "80"})
+    wide = [x for x in out.splitlines() if len(x) > 80 or x != x.rstrip()]
+    check(not wide, f"{n} plans: {wide}")
+
 # Links by what they are, those of one plan beside those of another; axes by their names.
 out, _, (time, _, traffic) = check_figures([example("gpt_dp_tp.yaml"), example("dp4.yaml")])
 check(time["NVLink bytes"][1] == "0 ns" and time["shared memory bytes"][0] == "0 ns" and "network bytes" in time, out)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_WIDTH = 34, WIDTH = 14, SHOWN = 24, PLANS = PLAN_COMPARE_MAX };
+enum { NAME_LEAST = 24, NAME_MOST = 34, RATIO = 12, SHOWN = 24, PLANS = PLAN_COMPARE_MAX };
 
 typedef struct compared {
     plan_made made;
@@ -16,7 +16,7 @@ typedef struct compared {
 } compared;
 
 typedef struct comparison {
-    int n;
+    int n, name, width; /* columns of names, and of a plan's figures */
     compared plan[PLANS];
     tsri_pool pool;
     const cli_style *style;
@@ -37,6 +37,15 @@ static char *whole_text(double v, char buf[CLI_NUMBER_MAX])
     return buf;
 }
 
+/* Prints the name of a line; one that is too long has a line of its own. */
+static void print_name(const comparison *c, const char *name)
+{
+    if ((int)strlen(name) > c->name)
+        printf("  %s\n  %*s", name, c->name, "");
+    else
+        printf("  %-*s", c->name, name);
+}
+
 /* A line of figures; of two plans also how many times the first the second is. Nothing where all
  * are 0. */
 static void print_row(const comparison *c, const char *name, const double *v, number_text *text)
@@ -47,9 +56,9 @@ static void print_row(const comparison *c, const char *name, const double *v, nu
         any |= v[i] != 0;
     if (!any)
         return;
-    printf("  %-*s", NAME_WIDTH, name);
+    print_name(c, name);
     for (int i = 0; i < c->n; i++)
-        printf(" %*s", WIDTH, text(v[i], buf));
+        printf(" %*s", c->width, text(v[i], buf));
     if (c->n == 2 && v[0] > 0 && v[0] != v[1])
         printf("   x%.3g", v[1] / v[0]);
     putchar('\n');
@@ -57,12 +66,12 @@ static void print_row(const comparison *c, const char *name, const double *v, nu
 
 static void print_head(const comparison *c)
 {
-    printf("  %-*s", NAME_WIDTH, "");
+    print_name(c, "");
     for (int i = 0; i < c->n; i++) {
         const char *path = c->plan[i].made.from->path, *slash = strrchr(path, '/');
         const char *name = slash ? slash + 1 : path;
-        int length = (int)strlen(name), most = WIDTH;
-        printf(" %s%*.*s%s", c->style->bold, WIDTH, most,
+        int length = (int)strlen(name), most = c->width;
+        printf(" %s%*.*s%s", c->style->bold, most, most,
                length > most ? name + length - most : name, c->style->plain);
     }
     putchar('\n');
@@ -409,9 +418,9 @@ static void print_groups(const comparison *c, const tensors *t)
             snprintf(name, sizeof name, "%.200s x%d", g->pattern, g->n);
         else
             snprintf(name, sizeof name, "%.200s", g->first->name);
-        printf("  %-*s", NAME_WIDTH, name);
+        print_name(c, name);
         for (int i = 0; i < c->n; i++)
-            printf(" %*s", WIDTH, g->first->sbp[i] ? g->first->sbp[i] : "-");
+            printf(" %*s", c->width, g->first->sbp[i] ? g->first->sbp[i] : "-");
         putchar('\n');
     }
     if (t->ngroups > SHOWN)
@@ -453,6 +462,9 @@ static tsr_status print_tensors(comparison *c)
 static tsr_status print_comparison(comparison *c)
 {
     double v[PLANS];
+    c->width = c->n > 3 ? 12 : 14;
+    c->name = cli_columns() - 2 - c->n * (c->width + 1) - (c->n == 2 ? RATIO : 0);
+    c->name = c->name > NAME_MOST ? NAME_MOST : c->name < NAME_LEAST ? NAME_LEAST : c->name;
     print_head(c);
     for (int i = 0; i < c->n; i++)
         v[i] = tsr_world_size(c->plan[i].made.world);
