@@ -241,8 +241,8 @@ def expected(height, width, axis, n):
         text = ruler(axis, size, len(ranges), n)
     empty = list(range(len(ranges), n))
     if empty:
-        text += f"  nothing on rank{'s' if len(empty) > 1 else ''} " + ", ".join(
-            map(str, empty[:32])) + (", ...\n" if len(empty) > 32 else "\n")
+        run = f"{empty[0]}-{empty[-1]}" if len(empty) > 2 else ", ".join(map(str, empty))
+        text += f"  nothing on rank{'s' if len(empty) > 1 else ''} {run}\n"
     return text
 
 
