@@ -55,13 +55,13 @@ const tsri_gpu_spec tsri_gpu_specs[] = {
  * (PCIe) for each of the 7 steps among the 8 GPUs of a node.
  */
 const tsri_link_spec tsri_link_specs[] = {
-    {"usual",     0,         0},
-    {"pcie4",    24,        13.6},
-    {"pcie5",    48,        13.6},
-    {"nvlink3", 240,        10.8},
-    {"nvlink4", 370.8,      10.8},
-    {"nvlink5", 721.8,      10.8},
-    {NULL,        0,         0},
+    {"usual",   NULL,       0,         0},
+    {"pcie4",   "PCIe",    24,        13.6},
+    {"pcie5",   "PCIe",    48,        13.6},
+    {"nvlink3", "NVLink", 240,        10.8},
+    {"nvlink4", "NVLink", 370.8,      10.8},
+    {"nvlink5", "NVLink", 721.8,      10.8},
+    {NULL,      NULL,       0,         0},
 };
 
 const tsri_network_spec tsri_network_specs[] = {
@@ -158,6 +158,19 @@ static void apply_flops(const tsri_cluster *c, tsri_cluster_figures *f)
     }
 }
 
+/* Names a level: as said, else by its preset (NULL: none); figures of one's own without either have
+ * no name. */
+static void name_link(tsri_cluster_figures *f, int level, const char *said, const char *preset,
+                      double latency_us, double bandwidth_gb_s)
+{
+    if (said)
+        f->link[level].name = said;
+    else if (preset)
+        f->link[level].name = preset;
+    else if (latency_us > 0 || bandwidth_gb_s > 0)
+        f->link[level].name = NULL;
+}
+
 /* Each level is the one below it where nothing else is said. */
 static void apply_links(const tsri_cluster *c, tsri_cluster_figures *f)
 {
@@ -168,6 +181,7 @@ static void apply_links(const tsri_cluster *c, tsri_cluster_figures *f)
     override(&f->link[0].latency_s, link->latency_us, 1e-6);
     override(&f->link[0].bytes_per_s, c->bandwidth_gb_s, 1e9);
     override(&f->link[0].latency_s, c->latency_us, 1e-6);
+    name_link(f, 0, c->link_name, link->kind, c->latency_us, c->bandwidth_gb_s);
     f->nlinks = 1;
     f->link[0].ranks = (int)node;
     if (node <= 0)
@@ -178,10 +192,13 @@ static void apply_links(const tsri_cluster *c, tsri_cluster_figures *f)
                                               : 1;
     f->link[1] = f->link[0];
     f->link[1].ranks = 0;
+    f->link[1].name = "network";
     override(&f->link[1].bytes_per_s, gbit * ports / (double)node, bytes_of_gbit);
     override(&f->link[1].latency_s, gbit > 0 ? network_latency_s : 0, 1);
     override(&f->link[1].bytes_per_s, c->node_bandwidth_gb_s, 1e9);
     override(&f->link[1].latency_s, c->node_latency_us, 1e-6);
+    name_link(f, 1, c->node_link_name, gbit > 0 ? "network" : NULL, c->node_latency_us,
+              c->node_bandwidth_gb_s);
     f->nlinks = 2;
     if (c->nodes_per_rack <= 0)
         return;
@@ -191,6 +208,10 @@ static void apply_links(const tsri_cluster *c, tsri_cluster_figures *f)
         f->link[2].bytes_per_s /= c->rack_oversubscription;
     override(&f->link[2].bytes_per_s, c->rack_bandwidth_gb_s, 1e9);
     override(&f->link[2].latency_s, c->rack_latency_us, 1e-6);
+    const bool known = f->link[1].name && !c->node_link_name;
+    name_link(f, 2, c->rack_link_name, known ? "network between racks" : NULL, 1, 1);
+    if (known)
+        f->link[1].name = "network in racks";
     f->nlinks = 3;
 }
 

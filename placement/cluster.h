@@ -23,6 +23,7 @@ typedef struct tsri_gpu_spec {
 /* A link between the GPUs of a node. */
 typedef struct tsri_link_spec {
     const char *name; /* "nvlink4" */
+    const char *kind; /* "NVLink"; NULL: not known */
     double gb_s;      /* that one GPU takes in, in 10^9 bytes a second */
     double latency_us;
 } tsri_link_spec;
@@ -56,6 +57,7 @@ typedef struct tsri_cluster {
     double rack_latency_us, rack_bandwidth_gb_s; /* between racks; 0: as within one */
     double memory_gb_s, tflops, kernel_us;       /* of a rank */
     double tflops_f64, tflops_f32, tflops_f16, tflops_bf16;
+    const char *link_name, *node_link_name, *rack_link_name; /* as those of the figures; NULL */
 } tsri_cluster;
 
 enum { TSRI_CLUSTER_LEVELS = 3 };
@@ -66,6 +68,7 @@ typedef struct tsri_cluster_figures {
     struct {
         int ranks; /* ranks r with equal r / ranks meet over it; 0: all */
         double latency_s, bytes_per_s;
+        const char *name; /* "NVLink", "network"; NULL: figures alone are known */
     } link[TSRI_CLUSTER_LEVELS];
     double local_bytes_per_s;
     double flops_per_s;                      /* 0: not known */

@@ -71,7 +71,8 @@ TSR_API tsr_module *tsr_module_create_n(tsr_world *world, const tsr_nn_opts *opt
 /* Adds a child under a name ("0", "conv"); takes it. Returns the child, NULL on error (it is then
  * destroyed). */
 TSR_API tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *child);
-/* Returns the child of a name; NULL if there is none. */
+/* Returns the child of a name; NULL if there is none: then the last error names the nearest, and
+ * tsr_apply of that NULL tells it. */
 TSR_API tsr_module *tsr_module_child(const tsr_module *m, const char *name);
 /* Returns child i; NULL past the end. */
 TSR_API tsr_module *tsr_module_child_at(const tsr_module *m, int i);

@@ -82,6 +82,9 @@ typedef struct tsr_compile_opts {
      * weights in place of all, and gathers half as much again. FSDP's option of this name, and
      * ZeRO-3. Within memory_limit signatures are searched as if the weights stayed. */
     bool reshard_after_forward;
+    /* The links' names, "NVLink" or "network", which texts alone use; NULL: a link's number. The
+     * plan keeps copies. */
+    const char *link_name[3];
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.bucket_mb = 4,                   \

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route/cost_model.h"
 
+#include <stdio.h>
+
 tsri_cost_model tsri_cost_model_local(void)
 {
     return (tsri_cost_model){.nlinks = 1,
                              .link = {{.latency_s = 3e-6, .bytes_per_s = 8e9}},
                              .local_bytes_per_s = 16e9,
                              .flops_per_s = 80e9,
-                             .kernel_s = 0.5e-6};
+                             .kernel_s = 0.5e-6,
+                             .link_name = {"shared memory"}};
 }
 
 tsri_cost_model tsri_cost_model_gpu(void)
@@ -16,12 +19,22 @@ tsri_cost_model tsri_cost_model_gpu(void)
                              .link = {{.latency_s = 12e-6, .bytes_per_s = 300e9}},
                              .local_bytes_per_s = 4e12,
                              .flops_per_s = 50e12,
-                             .kernel_s = 2e-6};
+                             .kernel_s = 2e-6,
+                             .link_name = {"NVLink"}};
 }
 
 double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype)
 {
     return m->dtype_flops_per_s[dtype] > 0 ? m->dtype_flops_per_s[dtype] : m->flops_per_s;
+}
+
+char *tsri_link_name(const tsri_cost_model *m, int link, char buf[TSRI_LINK_NAME_MAX])
+{
+    if (m && m->link_name[link])
+        snprintf(buf, TSRI_LINK_NAME_MAX, "%.*s", TSRI_LINK_NAME_MAX - 1, m->link_name[link]);
+    else
+        snprintf(buf, TSRI_LINK_NAME_MAX, "link %d", link + 1);
+    return buf;
 }
 
 int tsri_link_between(const tsri_cost_model *m, int a, int b)

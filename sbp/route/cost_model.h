@@ -25,7 +25,8 @@ typedef struct tsri_cost_model {
      * to a node once, and the ranks of the node share that. Else each rank reads all from peers. */
     bool rings;
     double dtype_flops_per_s[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
-    double attention_share; /* of these, that an attention kernel reaches; 0: all */
+    double attention_share;                /* of these, that an attention kernel reaches; 0: all */
+    const char *link_name[TSRI_MAX_LINKS]; /* for texts: "NVLink"; NULL: it has a number */
 } tsri_cost_model;
 
 /* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */
@@ -35,6 +36,10 @@ tsri_cost_model tsri_cost_model_gpu(void);
 
 /* Operations a second of a rank that computes in a dtype. */
 double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype);
+
+/* A link's name, "NVLink", else its number, "link 1"; without a model (NULL) its number. In buf. */
+enum { TSRI_LINK_NAME_MAX = 32 };
+char *tsri_link_name(const tsri_cost_model *m, int link, char buf[TSRI_LINK_NAME_MAX]);
 
 /* The link that two ranks meet over: the first whose `ranks` puts them together. */
 int tsri_link_between(const tsri_cost_model *m, int a, int b);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "src/core/figures.h"
+
 /* Exit codes beside those of the programs that are run. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANT_RUN = 126, CLI_NOT_FOUND = 127 };
 
@@ -42,7 +44,7 @@ void cli_flush(void);
  * success into 1. */
 int cli_end(int code);
 
-enum { CLI_NUMBER_MAX = 32 };
+enum { CLI_NUMBER_MAX = TSRI_FIGURE_MAX };
 /* "1.50 MB", "12 B"; "3.20 ms", "450 ns"; "8.00 GB/s". Powers of 1000. */
 char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX]);
 char *cli_seconds(double s, char buf[CLI_NUMBER_MAX]);
@@ -51,8 +53,9 @@ char *cli_seconds(double s, char buf[CLI_NUMBER_MAX]);
 char *cli_flops(double flops, char buf[CLI_NUMBER_MAX]);
 char *cli_count(double n, char buf[CLI_NUMBER_MAX]);
 
-/* Returns how many columns a line may have: COLUMNS, else the terminal's that stdout is, else 100.
- */
+/* Returns how many columns a line may have: COLUMNS, else the terminal's that stdout is, else
+ * `usual`; cli_columns: 100. */
+int cli_columns_or(int usual);
 int cli_columns(void);
 /* Returns how many lines a screen has: LINES, else the terminal's that stdout is, else 40. */
 int cli_lines(void);

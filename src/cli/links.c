@@ -70,7 +70,8 @@ void cli_links_find(tsr_device kind, cli_links *l)
     char path[1024], data[FILE_MAX], machine[192];
     const tsri_cost_model m =
         kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
-    *l = (cli_links){.latency_s = m.link[0].latency_s,
+    *l = (cli_links){.name = m.link_name[0],
+                     .latency_s = m.link[0].latency_s,
                      .bytes_per_s = m.link[0].bytes_per_s,
                      .local_bytes_per_s = m.local_bytes_per_s,
                      .kernel_s = -1};
@@ -91,6 +92,7 @@ void cli_links_find(tsr_device kind, cli_links *l)
                  text(json, "machine"));
     } else {
         *l = (cli_links){.measured = true,
+                         .name = m.link_name[0],
                          .ranks = (int)number(json, "ranks"),
                          .latency_s = latency,
                          .bytes_per_s = bytes,
@@ -178,14 +180,17 @@ tsr_status cli_links_measure(int ranks, cli_links *l)
 void cli_links_fill(const cli_links *l, const tsri_cluster *c, tsr_compile_opts *opts)
 {
     static const tsri_cluster none;
-    tsri_cluster_figures f = {.link = {{.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s}},
-                              .local_bytes_per_s = l->local_bytes_per_s,
-                              .flops_per_s = l->flops_per_s,
-                              .flops_of_dtype = {[TSR_F64] = l->f64_flops_per_s},
-                              .kernel_s = l->measured ? l->kernel_s : opts->kernel_s};
+    tsri_cluster_figures f = {
+        .link = {{.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s, .name = l->name}},
+        .local_bytes_per_s = l->local_bytes_per_s,
+        .flops_per_s = l->flops_per_s,
+        .flops_of_dtype = {[TSR_F64] = l->f64_flops_per_s},
+        .kernel_s = l->measured ? l->kernel_s : opts->kernel_s};
     tsri_cluster_apply(c ? c : &none, &f);
-    for (int i = 0; i < f.nlinks; i++)
+    for (int i = 0; i < f.nlinks; i++) {
         opts->link[i] = (tsr_link){f.link[i].ranks, f.link[i].latency_s, f.link[i].bytes_per_s};
+        opts->link_name[i] = f.link[i].name;
+    }
     opts->nlinks = f.nlinks;
     opts->local_bytes_per_s = f.local_bytes_per_s;
     opts->flops_per_s = f.flops_per_s;

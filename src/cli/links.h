@@ -10,9 +10,10 @@
 #include <tessera/plan.h>
 
 typedef struct cli_links {
-    bool measured; /* else built in */
-    char why[200]; /* why not: "" where there is no file */
-    int ranks;     /* that were measured together */
+    bool measured;    /* else built in */
+    char why[200];    /* why not: "" where there is no file */
+    int ranks;        /* that were measured together */
+    const char *name; /* of the link: "shared memory" */
     double latency_s, bytes_per_s, local_bytes_per_s;
     double flops_per_s, f64_flops_per_s, kernel_s; /* of a rank; built in: 0, 0, below 0 */
     char when[32];                                 /* "2026-11-21T20:00:00Z" */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/cli.h"
+#include "src/core/figures.h"
 #include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -48,41 +48,27 @@ cli_style cli_style_of(FILE *f)
     return (cli_style){"\033[1m", "\033[2m", "\033[31m", "\033[32m", "\033[0m"};
 }
 
-static char *scaled(double v, const char *const *units, int n, char buf[CLI_NUMBER_MAX])
-{
-    int i = 0;
-    while (i < n - 1 && fabs(v) >= 999.5) {
-        v /= 1000;
-        i++;
-    }
-    int digits = v == floor(v) && i == 0 ? 0 : fabs(v) < 9.995 ? 2 : fabs(v) < 99.95 ? 1 : 0;
-    snprintf(buf, CLI_NUMBER_MAX, "%.*f %s", digits, v, units[i]);
-    return buf;
-}
-
 char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX])
 {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
-    return scaled(bytes, units, 7, buf);
+    return tsri_bytes_text(bytes, buf);
 }
 
 char *cli_seconds(double s, char buf[CLI_NUMBER_MAX])
 {
-    static const char *const units[] = {"ns", "us", "ms", "s"};
-    return scaled(s * 1e9, units, 4, buf);
+    return tsri_seconds_text(s, buf);
 }
 
 char *cli_flops(double flops, char buf[CLI_NUMBER_MAX])
 {
     static const char *const units[] = {"FLOP",  "KFLOP", "MFLOP", "GFLOP",
                                         "TFLOP", "PFLOP", "EFLOP"};
-    return scaled(flops, units, 7, buf);
+    return tsri_scaled_text(flops, units, 7, buf);
 }
 
 char *cli_count(double n, char buf[CLI_NUMBER_MAX])
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
-    scaled(n, units, 5, buf);
+    tsri_scaled_text(n, units, 5, buf);
     size_t end = strlen(buf);
     if (end && buf[end - 1] == ' ')
         buf[end - 1] = 0;
@@ -107,11 +93,16 @@ static struct winsize terminal_size(void)
     return size;
 }
 
-int cli_columns(void)
+int cli_columns_or(int usual)
 {
     enum { LEAST = 40 };
-    int n = size_of("COLUMNS", terminal_size().ws_col, 100);
+    int n = size_of("COLUMNS", terminal_size().ws_col, usual);
     return n < LEAST ? LEAST : n;
+}
+
+int cli_columns(void)
+{
+    return cli_columns_or(100);
 }
 
 int cli_lines(void)

@@ -15,6 +15,11 @@
         .name = #key, .kind = TSRI_FIELD_WORD, .offset = offsetof(tsri_config_cluster, said.key), \
         .words = words_, .doc = doc_                                                              \
     }
+#define NAME(key, doc_)                                                                           \
+    {                                                                                             \
+        .name = #key, .kind = TSRI_FIELD_TEXT, .offset = offsetof(tsri_config_cluster, said.key), \
+        .doc = doc_                                                                               \
+    }
 static const tsri_field cluster_fields[] = {
     PRESET(gpu, tsri_gpu_names,
            "A rank's processor, with the figures of its data sheet. cpu, the default, is this "
@@ -46,6 +51,12 @@ static const tsri_field cluster_fields[] = {
     CLUSTER(FLOAT, node_bandwidth_gb_s, 1e-6, 1e9, ""),
     CLUSTER(FLOAT, rack_latency_us, 1e-6, 1e9, "The same between racks."),
     CLUSTER(FLOAT, rack_bandwidth_gb_s, 1e-6, 1e9, ""),
+    NAME(link_name,
+         "What texts call the link within a node. Default: NVLink, PCIe or shared memory "
+         "where it is known, else its number."),
+    NAME(node_link_name,
+         "The same between nodes. Default: network, or a number beside figures alone."),
+    NAME(rack_link_name, "The same between racks."),
     CLUSTER(FLOAT, memory_gb_s, 1e-6, 1e9, "That a rank reads and writes of its own memory."),
     CLUSTER(FLOAT, tflops, 1e-6, 1e9,
             "Of a rank, in 10^12 operations a second, as they are assumed: without efficiency."),
@@ -141,6 +152,7 @@ static tsr_status check_pairs(const tsri_config_cluster *c)
         {"rack_oversubscription", racks, "'nodes_per_rack': what a rack is"},
         {"rack_latency_us", racks, "'nodes_per_rack': what a rack is"},
         {"rack_bandwidth_gb_s", racks, "'nodes_per_rack': what a rack is"},
+        {"rack_link_name", racks, "'nodes_per_rack': what a rack is"},
         {"efficiency", preset, "'gpu': whose peak it is"},
         {"tf32", preset, "'gpu': whose TF32 it is"},
     };
@@ -164,7 +176,7 @@ tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks)
 }
 
 /* --- alone ------------------------------------------------------------------------------------ */
-static tsr_status parse_alone(tsri_pool *pool, const char *what, const char *text, int nranks,
+tsr_status tsri_cluster_parse(tsri_pool *pool, const char *what, const char *text, int nranks,
                               tsri_cluster *out_cluster)
 {
     const tsri_reader r = {.pool = pool, .working = "."};
@@ -176,14 +188,4 @@ static tsr_status parse_alone(tsri_pool *pool, const char *what, const char *tex
     TSRI_TRY(tsri_check_cluster(&c, nranks));
     *out_cluster = c.said;
     return TSR_OK;
-}
-
-tsr_status tsri_cluster_parse(const char *what, const char *text, int nranks,
-                              tsri_cluster *out_cluster)
-{
-    tsri_pool pool;
-    tsri_pool_init(&pool, NULL);
-    tsr_status status = parse_alone(&pool, what, text, nranks, out_cluster);
-    tsri_pool_finish(&pool);
-    return status;
 }

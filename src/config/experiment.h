@@ -20,6 +20,7 @@
 #include <tessera/optim.h>
 #include <tessera/plan.h>
 #include "placement/cluster.h"
+#include "src/core/mem.h"
 
 struct tsri_pool;
 
@@ -82,9 +83,9 @@ const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
  * says none. */
 bool tsri_experiment_limit_is_gpu(const tsri_experiment *e);
 /* Reads a cluster from a text as `cluster` takes it: "h100-sxm:16x8", or "{gpu: h100-sxm, nodes:
- * 16}", that must have nranks ranks. `what` is what errors call the text. Errors as
- * tsri_experiment_parse's. */
-tsr_status tsri_cluster_parse(const char *what, const char *text, int nranks,
+ * 16}", that must have nranks ranks; its names live in the pool. `what` is what errors call the
+ * text. Errors as tsri_experiment_parse's. */
+tsr_status tsri_cluster_parse(tsri_pool *pool, const char *what, const char *text, int nranks,
                               tsri_cluster *out_cluster);
 
 /* The part of `train` that a run does beside its steps. */
@@ -163,6 +164,10 @@ typedef struct tsri_program {
  */
 tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
                               const tsri_program_opts *opts, tsri_program **out_program);
+/* Puts what is known of it in place of the last error, with which the program's compile failed,
+ * where this rank's placements want a GPU that is not to be had: the file's entry, the reason, and
+ * what to do. Returns `status`. */
+tsr_status tsri_program_say_device(const tsri_program *p, tsr_status status);
 /* Gives variables the values that the file says for them (`train.init`, `parameters`), once: a
  * later call does nothing. Collective over all ranks. */
 tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "placement/placement.h"
 #include "src/core/world.h"
 
@@ -114,6 +115,38 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
     if (!*out_placement)
         return tsri_program_fail(from->head.node, TSR_ERR_PLACEMENT);
     return from->mesh.ndim ? tsri_placement_name_axes(*out_placement, from->mesh.name) : TSR_OK;
+}
+
+/* The entry that says cuda: the placement's, or the mesh's, or the cluster whose GPU it is. */
+static const tsri_yaml *device_node(const tsri_experiment *e, const tsri_config_placement *from)
+{
+    const tsri_yaml *holder = e->mesh.ndim ? e->head.node : from->head.node;
+    const tsri_yaml *said = tsri_yaml_find(holder, "device");
+    return said ? said : tsri_section_node(e, "cluster");
+}
+
+tsr_status tsri_program_say_device(const tsri_program *p, tsr_status status)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_placement *from = e->placements.items;
+    for (int i = 0; i < e->placements.n && status != TSR_OK; i++) {
+        tsri_device *device;
+        bool mine = false;
+        for (int r = 0; r < from[i].ranks.n; r++)
+            mine |= from[i].ranks.ranks[r] == tsr_world_rank(p->world);
+        if (!mine || from[i].device + 1 != TSR_DEVICE_CUDA ||
+            tsri_device_get(p->world, TSR_DEVICE_CUDA, &device) == TSR_OK)
+            continue;
+        char why[1200];
+        snprintf(why, sizeof why, "%s", tsr_last_error());
+        status = tsri_fail(status,
+                           "cuda can't be used here; --set %s%s%sdevice=cpu computes without a "
+                           "GPU, and `tessera plan` needs none\n  %s",
+                           e->mesh.ndim ? "" : "placements.", e->mesh.ndim ? "" : from[i].head.name,
+                           e->mesh.ndim ? "" : ".", why);
+        return tsri_program_fail(device_node(e, &from[i]), status);
+    }
+    return status;
 }
 
 tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp)

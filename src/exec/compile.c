@@ -90,6 +90,7 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
     for (int i = 0; i < m.nlinks; i++)
         m.link[i] = (tsri_link){i == m.nlinks - 1 ? 0 : opts->link[i].ranks,
                                 opts->link[i].latency_s, opts->link[i].bytes_per_s};
+    memcpy(m.link_name, opts->link_name, sizeof m.link_name);
     return m;
 }
 
@@ -113,9 +114,15 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
         return NULL;
     }
     plan->world = world;
-    plan->pool = pool;
     plan->opts = *opts;
-    plan->model = tsri_plan_cost_model(opts, main_device(graph));
+    for (int i = 0; i < TSRI_MAX_LINKS; i++)
+        if (opts->link_name[i] &&
+            !(plan->opts.link_name[i] = tsri_pool_strdup(&pool, opts->link_name[i]))) {
+            tsri_pool_finish(&pool);
+            return NULL;
+        }
+    plan->pool = pool;
+    plan->model = tsri_plan_cost_model(&plan->opts, main_device(graph));
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
     plan->owned.lose = lose_variable;
     return plan;
@@ -160,9 +167,9 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
             continue;
         tsr_status status = tsri_device_get(g->world, kind, &plan->part[kind].device);
         if (status != TSR_OK)
-            return tsri_fail_prefix(
-                status, "%s:%d: %s %s: placement %s", tsri_basename(op->loc.file), op->loc.line,
-                tsri_op_title(op->kind, &op->attrs), op->name, tsr_placement_text(op->placement));
+            return tsri_fail_prefix(status, "%s:%d: %s%s%s on %s", tsri_basename(op->loc.file),
+                                    op->loc.line, tsri_op_title(op->kind, &op->attrs),
+                                    op->name[0] ? " " : "", op->name, tsr_device_name(kind));
     }
     return TSR_OK;
 }

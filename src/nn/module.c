@@ -117,7 +117,7 @@ static tsr_status check_name(const tsr_module *m, const char *what, const char *
         return tsri_fail(TSR_ERR_INVALID,
                          "module '%s': %s name '%s': qualified names have at most %d characters",
                          own, what, name, TSRI_NAME_MAX - 1);
-    bool taken = tsr_module_child(m, name);
+    bool taken = tsri_module_child(m, name);
     for (const tsr_variable *v = m->first_variable; v && !taken; v = v->next)
         taken = !strcmp(v->name, name);
     return taken ? tsri_fail(TSR_ERR_INVALID, "module '%s' has a '%s' already", own, name) : TSR_OK;
@@ -181,11 +181,46 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
     return child;
 }
 
-tsr_module *tsr_module_child(const tsr_module *m, const char *name)
+tsr_module *tsri_module_child(const tsr_module *m, const char *name)
 {
-    tsr_module *c = tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && name ? m->first_child : NULL;
+    tsr_module *c = m->first_child;
     while (c && strcmp(c->scope.name, name))
         c = c->sibling;
+    return c;
+}
+
+/* Tells which child a module has not, and the nearest name that it has, or else all of them. */
+static void say_no_child(const tsr_module *m, const char *name)
+{
+    char own[TSRI_NAME_MAX], known[256] = "";
+    const tsr_module *near = NULL;
+    int distance = 1 + (int)strlen(name) / 2;
+    size_t used = 0;
+    tsri_scope_qualified_name(&m->scope, own, sizeof own);
+    for (const tsr_module *c = m->first_child; c; c = c->sibling) {
+        int d = tsri_edit_distance(name, c->scope.name, distance);
+        near = d < distance ? c : near;
+        distance = d < distance ? d : distance;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     c->scope.name);
+    }
+    tsri_fail(TSR_ERR_INVALID, "%s%s%s has no child '%.100s'; %s%s%s",
+              own[0] ? "module '" : "the model", own, own[0] ? "'" : "", name,
+              near ? "did you mean '" : "it has ",
+              near       ? near->scope.name
+              : known[0] ? known
+                         : "none",
+              near ? "'?" : "");
+}
+
+tsr_module *tsr_module_child(const tsr_module *m, const char *name)
+{
+    if (!tsri_is_live(m, TSRI_LIVE_MODULE, __func__) || !name)
+        return NULL;
+    tsr_module *c = tsri_module_child(m, name);
+    if (!c)
+        say_no_child(m, name);
     return c;
 }
 

@@ -36,7 +36,8 @@ static inline tsr_module *tsri_module_parent(const tsr_module *m)
 tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_placement *placement,
                                     tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
                                     bool trainable, tsr_variable **out_variable);
-/* tsr_module_find, but without an error where there is none. */
+/* tsr_module_child and tsr_module_find, but without an error where there is none. */
+tsr_module *tsri_module_child(const tsr_module *m, const char *name);
 tsr_variable *tsri_module_lookup(tsr_module *m, const char *qualified_name);
 /* The placement that all variables in and below a module share; NULL if there are none, or
  * several. */

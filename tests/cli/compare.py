@@ -33,6 +33,13 @@ def section(out, title):
     return rows
 
 
+def linked(plan, spent):
+    """What time is spent on, with its link by name."""
+    m = re.match(r"link (\d+) (.*)", spent)
+    links = plan["model"]["links"]
+    return links[int(m[1]) - 1].get("name", f"link {m[1]}") + " " + m[2] if m and int(m[1]) <= len(links) else spent
+
+
 def check_figures(files, more=()):
     out, _ = tessera("plan", *files, *more)
     plans = [tessera_json("plan", f, *more) for f in files]
@@ -42,8 +49,9 @@ def check_figures(files, more=()):
     equal(time["in all"][:n], [seconds(p["step"]["cost_s"]) for p in plans], "time")
     for name in {k for p in plans for k in p["step"]["spent_s"]}:
         spent = [p["step"]["spent_s"].get(name, 0) for p in plans]
-        if any(spent):
-            equal(time[name][:n], [seconds(s) for s in spent], name)
+        for title in {linked(p, name) for p in plans if name in p["step"]["spent_s"]}:
+            mine = [s if linked(p, name) == title else 0 for p, s in zip(plans, spent)]
+            equal(time[title][:n], [seconds(s) for s in mine], title)
     equal(memory["in all"][:n], [size(p["memory"][0]["total"]) for p in plans], "memory")
     for name, key in (("parameters", "parameters"), ("optimizer", "optimizer"),
                       ("activations", "activations"), ("gradients", "gradients")):
@@ -75,10 +83,22 @@ equal(list(rows)[0], list(told)[0], "what is kept comes first, the most of it")
 check_figures([example("dp2.yaml"), example("dp4.yaml"), example("grid2x2.yaml")])
 check_figures([example("dp2.yaml"), example("dp4.yaml")], ["--set", "data.batch_size=32"])
 out, plans, (_, _, traffic) = check_figures([example("grid2x2.yaml"), example("grid2x2.yaml")])
-over = [v[0] for k, v in traffic.items() if k.startswith("over dimension")]
+over = [v[0] for k, v in traffic.items() if re.fullmatch(r"over axis [01](\+axis 1)?", k)]
 check(len(over) >= 2, str(traffic))
 check(re.search(r"^all \d+ tensors of the same name have the same signature$", out, re.M), out)
 check("x1" not in out, "nothing is more or less: " + out)
+
+# Lines fit, and a name that is too long has its own.
+files = [example(f"{name}.yaml") for name in ("dp4", "zero", "sharded", "grid2x2")]
+for n in (2, 3, 4):
+    out, _ = tessera("plan", *files[:n], env={"COLUMNS": "80"})
+    wide = [x for x in out.splitlines() if len(x) > 80 or x != x.rstrip()]
+    check(not wide, f"{n} plans: {wide}")
+
+# Links by what they are, those of one plan beside those of another; axes by their names.
+out, _, (time, _, traffic) = check_figures([example("gpt_dp_tp.yaml"), example("dp4.yaml")])
+check(time["NVLink bytes"][1] == "0 ns" and time["shared memory bytes"][0] == "0 ns" and "network bytes" in time, out)
+check({"over dp", "over tp", "over dp+tp"} <= set(traffic), out)
 
 # Other nets: what has no partner.
 out, _, _ = check_figures([example("dp4.yaml"), example("attention.yaml")])

@@ -67,6 +67,12 @@ def expected(p, path):
     return at
 
 
+def spoken(p, want):
+    """A use of time, with its link by what that is."""
+    m = re.match(r"link (\d+)( .*)", want) if isinstance(want, str) else None
+    return p["model"]["links"][int(m[1]) - 1].get("name", "link " + m[1]) + m[2] if m else want
+
+
 def check_figures(p, document, what):
     figures = document.having("data-figure")
     check(len(figures) > 20, f"{what}: {len(figures)} figures")
@@ -75,7 +81,7 @@ def check_figures(p, document, what):
         want = expected(p, path)
         found = value if isinstance(want, str) else float(value)
         equal(found, want, f"{what}: {path}")
-        check_text(f.text(), want, f"{what}: {path}")
+        check_text(f.text(), spoken(p, want), f"{what}: {path}")
     return {f["data-figure"] for f in figures}
 
 

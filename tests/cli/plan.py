@@ -48,8 +48,10 @@ def check_sums(p, what):
     near(sum(x["cost_s"] for x in p["ops"] + p["boxing"]), p["step"]["cost_s"], f"{what}: time")
     near(p["step"]["compute_s"] + p["step"]["communication_s"], p["step"]["cost_s"], what)
     near(sum(p["step"]["spent_s"].values()), p["step"]["cost_s"], f"{what}: what it is spent on")
-    equal(max(p["step"]["spent_s"], key=p["step"]["spent_s"].get), p["step"]["bound_by"],
-          f"{what}: bound by")
+    spent = p["step"]["spent_s"]
+    use = lambda name: " ".join(name.split()[:2]) if name.startswith("link") else name
+    together = {k: sum(v for other, v in spent.items() if use(other) == use(k)) for k in spent}
+    equal(max(spent, key=lambda k: (together[k], spent[k])), p["step"]["bound_by"], f"{what}: bound by")
     for x in p["ops"] + p["boxing"]:
         equal("bound_by" in x, x["cost_s"] > 0, f"{what}: what {x['name']} is bound by")
     talks = [b for b in p["boxing"] if b["communicates"]]
@@ -130,6 +132,25 @@ check_sums(p, "graph")
 equal(p["ranks"], 6, "ranks that the placements name")
 equal([(x["ranks"], x["latency_s"]) for x in p["model"]["links"]], [(2, 2e-6), (0, 50e-6)], "links")
 check("the file's cluster" in p["model"]["figures"], p["model"]["figures"])
+check(not any("name" in x for x in p["model"]["links"]), "figures alone have no name")
+
+# A link is called what it is: by a preset, by the file, and in each text alike.
+for sets, names in (({}, [None, None]), ({"cluster": "{ranks_per_node: 2}"}, ["shared memory", "network"]),
+                    ({"cluster": "{}"}, ["shared memory"]), ({"cluster": "{latency_us: 3}"}, [None]),
+                    ({"cluster": "h100-sxm:1x8", "device": "cpu"}, ["NVLink", "network"]),
+                    ({"cluster": "{gpu: l40s, nodes: 3, gpus_per_node: 2, network: 25g}"}, ["PCIe", "network"]),
+                    ({"cluster": "{gpu: h200, gpus_per_node: 2, nodes_per_rack: 1}"},
+                     ["NVLink", "network in racks", "network between racks"]),
+                    ({"cluster.link_name": "bus", "cluster.node_link_name": "\"my wire\""}, ["bus", "my wire"]),
+                    ({"cluster.node_link_name": "wire"}, [None, "wire"])):
+    args = [x for k, v in sets.items() if k != "device" for x in ("--set", f"{k}={v}")]
+    equal([x.get("name") for x in tessera_json("plan", path, *args)["model"]["links"]], names, str(sets))
+    screen, full = tessera("plan", path, *args)[0], tessera("plan", path, *args, "--full")[0]
+    for i, name in enumerate(names):
+        check(f"\n  {name or 'link ' + str(i + 1)}" in full[full.index("time of a step"):], full)
+    spoken = [name or f"link {i + 1}" for i, name in enumerate(names)]
+    check(all(re.search(rf" ranks, (?:{'|'.join(spoken)}), ", x) for x in full.splitlines() if " groups of " in x), full)
+    check(sum(bool(re.match(rf"  (?:{'|'.join(spoken)})(?:, hand-shakes)? ", x)) for x in screen.splitlines()) > 0, screen)
 crossing = [b for b in p["boxing"] if b["in"][0]["placement"] != b["out"][0]["placement"]]
 check(len(crossing) == 1 and crossing[0]["link"] == 2 and crossing[0]["group_size"] == 6,
       f"between placements, over the far link: {crossing}")
@@ -226,7 +247,7 @@ time of a step (estimated)
   1.01 us of it is computed alike on up to 2 ranks
   link 1 within 2 ranks       hand-shake 2.00 us, 10.0 GB/s
   link 2 among all ranks      hand-shake 50.0 us, 1.00 GB/s
-  own memory 16.0 GB/s, 80.0 GFLOP/s, kernel start 500 ns
+  own memory 16.0 GB/s, 80.0 GFLOP/s in f32, kernel start 500 ns
   figures: the file's cluster; others built in; `tessera info --measure` measures
 """, "the graph")
 out, _ = tessera("plan", write(GRAPH))
@@ -275,9 +296,9 @@ equal(out[out.index("  expand  "):], """\
       the only legal one; p.yaml:5
 boxing
   all_reduce     loss                           f32[] P -> B
-      1 group of 8 ranks, link 1, 28 B, 3.00 us; output 'loss' reads B
+      1 group of 8 ranks, shared memory, 28 B, 3.00 us; output 'loss' reads B
   all_reduce     gradient bucket 0              P -> B, 6 tensors
-      1 group of 8 ranks, link 1, 595 KB, 102 us; gradients for their optimizer
+      1 group of 8 ranks, shared memory, 595 KB, 102 us; gradients for their optimizer
 communication of a step (what the busiest rank reads)
   all_reduce          2 calls       595 KB       105 us
   for gradients: all_reduce over 8 ranks, 1 call, 595 KB, 102 us
@@ -289,13 +310,13 @@ memory of a rank
       66.0 KB inputs and outputs, 1.11 KB gaps and scratch
 time of a step (estimated)
   1.91 ms: compute 1.81 ms, communication 105 us, one behind the other
-  spent on compute 75.3 %, memory 18.5 %, kernel starts 0.7 %, link 1 bytes 5.0 %, link 1
-      hand-shakes 0.5 %; bound by compute
+  spent on compute 75.3 %, memory 18.5 %, kernel starts 0.7 %, shared memory bytes 5.0 %, shared
+      memory hand-shakes 0.5 %; bound by compute
   signatures were chosen op by op at 1.91 ms, proven the least; less 2.88 us for ops that are fused:
       1.91 ms
   1.00 us of it is computed alike on up to 8 ranks
-  link 1 among all ranks      hand-shake 3.00 us, 8.00 GB/s
-  own memory 16.0 GB/s, 80.0 GFLOP/s, kernel start 500 ns
+  shared memory among all ranks      hand-shake 3.00 us, 8.00 GB/s
+  own memory 16.0 GB/s, 80.0 GFLOP/s in f32, kernel start 500 ns
   figures: built in; `tessera info --measure` measures
 """, "training")
 out, _ = tessera("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004))
@@ -305,7 +326,7 @@ strategy   data parallel x8
 step       1.91 ms: 1.05 M samples/s; bound by compute
   compute                    1.44 ms  75.3 %  ##############################
   own memory                  354 us  18.5 %  #######
-  link 1                      105 us   5.5 %  ##
+  shared memory               105 us   5.5 %  ##
   kernel starts              13.5 us   0.7 %
            nothing overlaps
 memory     1.79 MB on ranks 0-3
@@ -356,7 +377,7 @@ for name, words in (("attention", "Megatron pairs x4 in 1 of 1 block, sequence-p
                     ("auto", "each of 2 axes: no common name x2: of 53 layers"), ("dp2", "data parallel x2"),
                     ("dp4", "data parallel x4"), ("grid2x2", "axis 0: data parallel x2; axis 1: no common name"),
                     ("one", "one rank"), ("pipeline2", "pipeline of 2 stages, each data parallel x2"),
-                    ("sharded", "no common name x4: of 53 layers 39 by rows, their weights gathered,"),
+                    ("sharded", "no common name x4: of 53 layers 39 by rows with gathered weights,"),
                     ("tensor_parallel", "Megatron pair x2"),
                     ("zero", "no common name x4: of 53 layers 42 by rows of the batch,")):
     out, _ = tessera("plan", os.path.join(EXAMPLES, name + ".yaml"), env={"COLUMNS": "400"})
@@ -393,6 +414,25 @@ check("S(0)\n      said by 'optimizer.state' at zero.yaml:20\n" in out, "a state
 p = tessera_json("plan", write(TRAIN.replace("momentum: 0.9", "momentum: 0.9, clip_norm: 1, accumulate: 2"),
                                RANKS=[0, 1], BATCH=64))
 check(all(x["name"] for x in p["ops"] + p["boxing"]), f"names: {[x for x in p['ops'] if not x['name']]}")
+
+# Ranks of a mesh are told by its axes where that is shorter; the operations a second are those of what is computed in.
+file = os.path.join(EXAMPLES, "gpt_dp_tp.yaml")
+for options in ((), ("--full",)):
+    out, _ = tessera("plan", file, *options, env=SCREENS[80])
+    check("tp 0-6 of each dp" in out and ",..." not in out, f"{options}: {out}")
+for dtype, tflops in (("f32", 67), ("bf16", 989.5)):
+    model = tessera_json("plan", file, "--set", f"dtype={dtype}")["model"]
+    near(model["flops_per_s"], 0.6e12 * tflops, dtype)
+    equal((model["dtype"], model["flops_per_s"]), (dtype, model["dtype_flops_per_s"][dtype]), dtype)
+    near(model["dtype_flops_per_s"]["f64"], 0.6e12 * 67, "f64 beside it")
+    check(f" TFLOP/s in {dtype}, kernel start" in tessera("plan", file, "--full", "--set", f"dtype={dtype}")[0], dtype)
+# Times are figures, of which no part is folded as names' numbers are; no time is 0.
+for name in ("auto", "attention"):
+    out, _ = tessera("plan", os.path.join(EXAMPLES, name + ".yaml"), "--full")
+    check(not re.search(r"\d\.\* |\+\*|0\.00 ns", out), f"{name}: {out}")
+# What bounds a step is the same in each text: a link's bytes and hand-shakes are one.
+screen, full = tessera("plan", file)[0], tessera("plan", file, "--full")[0]
+check("; bound by network;" in screen and "; bound by network bytes\n" in full, screen + full)
 
 # Tokens are those that the embedding looks up: all bytes of a row but the last.
 out, _ = tessera("plan", write("""\
@@ -502,14 +542,14 @@ t = time.monotonic()
 need, _, err = refusal(write(TRAIN, RANKS=list(range(4096)), BATCH=5000), 1000)
 check(" on ranks 0-903\n" in err and "\n  ranks 904-4095: " in err and err.count("\n") < 30, err)
 check(time.monotonic() - t < 20, f"4096 ranks took {time.monotonic() - t:.1f} s")
-# The graph needs 512 bytes on ranks 4 and 5: a byte less in any unit is too little.
+# The graph needs 512 B on ranks 4 and 5: a byte less in any unit is too little.
 path = write(GRAPH)
 for unit, size in (("", 1), ("B", 1), ("K", 1e3), ("KB", 1e3), ("Ki", 1024), ("KiB", 1024),
                    ("M", 1e6), ("MiB", 1 << 20), ("GB", 1e9), ("Gi", 1 << 30), ("T", 1e12),
                    ("TiB", 1 << 40)):
     for count in (512, 511):
         _, err = tessera("plan", path, "-m", f"{count / size!r}{unit}", code=0 if count == 512 else 1)
-        check(count == 512 or "511 bytes" in err and "needs 512 bytes" in err, f"{unit}: {err}")
+        check(count == 512 or "511 B a rank" in err and "needs 512 B" in err, f"{unit}: {err}")
 tessera("plan", path, "-m", "4611686018427387904")
 for text in ("1KK", "1k", "-1", "", "1iB", "nan", "inf", "1e", "1Kib", "K", "4.7e18", "1e30"):
     _, err = tessera("plan", path, "-m", text, code=2)

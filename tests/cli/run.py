@@ -10,7 +10,7 @@ import tempfile
 
 import numpy as np
 
-from harness import check, done, equal, near, tessera, tessera_json
+from harness import check, done, equal, near, scaled, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
 X = np.arange(42, dtype=np.float32).reshape(7, 6) % 5 - 2
@@ -71,6 +71,7 @@ def check_communication(result, what):
         equal(sum(d["bytes"] for d in mine), c["bytes"], f"{what}: {c['kind']} of all ranks")
     for r in result["per_rank"]:
         m = dict(r["memory"])
+        check(m.pop("scratch") <= m["activations"], f"{what}: kernels' scratch is part of activations")
         equal(m.pop("peak"), sum(m.values()), f"{what}: memory")
 
 
@@ -320,4 +321,35 @@ bad = write("label.yaml", {"tessera": 1, "placements": {"a": {"ranks": [0, 1]}},
     "l": {"op": "cross_entropy", "in": ["x", "y"]}}})
 _, err = tessera("run", bad, code=1)
 check("7" in err and "label" in err, err)
+# What is planned of memory is plan's own figure; what comes to it is said.
+for name in ("attention", "own_layers"):
+    file = os.path.join(os.path.dirname(__file__), "../../examples/experiments", name + ".yaml")
+    out, _ = tessera("run", file, "--set", "train.steps=2")
+    units = ["B", "KB", "MB", "GB"]
+    total = scaled(tessera_json("plan", file)["memory"][0]["total"], units)
+    m = re.search(r"; (\S+ .B) on rank 0, which needs most:\n  (\S+ .B) tensors, as in `tessera plan`; (\S+ .B) kernels' scratch; "
+                  r"(\S+ .B) records\n", out)
+    check(m and m[2] == total, f"{name}: {total}: {out}")
+    size = lambda text: float(text.split()[0]) * 1000 ** units.index(text.split()[1])
+    near(size(m[2]) + size(m[3]) + size(m[4]), size(m[1]), "the parts of a rank's memory", rel=0.01)
+    memory = re.search(r"  memory +(\S+ .B) +\S+ .B .*\n    tensors +(\S+ .B) +-\n    kernels' scratch +(\S+ .B) +-\n"
+                       r"    plans' own records +(\S+ .B) +-\n", out)
+    near(sum(map(size, memory.groups()[1:])), size(memory[1]), "the parts of the process's memory", rel=0.01)
+
+# A GPU that is not to be had: where the file asks for it, and what does without.
+NO_MODULE = {"TESSERA_CUDA_MODULE": "/nowhere/libtessera_cuda.so"}
+FEED = ("model: {name: mlp}\ndata: {dataset: synthetic, shape: [1, 8, 8], classes: 10, samples: 64, batch_size: 8}\n"
+        "tensors: {input: {sbp: S(0)}}\ntrain: {steps: 2}\n")
+for name, head, place, override in (
+        ("placed", "placements: {all: {device: cuda, ranks: [0, 1]}}\n", "2:28: placements.all.device", "placements.all.device=cpu"),
+        ("meshed", "mesh: {dp: 2}\ndevice: cuda\n", "3:9: device", "device=cpu"),
+        ("clustered", "mesh: {dp: 2}\ncluster: h100-sxm:1x8\n", "3:10: cluster", "device=cpu")):
+    file = os.path.join(FOLDER.name, name + ".yaml")
+    with open(file, "w", encoding="utf-8") as f:
+        f.write("tessera: 1\n" + head + FEED)
+    _, err = tessera("run", file, code=1, env=NO_MODULE)
+    check(re.fullmatch(rf"tessera run: rank [01]: {re.escape(file)}:{place}: cuda can't be used here; --set {override} computes "
+                       r"without a GPU, and `tessera plan` needs none\n  the module for cuda .* could not be loaded: .*\n", err), err)
+    tessera("run", file, "--set", override, env=NO_MODULE)
+    tessera("plan", file, env=NO_MODULE)
 done()

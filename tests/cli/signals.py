@@ -48,10 +48,12 @@ def read_line(p):
 
 
 def read_header(p):
-    """Two lines, which are there before the first step."""
+    """Three lines, which are there before the first step."""
     check(re.fullmatch(r"mlp: 3,466 parameters on 2 ranks \(cpu, (threads|processes)\); 4000000 steps "
                        r"of 30 rows, 4 an epoch\n", line := read_line(p)), line)
-    check(re.fullmatch(r"planned: [\d.]+ [um]s a step; [\d.]+ KB on rank \d, which needs most\n",
+    check(re.fullmatch(r"planned: [\d.]+ [um]s a step; [\d.]+ KB on rank \d, which needs most:\n",
+                       line := read_line(p)), line)
+    check(re.fullmatch(r"  [\d.]+ KB tensors, as in `tessera plan`; (?:[\d.]+ KB kernels' scratch; )?[\d.]+ KB records\n",
                        line := read_line(p)), line)
 
 

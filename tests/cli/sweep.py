@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 
-from harness import check, done, equal, near, tessera, tessera_json
+from harness import check, done, equal, near, seconds, tessera, tessera_json
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "../../examples/experiments")
 FOLDER = tempfile.TemporaryDirectory()
@@ -65,9 +65,34 @@ for r in rows:
          f"samples a second of {r}", rel=1e-8)
     equal((r["how"], r["error"]), ("re-planned", ""), "how")
 check_best(rows, "a grid")
-check("re-planned: each row is the best plan of its values\n" in out, out)
+check("re-planned: each row is the best plan of its values, the other rows' plans among them\n" in out, out)
 equal(len([line for line in out.splitlines() if "*" in line and "ms" in line]),
       len([r for r in rows if r["best"]]), "rows with a mark: " + out)
+
+# No row is worse than another's plan, priced at its values; which is told where it shows.
+batches = [2, 4, 8, 16, 24]
+rows, out = sweep(example("attention.yaml"), "data.batch_size=" + ",".join(map(str, batches)))
+priced = {b: sweep(example("attention.yaml"), "data.batch_size=" + ",".join(map(str, batches)),
+                   more=["--set", f"data.batch_size={b}", "--fixed"])[0] for b in batches}
+taken = 0
+for i, (b, r) in enumerate(zip(batches, rows)):
+    offers = {other: float(priced[other][i]["step_s"]) for other in batches if other != b}
+    anew = tessera_json("plan", example("attention.yaml"), "--set", f"data.batch_size={b}")["step"]["cost_s"]
+    near(float(r["step_s"]), min([anew, *offers.values()]), f"the cheapest of all plans: {r}", rel=1e-5)
+    equal(r["how"], "re-planned" if anew <= min(offers.values()) * (1 + 1e-6) else "re-priced", str(r))
+    best = min(offers, key=offers.get)
+    if r["how"] == "re-priced" and seconds(anew) != seconds(offers[best]):
+        check(f"      by the plan of data.batch_size={best}; found anew: {seconds(anew)}\n" in out, out)
+        taken += 1
+check(taken > 0, "a plan that another row takes: " + out)
+# Where none may be priced again, none is; and lines fit, by shorter names of keys.
+rows, out = sweep(example("attention.yaml"), "parameters[0].sbp=B,S(0)")
+check("re-planned: each row is the best plan of its values\n" in out, out)
+args = [a for key in ("data.batch_size=2,4", "cluster.ranks_per_node=1,2")
+        for a in ("--sweep", key)]
+out, _ = tessera("plan", example("attention.yaml"), *args, env={"COLUMNS": "80"})
+check(out.split()[:2] == ["batch_size", "ranks_per_node"] and
+      not [x for x in out.split("\n") if len(x) > 80 or x != x.rstrip()], out)
 
 # Priced again: where the planner stays with the file's signatures, to the last digit its figures.
 compared = 0
@@ -102,15 +127,15 @@ check(compared > 20, f"{compared} rows were compared")
 # Points without a plan.
 rows, out = sweep(path, "data.batch_size=16,300", "memory_limit=10MB,1GB")
 equal([bool(r["error"]) for r in rows], [True, False, True, True], str(rows))
-check(rows[0]["error"].startswith("no plan fits memory_limit, 10 MB a rank; the leanest found needs "),
+check(rows[0]["error"].startswith("no plan fits memory_limit, 10.0 MB a rank; the leanest found needs "),
       rows[0]["error"])
 equal(rows[2]["error"], "--set data.batch_size=300:1:17: data.batch_size: a batch of 300 rows; the "
       "set has 256", "more than there are")
-check("no plan: no plan fits memory_limit" not in out and "memory_limit, 10 MB a rank" in out, out)
+check("no plan: no plan fits memory_limit" not in out and "memory_limit, 10.0 MB a rank" in out, out)
 rows, out = sweep(path, "data.batch_size=1,16,32", more=["--fixed", "--memory-limit", "70MB"])
 equal([r["error"] for r in rows],
-      ["the program has other ops at size 1", "", "this plan needs 78364448 bytes a rank; "
-       "memory_limit is 70000000 bytes"], "of priced plans")
+      ["the program has other ops at size 1", "", "this plan needs 78.4 MB a rank; "
+       "memory_limit is 70.0 MB"], "of priced plans")
 rows, out = sweep(path, "data.batch_size=300,400", code=1)
 check(all(r["error"] for r in rows), "nothing has a plan")
 

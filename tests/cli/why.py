@@ -45,9 +45,17 @@ def signatures(out):
     return found
 
 
+def check_width(out, columns):
+    """Names of files and what is to be copied stay whole."""
+    wide = [x for x in out.splitlines() if len(x) > columns and "said at" not in x and not x.startswith("  --set")]
+    check(not wide, f"lines are at most {columns} columns: {wide}")
+
+
 def check_prices(path, name, sets, expected, at_least=2):
     """Each signature's figures are those of the plan in which the file says that signature."""
     out, _ = tessera("plan", path, "--why", name)
+    check_width(out, 80)
+    check_width(tessera("plan", path, "--why", name, env={"COLUMNS": "60"})[0], 60)
     rows = signatures(out)
     check(set(expected) <= set(rows), f"{name}: signatures {expected}, found {out}")
     base = tessera_json("plan", path)["step"]["cost_s"]
@@ -71,10 +79,8 @@ out, rows = check_prices(example("attention.yaml"), "blocks.0.attn.q.weight", la
                          ["B", "S(0)", "S(1)"])
 check("attention.yaml:19:36: parameters[1].sbp\n               the last match that fits: *.attn.[qkv].*\n"
       in out, "where it is said: " + out)
-check(all(len(line) <= 100 for line in out.splitlines()[2:] if "said at" not in line and "--set" not in line),
-      "lines are at most 100 columns: " + out)
 check("in S(0)     linear blocks.0.attn.q: as it is" in out, "a reader: " + out)
-check("all_to_all S(1) -> S(0), 12.3 KB over link 1 in 1 group of 4 ranks" in out,
+check("all_to_all S(1) -> S(0), 1 group of 4 ranks, shared memory, 12.3 KB,\n             5.56 us: " in out,
       "(128 x 32 floats of which a rank has a quarter): " + out)
 check_prices(example("dp4.yaml"), "features.3.conv.1.0.weight", lambda sbp:
              f'parameters[1]={{match: "features.3.conv.1.0.weight", sbp: "{sbp}"}}', ["B", "S(0)"],
@@ -131,6 +137,13 @@ out, err = tessera("plan", example("attention.yaml"), "--why", "blocks.0.attn.pr
 check("4 tensors have that name; say which\n  linear blocks.0.attn.proj\n" in err, err)
 out, err = tessera("plan", graph, "--why", "x", "--json", code=2)
 check("--why is told as text: there is no use for --json beside it" in err, err)
+
+# Many ranks: the placement is told by its axes, and links by what they are.
+out, _ = tessera("plan", example("gpt_dp_tp.yaml"), "--why", "h.1.mlp.c_fc.weight")
+check_width(out, 80)
+check(out.startswith("h.1.mlp.c_fc.weight: f32[1024,4096] on cuda ranks 0-127 as dp 16 x tp 8,\n      (B,S(1))\n"), out)
+check(" 8 groups of 16 ranks, network," in " ".join(out.split()) and " groups of 8 ranks, NVLink," in out, out)
+check("link" not in out, out)
 
 # Under a strategy: its word is the cause, and overrides do not count its rules.
 file = example("gpt_dp_tp.yaml")

@@ -38,6 +38,49 @@ static tsri_cluster_figures figures(const tsri_cluster *c)
     return f;
 }
 
+/* What each link is called: by what is known of it. */
+static void test_link_names(void **state)
+{
+    (void)state;
+    enum { LINKS = 3 };
+    const int h200 = index_of(tsri_gpu_names, "h200"), l40s = index_of(tsri_gpu_names, "l40s");
+    const int pcie = index_of(tsri_link_names, "pcie5"), net = index_of(tsri_network_names, "25g");
+    const struct {
+        tsri_cluster c;
+        const char *name[LINKS];
+    } rows[] = {
+        {{.gpu = 0}, {"machine"}},
+        {{.latency_us = 2}, {NULL}},
+        {{.link_name = "bus", .latency_us = 2}, {"bus"}},
+        {{.ranks_per_node = 2}, {"machine", "network"}},
+        {{.ranks_per_node = 2, .node_latency_us = 9}, {"machine", NULL}},
+        {{.ranks_per_node = 2, .node_bandwidth_gb_s = 1, .network = net}, {"machine", "network"}},
+        {{.gpu = h200}, {"NVLink", "network"}},
+        {{.gpu = h200, .bandwidth_gb_s = 100}, {"NVLink", "network"}},
+        {{.gpu = h200, .link = pcie}, {"PCIe", "network"}},
+        {{.gpu = l40s, .network = net}, {"PCIe", "network"}},
+        {{.gpu = h200, .nodes_per_rack = 4},
+         {"NVLink", "network in racks", "network between racks"}},
+        {{.gpu = h200, .nodes_per_rack = 4, .rack_link_name = "spine"},
+         {"NVLink", "network in racks", "spine"}},
+        {{.gpu = h200, .nodes_per_rack = 4, .node_link_name = "rails"}, {"NVLink", "rails", NULL}},
+        {{.ranks_per_node = 2, .node_latency_us = 9, .nodes_per_rack = 4}, {"machine", NULL, NULL}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tsri_cluster_figures f = {.link = {{.latency_s = 1, .bytes_per_s = 1, .name = "machine"}}};
+        tsri_cluster_apply(&rows[i].c, &f);
+        assert_int_equal(f.nlinks, rows[i].c.nodes_per_rack                        ? 3
+                                   : rows[i].c.gpu || rows[i].c.ranks_per_node > 0 ? 2
+                                                                                   : 1);
+        for (int l = 0; l < f.nlinks; l++)
+            if (rows[i].name[l] ? !f.link[l].name || strcmp(f.link[l].name, rows[i].name[l])
+                                : f.link[l].name != NULL)
+                fail_msg("row %zu, link %d: %s, not %s", i, l,
+                         f.link[l].name ? f.link[l].name : "none",
+                         rows[i].name[l] ? rows[i].name[l] : "none");
+    }
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -194,9 +237,9 @@ static void test_cost_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_h100),
-        cmocka_unit_test(test_networks),   cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_cost_model),
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_link_names),
+        cmocka_unit_test(test_h100),    cmocka_unit_test(test_networks),
+        cmocka_unit_test(test_figures), cmocka_unit_test(test_cost_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

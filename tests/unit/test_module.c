@@ -339,6 +339,27 @@ static void test_apply(void **state)
         assert_string_equal(said, want);
         tsr_graph_destroy(g);
     }
+    /* A name that is mistyped: which child is not there, and the nearest that is. */
+    static const struct {
+        bool of_a;
+        const char *name, *said;
+    } mistyped[] = {
+        {false, "aa", "apply: the module is NULL: the model has no child 'aa'; did you mean 'a'?"},
+        {false, "encoder", "apply: the module is NULL: the model has no child 'encoder'; it has a"},
+        {true, "c1", "apply: the module is NULL: module 'a' has no child 'c1'; it has b"},
+    };
+    for (size_t i = 0; i < sizeof mistyped / sizeof *mistyped; i++) {
+        g = tsr_graph_create(f->world, NULL);
+        x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4), f->p, TSR_B);
+        tsri_error_clear();
+        tsr_module *child = tsr_module_child(mistyped[i].of_a ? a : root, mistyped[i].name);
+        assert_null(child);
+        assert_false(tsr_tensor_ok(tsr_apply(child, x)));
+        const char *said = strstr(tsr_last_error(), "apply: ");
+        assert_non_null(said);
+        assert_string_equal(said, mistyped[i].said);
+        tsr_graph_destroy(g);
+    }
 }
 
 /* --- one real rank: initial values ------------------------------------------------------------ */

@@ -2,6 +2,7 @@
 /* `tessera box`: how a tensor gets from one signature to another. */
 #include "src/cli/box/box.h"
 #include "src/cli/links.h"
+#include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
 #include "src/cli/page/moves.h"
 #include "src/cli/page/page.h"
@@ -152,7 +153,7 @@ static tsr_status find_figures(box *b, const box_args *a)
     cli_links links;
     tsri_cluster cluster = {0};
     if (a->cluster)
-        TSRI_TRY(tsri_cluster_parse("--cluster", a->cluster, b->nranks, &cluster));
+        TSRI_TRY(tsri_cluster_parse(&b->pool, "--cluster", a->cluster, b->nranks, &cluster));
     cli_links_find(cluster.gpu ? TSR_DEVICE_CUDA : kind_of(b), &links);
     b->opts = *TSR_COMPILE_OPTS();
     cli_links_fill(&links, &cluster, &b->opts);
@@ -212,6 +213,28 @@ static int group_size(const box *b, const tsri_route_step *s, int *out_groups)
     return size;
 }
 
+/* The farthest link that ranks of a group meet over, as a plan's report has it; -1: nothing is
+ * sent.
+ */
+static int link_of(const box *b, const tsri_route_step *s)
+{
+    const tsri_mesh *from = &b->query.from.mesh, *m = s->on_dst ? &b->query.to.mesh : from;
+    int first = tsri_mesh_rank(m, 0), link = -1;
+    if (!tsri_box_is_collective(s->kind))
+        return -1;
+    for (int i = 0; i < b->query.to.mesh.nranks && s->crosses; i++) {
+        int far = tsri_link_between(&b->model, first, tsri_mesh_rank(&b->query.to.mesh, i));
+        link = far > link ? far : link;
+    }
+    for (int d = 0, stride = m->nranks; d < m->ndim && !s->crosses; d++) {
+        stride /= m->dim[d];
+        int last = tsri_mesh_rank(m, stride * (m->dim[d] - 1));
+        int far = s->dims >> d & 1 ? tsri_link_between(&b->model, first, last) : -1;
+        link = far > link ? far : link;
+    }
+    return link;
+}
+
 static const char *name_of(const tsri_route_step *s)
 {
     return s->kind == TSRI_BOX_ALL_REDUCE && s->two_phase ? "all_reduce (2 phases)"
@@ -232,9 +255,10 @@ static bool print_end(const box *b, const char *what, const box_end *end, const 
                       const cli_style *style)
 {
     char sbp[TSR_SBP_TEXT_MAX];
-    const char *place = tsr_placement_text(end->placement);
-    printf("%s%s%s %s on %.200s%s\n", style->bold, what, style->plain,
-           tsr_sbp_format(end->sbp, sbp), place, strlen(place) > 200 ? "..." : "");
+    plan_text place = {.used = 0};
+    plan_put_placement(&place, end->placement);
+    printf("%s%s%s %s on %s\n", style->bold, what, style->plain, tsr_sbp_format(end->sbp, sbp),
+           place.data);
     return box_draw(stdout, b->shape, at);
 }
 
@@ -242,26 +266,30 @@ static void print_route(const box *b, const cli_style *style)
 {
     const tsri_route *r = &b->route;
     char cost[CLI_NUMBER_MAX], bound[CLI_NUMBER_MAX], most[CLI_NUMBER_MAX], all[CLI_NUMBER_MAX];
+    char line[256];
     if (r->n == 0) {
         puts("route: nothing to do, every rank has its part");
         return;
     }
-    printf("%sroute%s %d step%s, %s (no route takes less than %s); on the busiest ranks %s read, "
-           "%s held\n",
-           style->bold, style->plain, r->n, r->n > 1 ? "s" : "", cli_seconds(r->cost_s, cost),
-           cli_seconds(r->bound_s, bound), cli_bytes((double)r->bytes, most),
-           cli_bytes((double)r->peak_bytes, all));
-    printf("  %-22s %-9s %-16s %9s %9s %9s  %s\n", "step", "over", "groups", "busiest", "all ranks",
-           "time", "to");
+    snprintf(line, sizeof line,
+             "%d step%s, %s (no route takes less than %s); on the busiest ranks %s read, %s held",
+             r->n, r->n > 1 ? "s" : "", cli_seconds(r->cost_s, cost),
+             cli_seconds(r->bound_s, bound), cli_bytes((double)r->bytes, most),
+             cli_bytes((double)r->peak_bytes, all));
+    printf("%sroute%s ", style->bold, style->plain);
+    cli_wrap(line, 5, 6, cli_columns());
+    printf("  %-22s %-9s %9s %9s %9s  %s\n", "step", "over", "busiest", "all ranks", "time", "to");
     for (int i = 0; i < r->n; i++) {
         const tsri_route_step *s = &r->step[i];
-        char over[24], groups[32], to[TSRI_LAYOUT_TEXT_MAX];
-        int n, size = group_size(b, s, &n);
+        char over[24], to[TSRI_LAYOUT_TEXT_MAX], name[TSRI_LINK_NAME_MAX];
+        int n, size = group_size(b, s, &n), link = link_of(b, s);
         int64_t total = total_bytes(b, s);
-        snprintf(groups, sizeof groups, "%d of %d ranks", n, size);
-        printf("  %-22s %-9s %-16s %9s %9s %9s  %s\n", name_of(s), dims_text(s, over), groups,
+        printf("  %-22s %-9s %9s %9s %9s  %s\n", name_of(s), dims_text(s, over),
                cli_bytes((double)s->bytes, most), total < 0 ? "?" : cli_bytes((double)total, all),
                cli_seconds(s->cost_s, cost), tsri_layout_format(&s->to, to));
+        if (link >= 0)
+            printf("    %s%d group%s of %d ranks, %s%s\n", style->dim, n, n > 1 ? "s" : "", size,
+                   tsri_link_name(&b->model, link, name), style->plain);
     }
 }
 
@@ -346,6 +374,8 @@ cJSON *box_step_json(const box *b, const tsri_route_step *s)
     cJSON_AddBoolToObject(json, "on_destination", s->on_dst);
     cJSON_AddNumberToObject(json, "groups", groups);
     cJSON_AddNumberToObject(json, "group_size", size);
+    if (link_of(b, s) >= 0)
+        cJSON_AddStringToObject(json, "link", tsri_link_name(&b->model, link_of(b, s), text));
     cJSON_AddStringToObject(json, "from", tsri_layout_format(&s->from, text));
     cJSON_AddStringToObject(json, "to", tsri_layout_format(&s->to, text));
     cJSON_AddNumberToObject(json, "bytes_busiest_rank", (double)s->bytes);
@@ -475,7 +505,9 @@ int cli_box(int argc, char **argv)
     if (most > MAX_RANKS)
         return cli_bad_usage(&spec, "at most %d ranks", MAX_RANKS);
     b.nranks = (int)most;
+    tsri_pool_init(&b.pool, NULL);
     code = work(&a, &b);
     tsr_world_destroy(b.world);
+    tsri_pool_finish(&b.pool);
     return code;
 }

@@ -18,6 +18,7 @@ typedef struct box_end {
 
 typedef struct box {
     tsr_world *world; /* virtual */
+    tsri_pool pool;
     int nranks;
     tsr_dtype dtype;
     tsr_dims shape;

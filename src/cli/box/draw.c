@@ -300,6 +300,15 @@ static void draw_grid(FILE *f, const picture *p, const grid *g)
     draw_line(f, g);
 }
 
+static bool is_empty(const picture *p, int i)
+{
+    int64_t offset[TSR_MAX_NDIM];
+    tsr_dims part;
+    tsri_layout_part(p->shape, &p->end->mesh, &p->end->layout, i, offset, &part);
+    return tsr_dims_count(part) == 0;
+}
+
+/* "nothing on ranks 0, 1, 4-9": three and more in a row are a range. */
 static void draw_empty(FILE *f, const picture *p)
 {
     const tsri_mesh *m = &p->end->mesh;
@@ -308,11 +317,18 @@ static void draw_empty(FILE *f, const picture *p)
         return;
     fputs("  nothing on rank", f);
     for (int i = 0; i < m->nranks && shown < LIST_MAX; i++) {
-        int64_t offset[TSR_MAX_NDIM];
-        tsr_dims part;
-        tsri_layout_part(p->shape, m, &p->end->layout, i, offset, &part);
-        if (tsr_dims_count(part) == 0)
-            fprintf(f, "%s %d", shown++ ? "," : left > 1 ? "s" : "", tsri_mesh_rank(m, i));
+        int last = i, first = tsri_mesh_rank(m, i);
+        if (!is_empty(p, i))
+            continue;
+        while (last + 1 < m->nranks && is_empty(p, last + 1) &&
+               tsri_mesh_rank(m, last + 1) == first + last + 1 - i)
+            last++;
+        fprintf(f, "%s %d", shown++ ? "," : left > 1 ? "s" : "", first);
+        if (last - i > 1) {
+            fprintf(f, "-%d", first + last - i);
+            left -= last - i;
+            i = last;
+        }
     }
     fputs(left > shown ? ", ...\n" : "\n", f);
 }

@@ -45,18 +45,20 @@ char *box_why_lost(const box *b, const tsri_route *r, char buf[BOX_WHY_MAX])
 }
 
 /* "all_gather to (B,S(0)), slice" */
-static void put_steps(FILE *f, const tsri_route *r)
+static void put_steps(char *buf, size_t size, const tsri_route *r)
 {
     char to[TSRI_LAYOUT_TEXT_MAX];
-    for (int i = 0; i < r->n; i++)
-        fprintf(f, "%s%s%s%s", i ? ", " : "", tsri_box_kind_name(r->step[i].kind),
-                i + 1 < r->n ? " to " : "",
-                i + 1 < r->n ? tsri_layout_format(&r->step[i].to, to) : "");
+    size_t used = 0;
+    for (int i = 0; i < r->n && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%s%s%s", i ? ", " : "",
+                                 tsri_box_kind_name(r->step[i].kind), i + 1 < r->n ? " to " : "",
+                                 i + 1 < r->n ? tsri_layout_format(&r->step[i].to, to) : "");
 }
 
 void box_print_others(const box *b, const cli_style *style)
 {
-    char cost[CLI_NUMBER_MAX], why[BOX_WHY_MAX];
+    enum { INDENT = 13, STEPS = 512 };
+    char cost[CLI_NUMBER_MAX], why[BOX_WHY_MAX], line[STEPS + BOX_WHY_MAX];
     if (b->nothers)
         printf("%sother ways%s (the best of those that begin otherwise)\n", style->bold,
                style->plain);
@@ -64,8 +66,9 @@ void box_print_others(const box *b, const cli_style *style)
         const tsri_route *r = &b->other[i];
         double more = r->cost_s - b->route.cost_s;
         printf("  +%-9s ", more > 0 ? cli_seconds(more, cost) : "0");
-        put_steps(stdout, r);
-        printf("  %s%s%s\n", style->dim, box_why_lost(b, r, why), style->plain);
+        put_steps(line, STEPS, r);
+        snprintf(line + strlen(line), BOX_WHY_MAX, ": %s", box_why_lost(b, r, why));
+        cli_wrap(line, INDENT, INDENT, cli_columns());
     }
 }
 

@@ -13,7 +13,7 @@ function boxStep(data, s, i) {
   const to = s.on_destination || s.crosses ? data.to : data.from;
   return section('step-' + (i + 1), `Step ${i + 1}: ${stepName(s)}`, [
     el('p', {}, [plural(s.groups, 'group') + ' of ' + plural(s.group_size, 'rank') + (s.crosses ? ', from one placement to the other' :
-      s.dims.length ? ', over dimension ' + s.dims.join(', ') : '') + '; ',
+      s.dims.length ? ', over dimension ' + s.dims.join(', ') : '') + (s.link ? ', ' + s.link : '') + '; ',
       figure(`steps.${i}.bytes_busiest_rank`, s.bytes_busiest_rank, bytesText(s.bytes_busiest_rank)), ' on the busiest rank',
       s.bytes_all_ranks === undefined ? '' : [', ', figure(`steps.${i}.bytes_all_ranks`, s.bytes_all_ranks, bytesText(s.bytes_all_ranks)), ' on all']
     , '; ', figure(`steps.${i}.cost_s`, s.cost_s, secondsText(s.cost_s)), '.'].flat()),

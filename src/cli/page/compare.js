@@ -29,7 +29,7 @@ function comparedFigures(ms) {
   const spent = [...new Set(ms.flatMap(m => Object.keys(m.plan.step.spent_s)))];
   const rows = [
     get('timeline.end_s', secondsText, 'a step, with overlap'), get('step.cost_s', secondsText, 'one behind the other'),
-    ...spent.map(name => ({name: '· ' + name, path: 'step.spent_s.' + name, text: secondsText, values: ms.map(m => m.plan.step.spent_s[name] || 0)})),
+    ...spent.map(name => ({name: '· ' + [...new Set(ms.filter(m => name in m.plan.step.spent_s).map(m => spentText(m, name)))].join(', '), path: 'step.spent_s.' + name, text: secondsText, values: ms.map(m => m.plan.step.spent_s[name] || 0)})),
     get('totals.bytes', bytesText, 'communication, on the busiest rank'),
     get('memory.0.total', bytesText, 'memory of the neediest rank'),
     ...MEMORY.map(([key, name]) => get('memory.0.' + key, bytesText, '· ' + name)).filter(r => r.values.some(v => v > 0)),

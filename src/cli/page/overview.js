@@ -19,6 +19,10 @@ function stackedBar(title, parts, whole) {
       figure(p.path, p.value, p.text), el('span', {class: 'quiet'}, ' ' + percent(p.value, whole))])))]);
 }
 
+// What a link is, or its number; what time is spent on, with its link so.
+const linkText = (m, link) => m.plan.model.links[link - 1]?.name || 'link ' + link;
+const spentText = (m, name) => name.replace(/^link (\d+)/, (_, link) => linkText(m, link));
+
 function spentColour(name) {
   if (name === 'compute') return 'var(--c-forward)';
   if (name === 'memory') return 'var(--c-memory)';
@@ -42,7 +46,7 @@ function cards(m) {
   return el('div', {class: 'cards'}, [
     card('a step takes', figure('timeline.end_s', p.timeline.end_s, secondsText(p.timeline.end_s)),
          ['with overlap; ', figure('step.cost_s', step.cost_s, secondsText(step.cost_s)), ' one behind the other']),
-    card('bound by', figure('step.bound_by', step.bound_by, step.bound_by),
+    card('bound by', figure('step.bound_by', step.bound_by, spentText(m, step.bound_by)),
          percent(step.spent_s[step.bound_by] || 0, step.cost_s) + ' of the time'),
     card('memory of the neediest rank', worst ? figure('memory.0.total', worst.total, bytesText(worst.total)) : '0 B',
          worst ? ranksText(worst) : ''),
@@ -57,7 +61,7 @@ function timeBar(m) {
   const {spent_s, cost_s} = m.plan.step;
   return [el('h3', {}, 'What the time goes to'),
           stackedBar('time of a step', Object.entries(spent_s).map(([name, s]) => (
-            {name, value: s, text: secondsText(s), colour: spentColour(name), path: 'step.spent_s.' + name})), cost_s)];
+            {name: spentText(m, name), value: s, text: secondsText(s), colour: spentColour(name), path: 'step.spent_s.' + name})), cost_s)];
 }
 
 function memoryBars(m) {

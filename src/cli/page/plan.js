@@ -35,9 +35,9 @@ function opTables(m, select) {
 function modelNote(m) {
   const x = m.plan.model;
   return el('p', {class: 'quiet'}, [
-    'Times are estimates by these figures: ', ...x.links.map((l, i) => `link ${i + 1} ${l.ranks ? `within ${l.ranks} ranks` : 'among all ranks'}: hand-shake ` +
+    'Times are estimates by these figures: ', ...x.links.map((l, i) => `${linkText(m, i + 1)} ${l.ranks ? `within ${l.ranks} ranks` : 'among all ranks'}: hand-shake ` +
       `${secondsText(l.latency_s)}, ${bytesText(l.bytes_per_s)}/s; `),
-    `own memory ${bytesText(x.local_bytes_per_s)}/s, ${(x.flops_per_s / 1e9).toPrecision(3)} GFLOP/s, kernel start ${secondsText(x.kernel_s)}. ${x.figures}.`]);
+    `own memory ${bytesText(x.local_bytes_per_s)}/s, ${(x.flops_per_s / 1e9).toPrecision(3)} GFLOP/s in ${x.dtype}, kernel start ${secondsText(x.kernel_s)}. ${x.figures}.`]);
 }
 
 function planSections(m, select, prefix = '') {

@@ -93,7 +93,7 @@ function timeline(m, select) {
       const y = (narrow() ? 34 : 26) + i * pitch();
       const group = t.groups[track.group];
       const name = (t.groups.length > 1 ? 'ranks ' + group.ranks.slice(0, 14) + ' ' : '') +
-                   (track.link ? `link ${track.link}${track.lane === 'bulk' ? ' bulk' : ''}` : 'compute');
+                   (track.link ? `${linkText(m, track.link)}${track.lane === 'bulk' ? ' bulk' : ''}` : 'compute');
       if (!narrow()) {
         drawing.append(svg('text', {x: left - 8, y: y + 10, class: 'track'}, name),
                        svg('text', {x: left - 8, y: y + 21, class: 'cut end'}, secondsText(track.busy_s) + ', ' + percent(track.busy_s, end)));

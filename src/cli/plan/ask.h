@@ -95,7 +95,10 @@ typedef struct sweep_point {
     double step_s, compute_s, comm_s, samples_per_s;
     uint64_t memory, bytes;
     char failure[240]; /* why there is no plan; "": there is one */
+    char alone[160];   /* why its plan is not priced at other points; "": it is, or is not asked */
     bool done, lacks_memory;
+    int by;        /* the point whose plan this is, priced here; -1: its own */
+    double anew_s; /* by >= 0: a step of its own plan */
 } sweep_point;
 
 typedef struct sweep_axis {
@@ -111,10 +114,38 @@ typedef struct sweep_grid {
     int npoints;
     sweep_point *points; /* the last axis runs fastest */
     bool fixed, trains;
+    bool compared, left; /* points have each other's plans; there were too many for that */
 } sweep_grid;
 
 /* The number of an axis's value at a point. */
 int sweep_value(const sweep_grid *g, int point, int axis);
+
+/* sweep_price.c: a plan that is priced at other points. */
+/* A batch at which the program was declared. */
+typedef struct checked_batch {
+    int64_t batch;
+    char failure[160]; /* "": it is priced rightly there */
+} checked_batch;
+typedef struct sweep_pricer {
+    plan_source from; /* with alternatives; its texts must live on */
+    plan_made base;
+    struct tsri_pricer *pricer;
+    checked_batch *checked;
+    int nchecked;
+} sweep_pricer;
+/* Whether a plan can be priced again at other values of a key. */
+bool sweep_reprices(const char *key);
+/* Samples a second; 0: the experiment trains nothing. */
+double sweep_samples(const tsri_experiment *e, double step_s);
+/* Makes the plan. sweep_pricer_finish frees what was made, also after an error. */
+tsr_status sweep_pricer_plan(const plan_source *from, sweep_pricer *p);
+/* Makes it a plan that can be priced at the grid's points. */
+tsr_status sweep_pricer_learn(sweep_pricer *p, const sweep_grid *g);
+/* Prices the plan at the links and the batch of an experiment; the rest is the plan's own. It is
+ * refused where it does not leave so much of a memory limit: a part of what it needs. */
+tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double spare,
+                              sweep_point *out_point);
+void sweep_pricer_finish(sweep_pricer *p);
 
 /* sweep_workers.c */
 /* Points that processes share; NULL: no memory. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_WIDTH = 34, WIDTH = 14, SHOWN = 24, PLANS = PLAN_COMPARE_MAX };
+enum { NAME_LEAST = 24, NAME_MOST = 34, RATIO = 12, SHOWN = 24, PLANS = PLAN_COMPARE_MAX };
 
 typedef struct compared {
     plan_made made;
@@ -16,7 +16,7 @@ typedef struct compared {
 } compared;
 
 typedef struct comparison {
-    int n;
+    int n, name, width; /* columns of names, and of a plan's figures */
     compared plan[PLANS];
     tsri_pool pool;
     const cli_style *style;
@@ -37,6 +37,15 @@ static char *whole_text(double v, char buf[CLI_NUMBER_MAX])
     return buf;
 }
 
+/* Prints the name of a line; one that is too long has a line of its own. */
+static void print_name(const comparison *c, const char *name)
+{
+    if ((int)strlen(name) > c->name)
+        printf("  %s\n  %*s", name, c->name, "");
+    else
+        printf("  %-*s", c->name, name);
+}
+
 /* A line of figures; of two plans also how many times the first the second is. Nothing where all
  * are 0. */
 static void print_row(const comparison *c, const char *name, const double *v, number_text *text)
@@ -47,9 +56,9 @@ static void print_row(const comparison *c, const char *name, const double *v, nu
         any |= v[i] != 0;
     if (!any)
         return;
-    printf("  %-*s", NAME_WIDTH, name);
+    print_name(c, name);
     for (int i = 0; i < c->n; i++)
-        printf(" %*s", WIDTH, text(v[i], buf));
+        printf(" %*s", c->width, text(v[i], buf));
     if (c->n == 2 && v[0] > 0 && v[0] != v[1])
         printf("   x%.3g", v[1] / v[0]);
     putchar('\n');
@@ -57,12 +66,12 @@ static void print_row(const comparison *c, const char *name, const double *v, nu
 
 static void print_head(const comparison *c)
 {
-    printf("  %-*s", NAME_WIDTH, "");
+    print_name(c, "");
     for (int i = 0; i < c->n; i++) {
         const char *path = c->plan[i].made.from->path, *slash = strrchr(path, '/');
         const char *name = slash ? slash + 1 : path;
-        int length = (int)strlen(name), most = WIDTH;
-        printf(" %s%*.*s%s", c->style->bold, WIDTH, most,
+        int length = (int)strlen(name), most = c->width;
+        printf(" %s%*.*s%s", c->style->bold, most, most,
                length > most ? name + length - most : name, c->style->plain);
     }
     putchar('\n');
@@ -73,20 +82,40 @@ static void print_title(const comparison *c, const char *title)
     printf("%s%s%s\n", c->style->bold, title, c->style->plain);
 }
 
+static char *spent_name(const comparison *c, int plan, int spent, char buf[TSRI_SPENT_NAME_MAX])
+{
+    return tsri_spent_name(&c->plan[plan].made.plan->model, (tsri_spent)spent, buf);
+}
+
+/* The line of a use of time in a plan: that by the same name in each, as links are others in
+ * others. Nothing where a plan before it, or a use before it, had the name. */
+static void print_spent(const comparison *c, int plan, tsri_spent spent)
+{
+    double v[PLANS] = {0};
+    char name[TSRI_SPENT_NAME_MAX], other[TSRI_SPENT_NAME_MAX], line[TSRI_SPENT_NAME_MAX + 2];
+    spent_name(c, plan, (int)spent, name);
+    for (int i = 0; i < c->n; i++)
+        for (int s = 0; s < TSRI_SPENT_COUNT; s++) {
+            if (strcmp(spent_name(c, i, s, other), name) != 0)
+                continue;
+            if (s < (int)spent || (s == (int)spent && i < plan))
+                return;
+            v[i] += c->plan[i].made.report->spent_s[s];
+        }
+    snprintf(line, sizeof line, "  %s", name);
+    print_row(c, line, v, cli_seconds);
+}
+
 static void print_time(const comparison *c)
 {
     double v[PLANS];
-    char name[40], spent[32];
     print_title(c, "time of a step");
     for (int i = 0; i < c->n; i++)
         v[i] = c->plan[i].made.report->step_s;
     print_row(c, "in all", v, cli_seconds);
-    for (int s = 0; s < TSRI_SPENT_COUNT; s++) {
+    for (int s = 0; s < TSRI_SPENT_COUNT; s++)
         for (int i = 0; i < c->n; i++)
-            v[i] = c->plan[i].made.report->spent_s[s];
-        snprintf(name, sizeof name, "  %s", tsri_spent_name((tsri_spent)s, spent));
-        print_row(c, name, v, cli_seconds);
-    }
+            print_spent(c, i, (tsri_spent)s);
     for (int i = 0; i < c->n; i++)
         v[i] = (double)tsri_experiment_batch_size(c->plan[i].made.experiment) /
                c->plan[i].made.report->step_s;
@@ -114,18 +143,14 @@ static void print_memory(const comparison *c)
         print_row(c, names[k], v[k + 1], cli_bytes);
 }
 
-/* The bytes of the rows of a plan that fit: of one collective (NULL: any), over one set of
- * dimensions (0: any). */
-static double bytes_of(const tsri_report *r, const char *what, unsigned dims)
+/* The bytes of the rows of a plan of one collective (NULL: any). */
+static double bytes_of(const tsri_report *r, const char *what)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < r->nrows; i++) {
         const tsri_report_row *row = &r->rows[i];
-        if (row->link < 0 || (what && strcmp(row->what, what) != 0))
-            continue;
-        bool fits = !dims || (tsr_placement_ndim(row->item->placement) > 1 &&
-                              row->item->box.step.dims == dims);
-        bytes += fits ? row->bytes : 0;
+        if (row->link >= 0 && (!what || !strcmp(row->what, what)))
+            bytes += row->bytes;
     }
     return (double)bytes;
 }
@@ -135,24 +160,53 @@ static void print_kind(const comparison *c, const char *what)
     double v[PLANS];
     char name[40];
     for (int i = 0; i < c->n; i++)
-        v[i] = bytes_of(c->plan[i].made.report, what, 0);
+        v[i] = bytes_of(c->plan[i].made.report, what);
     snprintf(name, sizeof name, "  %s", what);
     print_row(c, name, v, cli_bytes);
 }
 
-static void print_dimensions(const comparison *c)
+enum { AXES_MAX = 32, AXES_TEXT = 64 };
+
+/* "  over dp+tp": the axes of a mesh that a row's groups lie along; false where that is no mesh. */
+static bool axes_of(const tsri_report_row *row, char buf[AXES_TEXT])
 {
-    double v[PLANS];
-    for (unsigned dims = 1; dims < 1u << TSR_MAX_HIERARCHY; dims++) {
-        char name[40] = "  over dimension";
-        for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
-            if (dims >> d & 1)
-                snprintf(name + strlen(name), sizeof name - strlen(name), "%c%d",
-                         dims & ((1u << d) - 1) ? '+' : ' ', d);
-        for (int i = 0; i < c->n; i++)
-            v[i] = bytes_of(c->plan[i].made.report, NULL, dims);
-        print_row(c, name, v, cli_bytes);
+    char name[24];
+    const tsr_placement *p = row->item ? row->item->placement : NULL;
+    size_t n = (size_t)snprintf(buf, AXES_TEXT, "  over ");
+    bool any = false;
+    if (row->link < 0 || tsr_placement_ndim(p) < 2)
+        return false;
+    for (int d = 0; d < tsr_placement_ndim(p) && n < AXES_TEXT; d++)
+        if (row->item->box.step.dims >> d & 1) {
+            n += (size_t)snprintf(buf + n, AXES_TEXT - n, "%s%.12s", any ? "+" : "",
+                                  tsri_axis_name(p, d, name));
+            any = true;
+        }
+    return any;
+}
+
+static void print_axes(const comparison *c)
+{
+    char names[AXES_MAX][AXES_TEXT], name[AXES_TEXT];
+    double v[AXES_MAX][PLANS] = {{0}};
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        const tsri_report *r = c->plan[i].made.report;
+        for (int k = 0; k < r->nrows; k++) {
+            int at = 0;
+            if (!axes_of(&r->rows[k], name))
+                continue;
+            while (at < n && strcmp(names[at], name) != 0)
+                at++;
+            if (at == AXES_MAX)
+                continue;
+            if (at == n)
+                memcpy(names[n++], name, sizeof name);
+            v[at][i] += (double)r->rows[k].bytes;
+        }
     }
+    for (int at = 0; at < n; at++)
+        print_row(c, names[at], v[at], cli_bytes);
 }
 
 static void print_traffic(const comparison *c)
@@ -162,7 +216,7 @@ static void print_traffic(const comparison *c)
     int nkinds = 0;
     print_title(c, "bytes of a step (what the busiest rank reads)");
     for (int i = 0; i < c->n; i++)
-        v[i] = bytes_of(c->plan[i].made.report, NULL, 0);
+        v[i] = bytes_of(c->plan[i].made.report, NULL);
     print_row(c, "in all", v, cli_bytes);
     for (int i = 0; i < c->n; i++) {
         const tsri_report *r = c->plan[i].made.report;
@@ -176,7 +230,7 @@ static void print_traffic(const comparison *c)
     }
     for (int k = 0; k < nkinds; k++)
         print_kind(c, kinds[k]);
-    print_dimensions(c);
+    print_axes(c);
 }
 
 /* --- tensors ---------------------------------------------------------------------------------- */
@@ -364,9 +418,9 @@ static void print_groups(const comparison *c, const tensors *t)
             snprintf(name, sizeof name, "%.200s x%d", g->pattern, g->n);
         else
             snprintf(name, sizeof name, "%.200s", g->first->name);
-        printf("  %-*s", NAME_WIDTH, name);
+        print_name(c, name);
         for (int i = 0; i < c->n; i++)
-            printf(" %*s", WIDTH, g->first->sbp[i] ? g->first->sbp[i] : "-");
+            printf(" %*s", c->width, g->first->sbp[i] ? g->first->sbp[i] : "-");
         putchar('\n');
     }
     if (t->ngroups > SHOWN)
@@ -408,6 +462,9 @@ static tsr_status print_tensors(comparison *c)
 static tsr_status print_comparison(comparison *c)
 {
     double v[PLANS];
+    c->width = c->n > 3 ? 12 : 14;
+    c->name = cli_columns() - 2 - c->n * (c->width + 1) - (c->n == 2 ? RATIO : 0);
+    c->name = c->name > NAME_MOST ? NAME_MOST : c->name < NAME_LEAST ? NAME_LEAST : c->name;
     print_head(c);
     for (int i = 0; i < c->n; i++)
         v[i] = tsr_world_size(c->plan[i].made.world);

@@ -23,15 +23,28 @@ void fold_destroy(fold *f)
     free(f);
 }
 
+/* Whether a unit of time follows: what stands before it is a figure's, not a name's. */
+static bool is_time(const char *at)
+{
+    static const char *const units[] = {" ns", " us", " ms", " s"};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        size_t n = strlen(units[i]);
+        if (!strncmp(at, units[i], n) && (!at[n] || strchr(" ,;:", at[n])))
+            return true;
+    }
+    return false;
+}
+
 /* The length of a number at the beginning of `at` that is a part of a name with dots, or all of a
- * text; or of "*", which stands for one; 0: there is none. before: the character in front of it. */
+ * text; or of "*", which stands for one; 0: there is none, or it is a figure's, "58.5 us". before:
+ * the character in front of it. */
 static size_t number_at(const char *at, char before)
 {
     size_t n = *at == '*' ? 1 : strspn(at, "0123456789");
     bool begins = before == 0 || before == ' ' || before == '.';
     bool ends = at[n] == 0 || at[n] == '.' || at[n] == ' ' || at[n] == ',' || at[n] == ';';
     bool dotted = before == '.' || at[n] == '.' || (before == 0 && at[n] == 0);
-    return n && begins && ends && dotted ? n : 0;
+    return n && begins && ends && dotted && !is_time(at + n) ? n : 0;
 }
 
 bool fold_merge(char *a, const char *b)

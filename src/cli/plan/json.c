@@ -46,15 +46,16 @@ static cJSON *json_step(const tsri_report *r)
 {
     cJSON *json = cJSON_CreateObject(), *parts = cJSON_CreateObject();
     cJSON *changes = cJSON_CreateArray();
-    char name[32];
+    char name[TSRI_SPENT_NAME_MAX];
     for (int s = 0; s < TSRI_SPENT_COUNT; s++)
         if (r->spent_s[s] > 0)
-            cJSON_AddNumberToObject(parts, tsri_spent_name((tsri_spent)s, name), r->spent_s[s]);
+            cJSON_AddNumberToObject(parts, tsri_spent_name(NULL, (tsri_spent)s, name),
+                                    r->spent_s[s]);
     cJSON_AddNumberToObject(json, "cost_s", r->step_s);
     cJSON_AddNumberToObject(json, "compute_s", r->compute_s);
     cJSON_AddNumberToObject(json, "communication_s", r->comm_s);
     cJSON_AddItemToObject(json, "spent_s", parts);
-    cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(r->most, name));
+    cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(NULL, r->most, name));
     cJSON_AddNumberToObject(json, "signatures_cost_s", r->plan->info.cost_s);
     for (int i = 0; i < TSRI_CHANGES; i++) {
         const tsri_change *c = &r->plan->change[i];
@@ -73,11 +74,15 @@ static cJSON *json_step(const tsri_report *r)
 
 static cJSON *json_model(const plan_view *v)
 {
+    static const tsr_dtype computed[] = {TSR_F64, TSR_F32, TSR_F16, TSR_BF16};
     const tsri_cost_model *m = &v->report->plan->model;
+    const tsr_dtype dtype = tsri_experiment_dtype(v->experiment);
     cJSON *json = cJSON_CreateObject(), *links = cJSON_CreateArray();
     char source[256];
     for (int i = 0; i < m->nlinks; i++) {
         cJSON *one = cJSON_CreateObject();
+        if (m->link_name[i])
+            cJSON_AddStringToObject(one, "name", m->link_name[i]);
         cJSON_AddNumberToObject(one, "ranks", m->link[i].ranks);
         cJSON_AddNumberToObject(one, "latency_s", m->link[i].latency_s);
         cJSON_AddNumberToObject(one, "bytes_per_s", m->link[i].bytes_per_s);
@@ -86,7 +91,11 @@ static cJSON *json_model(const plan_view *v)
     plan_links_source(v, source);
     cJSON_AddItemToObject(json, "links", links);
     cJSON_AddNumberToObject(json, "local_bytes_per_s", m->local_bytes_per_s);
-    cJSON_AddNumberToObject(json, "flops_per_s", m->flops_per_s);
+    cJSON_AddStringToObject(json, "dtype", tsr_dtype_name(dtype));
+    cJSON_AddNumberToObject(json, "flops_per_s", tsri_flops_of(m, dtype));
+    cJSON *of = cJSON_AddObjectToObject(json, "dtype_flops_per_s");
+    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++)
+        cJSON_AddNumberToObject(of, tsr_dtype_name(computed[i]), tsri_flops_of(m, computed[i]));
     cJSON_AddNumberToObject(json, "kernel_s", m->kernel_s);
     cJSON_AddStringToObject(json, "figures", source);
     return json;

@@ -78,36 +78,6 @@ void plan_links_source(const plan_view *v, char buf[256])
     }
 }
 
-char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size)
-{
-    size_t used = 0;
-    buf[0] = 0;
-    for (int first = 0; first < n; first++) {
-        if (of[first] != which)
-            continue;
-        int last = first;
-        while (last + 1 < n && of[last + 1] == which)
-            last++;
-        char text[48];
-        int length = last > first
-                         ? snprintf(text, sizeof text, "%s%d-%d", used ? "," : "", first, last)
-                         : snprintf(text, sizeof text, "%s%d", used ? "," : "", first);
-        if (used + (size_t)length + 5 > size) {
-            snprintf(buf + used, size - used, ",...");
-            return buf;
-        }
-        memcpy(buf + used, text, (size_t)length + 1);
-        used += (size_t)length;
-        first = last;
-    }
-    return buf;
-}
-
-char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
-{
-    return plan_ranks_like(r->memory_of, r->plan->world->nranks, m, buf, size);
-}
-
 /* --- the command ------------------------------------------------------------------------------ */
 static int write_dot(const plan_args *a, const plan_view *v)
 {

@@ -26,6 +26,11 @@ typedef struct plan_text {
 } plan_text;
 TSR_PRINTF(2, 3) void plan_put(plan_text *t, const char *fmt, ...);
 
+/* text.c: "4 groups of 2 ranks, NVLink, 1.50 MB, 12.0 us" of a conversion; its time alone where
+ * nothing is sent. */
+enum { PLAN_CALL_MAX = 160 };
+char *plan_call_text(const tsr_plan *plan, const tsri_report_row *row, char buf[PLAN_CALL_MAX]);
+
 /* screen.c, text.c, json.c, dot.c. Return false or NULL when there is no memory. */
 bool plan_print_screen(const plan_view *v);
 bool plan_print_full(const plan_view *v);
@@ -47,8 +52,19 @@ char *plan_along(const tsri_traffic *t, char buf[64]);
 
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);
+
+/* ranks.c */
+/* "0-3,8": the ranks of n that `of` has `which` for; what does not fit is left out at a comma. */
+char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size);
 /* "0-3,8": the ranks whose memory is that of class m. */
 char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size);
+/* "rank 3", "ranks 0-3,8" in a list of less than `most` bytes, or where it is shorter than all of
+ * the list "tp 0-6 of each dp": the ranks whose memory is that of class m. */
+void plan_put_ranks(plan_text *t, const tsri_report *r, int m, size_t most);
+/* "2 x 4 = 8 cpu ranks", "dp 2 x tp 4 = 8 cuda ranks". */
+void plan_put_mesh(plan_text *t, const tsr_placement *p);
+/* "cpu:[[0,1],[2,3]]"; of many ranks "cuda ranks 0-127 as dp 16 x tp 8". */
+void plan_put_placement(plan_text *t, const tsr_placement *p);
 
 /* fits.c: an experiment that its memory limit was refused for, and how to try others. */
 typedef struct cli_fits {
@@ -64,9 +80,6 @@ typedef struct cli_fits {
 /* Prints to stderr which changes would make it fit, as far as a few seconds of trying tell. Each
  * that is named was compiled within the limit. */
 void cli_say_what_fits(const cli_fits *how);
-
-/* "0-3,8": the ranks of n that `of` has `which` for. */
-char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size);
 
 /* html.c: writes a page. beside: NULL, or a list of plans' JSON, to which this one's is added; the
  * page is written when it is the second. */

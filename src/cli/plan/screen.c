@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LABEL = 11, NAME = 24, BAR_LEAST = 8, BAR_MOST = 30 };
+enum { LABEL = 11, NAME = 23, BAR_LEAST = 8, BAR_MOST = 30, RANKS_TEXT = 24 };
 
 /* The most lines of each part, on a screen of at least 40 lines and on a lower one. */
 typedef struct sizes {
@@ -42,20 +42,6 @@ static void print_more(const char *words)
     cli_wrap(words, LABEL, LABEL, cli_columns());
 }
 
-/* "2 x 4 = 8 cpu ranks", "dp 2 x tp 4 = 8 cuda ranks". */
-static void put_mesh(plan_text *t, const tsr_placement *p)
-{
-    int ndim = tsr_placement_ndim(p);
-    for (int d = 0; d < ndim && ndim > 1; d++) {
-        char name[24];
-        bool named = strncmp(tsri_axis_name(p, d, name), "axis ", 5) != 0;
-        plan_put(t, "%s%s%s%d", d ? " x " : "", named ? name : "", named ? " " : "",
-                 tsr_placement_dim(p, d));
-    }
-    plan_put(t, "%s%d %s rank%s", ndim > 1 ? " = " : "", tsr_placement_nranks(p),
-             tsr_device_name(tsr_placement_device(p)), tsr_placement_nranks(p) == 1 ? "" : "s");
-}
-
 char *plan_along(const tsri_traffic *t, char buf[64])
 {
     char name[24];
@@ -78,14 +64,14 @@ typedef struct bar {
     char more[48];
 } bar;
 
-static void print_bar(const bar *b, const cli_style *style)
+/* name: the columns for names. */
+static void print_bar(const bar *b, int name, const cli_style *style)
 {
-    int room = cli_columns() - LABEL - NAME - 12 - 8 - 2;
+    int room = cli_columns() - (name > NAME + 11 ? name : NAME + 11) - 23;
     int most = room > BAR_MOST ? BAR_MOST : room < BAR_LEAST ? BAR_LEAST : room;
     int n = (int)(b->part * most + 0.5);
     n = n < 0 ? 0 : n > most ? most : n;
-    printf("  %-*s %10s %7s%s%s", LABEL + NAME - 12, b->name, b->figure, b->more, n ? "  " : "",
-           style->dim);
+    printf("  %-*s %10s %7s%s%s", name, b->name, b->figure, b->more, n ? "  " : "", style->dim);
     for (int i = 0; i < n; i++)
         putchar('#');
     printf("%s\n", style->plain);
@@ -93,7 +79,7 @@ static void print_bar(const bar *b, const cli_style *style)
 
 /* --- time ------------------------------------------------------------------------------------- */
 typedef struct share {
-    char name[48];
+    char name[TSRI_LINK_NAME_MAX + 16];
     double s;
 } share;
 
@@ -116,19 +102,25 @@ static int find_shares(const tsri_report *r, share out[TSRI_SPENT_COUNT])
     for (int l = 0; l < TSRI_MAX_LINKS; l++) {
         double bytes = r->spent_s[TSRI_SPENT_LINK + 2 * l];
         double shakes = r->spent_s[TSRI_SPENT_LINK + 2 * l + 1];
-        plan_text name = {.used = 0};
-        plan_put(&name, "link %d", l + 1);
-        if (shakes > bytes)
-            plan_put(&name, ", hand-shakes");
-        else if (m->nlinks > 1)
-            plan_put(&name, m->link[l].ranks ? " (%d ranks)" : " (all ranks)", m->link[l].ranks);
-        snprintf(out[n].name, sizeof out[n].name, "%.40s", name.data);
+        char name[TSRI_LINK_NAME_MAX];
+        snprintf(out[n].name, sizeof out[n].name, "%s%s", tsri_link_name(m, l, name),
+                 shakes > bytes ? ", hand-shakes" : "");
         out[n++].s = bytes + shakes;
     }
     qsort(out, (size_t)n, sizeof *out, by_seconds);
     while (n > 0 && out[n - 1].s <= 0)
         n--;
     return n;
+}
+
+/* The columns for names of bars, as many in each part of the screen. */
+static int name_width(const tsri_report *r)
+{
+    share shares[TSRI_SPENT_COUNT];
+    int n = find_shares(r, shares), width = NAME;
+    for (int i = 0; i < n && i < find_sizes().shares; i++)
+        width = (int)strlen(shares[i].name) > width ? (int)strlen(shares[i].name) : width;
+    return width;
 }
 
 /* ": 66.2 K tokens/s, 8.28 K samples/s". */
@@ -164,7 +156,7 @@ static void print_time(const plan_view *v, const cli_style *style)
     share shares[TSRI_SPENT_COUNT];
     char figure[CLI_NUMBER_MAX];
     plan_text line = {.used = 0}, note = {.used = 0};
-    int n = find_shares(r, shares);
+    int n = find_shares(r, shares), name = name_width(r);
     plan_put(&line, "%s", cli_seconds(r->step_s, figure));
     put_pace(&line, v);
     plan_put(&line, "; bound by %s", n ? shares[0].name : "nothing");
@@ -175,7 +167,7 @@ static void print_time(const plan_view *v, const cli_style *style)
     for (int i = 0; i < n && i < find_sizes().shares; i++) {
         bar b = {shares[i].name, cli_seconds(shares[i].s, figure), shares[i].s / shares[0].s, ""};
         snprintf(b.more, sizeof b.more, "%.1f %%", 100 * shares[i].s / r->step_s);
-        print_bar(&b, style);
+        print_bar(&b, name, style);
     }
     if (r->comm_s > 0)
         put_overlap(&note, r);
@@ -214,12 +206,11 @@ static void print_memory(const plan_view *v, const cli_style *style)
     const tsri_report_memory *m = &r->memory[0];
     double limit = (double)r->plan->opts.memory_limit, least = 0;
     plan_part parts[PLAN_MEMORY_PARTS];
-    char a[CLI_NUMBER_MAX], ranks[24];
+    char a[CLI_NUMBER_MAX];
     plan_text line = {.used = 0};
-    int n = plan_memory_parts(m, parts);
-    plan_put(&line, "%s%s on rank%s %s", m->exact ? "" : "at least ",
-             cli_bytes((double)m->total, a), m->nranks > 1 ? "s" : "",
-             plan_ranks_text(r, 0, ranks, sizeof ranks));
+    int n = plan_memory_parts(m, parts), name = name_width(r);
+    plan_put(&line, "%s%s on ", m->exact ? "" : "at least ", cli_bytes((double)m->total, a));
+    plan_put_ranks(&line, r, 0, RANKS_TEXT);
     if (limit > 0)
         plan_put(&line, ", %.0f %% of the limit, %s", 100 * (double)m->total / limit,
                  cli_bytes(limit, a));
@@ -233,14 +224,14 @@ static void print_memory(const plan_view *v, const cli_style *style)
     for (int i = 0; i < shown; i++) {
         bar one = {parts[i].name, cli_bytes(parts[i].size, a), parts[i].size / whole, ""};
         snprintf(one.more, sizeof one.more, "%.1f %%", 100 * parts[i].size / (double)m->total);
-        print_bar(&one, style);
+        print_bar(&one, name, style);
     }
     for (int i = shown; i < n; i++)
         rest += parts[i].size;
     if (shown < n) {
         bar one = {"other", cli_bytes(rest, a), rest / whole, ""};
         snprintf(one.more, sizeof one.more, "%.1f %%", 100 * rest / (double)m->total);
-        print_bar(&one, style);
+        print_bar(&one, name, style);
     }
 }
 
@@ -385,7 +376,7 @@ void plan_print_head(const plan_view *v, const cli_style *style)
     if (r->summary.nranks < nranks)
         plan_put(&line, "%d of %d ranks%s", r->summary.nranks, nranks, single ? ": " : "");
     if (single)
-        put_mesh(&line, s->stages[0].placement);
+        plan_put_mesh(&line, s->stages[0].placement);
     else if (r->summary.nranks == nranks)
         plan_put(&line, "%d rank%s", nranks, nranks == 1 ? "" : "s");
     printf("%s", style->bold);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tessera plan FILE --sweep PATH=V,V,...`: the plans of a grid of overrides. */
 #include "src/cli/plan/ask.h"
-#include "src/plan/price/price.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,24 +125,21 @@ int sweep_value(const sweep_grid *g, int point, int axis)
 }
 
 /* --- points ----------------------------------------------------------------------------------- */
-/* A batch at which the program was declared. */
-typedef struct checked_batch {
-    int64_t batch;
-    char failure[160]; /* "": it is priced rightly there */
-} checked_batch;
+/* Rows of up to so many points are priced by each other's plans too. */
+enum { MOST_COMPARED = 100 };
+/* The part of a memory limit that another point's plan must leave: its gaps are not known. */
+static const double spare_memory = 0.1;
 
 typedef struct sweeper {
     const plan_source *from;
     sweep_grid grid;
-    const char **sets,
-        **other_sets; /* the command line's, and room for more: of a point; of open_at */
-    /* --fixed */
-    plan_made base;
-    tsri_pricer *pricer;
-    checked_batch *checked;
-    int nchecked;
+    const char **sets;        /* the command line's, and room for those of a point */
+    sweep_pricer fixed;       /* of the file's own plan */
+    sweep_point *offers;      /* [point][plan of]; shared; NULL: none is compared */
+    tsri_experiment **loaded; /* by point, in each process */
 } sweeper;
 
+/* The file at a point; it holds until the next. */
 static plan_source source_of(const sweeper *s, int point)
 {
     plan_source from = *s->from;
@@ -153,185 +149,101 @@ static plan_source source_of(const sweeper *s, int point)
     return from;
 }
 
-static double samples_of(const tsri_experiment *e, double step_s)
+static tsr_status load_point(const sweeper *s, int point, tsri_experiment **out_experiment)
 {
-    return step_s > 0 ? (double)tsri_experiment_batch_size(e) / step_s : 0;
+    const plan_source from = source_of(s, point);
+    return tsri_experiment_load_for(from.path, from.ranks, from.nsets, from.sets, out_experiment);
 }
 
-static tsr_status plan_point(const plan_source *from, sweep_point *x)
+/* Whether two points differ in figures alone, for which a plan can be priced again. */
+static bool differ_in_figures(const sweep_grid *g, int a, int b)
 {
-    plan_made m;
-    tsr_status status = plan_make(from, &m);
-    if (status == TSR_OK) {
-        const plan_figures f = plan_figures_of(m.report);
-        x->step_s = f.step_s;
-        x->compute_s = f.compute_s;
-        x->comm_s = f.step_s - f.compute_s;
-        x->memory = f.memory;
-        x->bytes = f.bytes;
-        x->samples_per_s = samples_of(m.experiment, f.step_s);
+    for (int i = 0; i < g->naxes; i++)
+        if (sweep_value(g, a, i) != sweep_value(g, b, i) && !sweep_reprices(g->axes[i].key))
+            return false;
+    return a != b;
+}
+
+/* Prices the plan of point i at all points that it could be the plan of. */
+static void offer_plan(sweeper *s, int i, sweep_pricer *p)
+{
+    const int n = s->grid.npoints;
+    sweep_point *x = &s->grid.points[i];
+    if (sweep_pricer_learn(p, &s->grid) != TSR_OK) {
+        snprintf(x->alone, sizeof x->alone, "%.*s", (int)strcspn(tsr_last_error(), "\n"),
+                 tsr_last_error());
+        return;
     }
-    plan_drop(&m);
-    return status;
-}
-
-/* --- the plan that is priced again ------------------------------------------------------------ */
-static const char batch_key[] = "data.batch_size";
-
-/* Figures of a cluster that prices alone depend on; others may say which ranks there are. */
-static const char *const link_keys[] = {"cluster.ranks_per_node",
-                                        "cluster.latency_us",
-                                        "cluster.bandwidth_gb_s",
-                                        "cluster.node_latency_us",
-                                        "cluster.node_bandwidth_gb_s",
-                                        "cluster.memory_gb_s",
-                                        "cluster.tflops",
-                                        "cluster.kernel_us"};
-
-static bool may_vary(const char *key)
-{
-    bool any = !strcmp(key, batch_key);
-    for (size_t i = 0; i < sizeof link_keys / sizeof *link_keys; i++)
-        any |= !strcmp(key, link_keys[i]);
-    return any;
-}
-
-/* Opens the base at another batch. */
-static tsr_status open_at(const sweeper *s, int64_t batch, plan_made *m)
-{
-    char set[64];
-    plan_source from = *s->from;
-    snprintf(set, sizeof set, "%s=%lld", batch_key, (long long)batch);
-    from.sets = s->other_sets;
-    s->other_sets[from.nsets++] = set;
-    return plan_open(&from, m);
-}
-
-/* The batches that are asked for, and others that may do for learning; returns how many. */
-static int list_batches(const sweeper *s, int64_t base, int64_t *out, int most)
-{
-    int n = 0;
-    for (int i = 0; i < s->grid.naxes; i++)
-        for (int j = 0; j < s->grid.axes[i].n && n + 4 < most; j++)
-            if (!strcmp(s->grid.axes[i].key, batch_key))
-                out[n++] = strtoll(s->grid.axes[i].values[j], NULL, 10);
-    if (!n)
-        return 0;
-    const int64_t others[] = {base / 2, base / 2 + 1, base + 1, base + 2};
-    for (int i = 0; i < 4; i++)
-        out[n++] = others[i];
-    return n;
-}
-
-/* Opens the program at two other batches, if any is swept: small ones may leave ops out. */
-static tsr_status learn_batches(const sweeper *s, tsri_price_sizes *sizes, plan_made *other)
-{
-    enum { MOST = 64 };
-    int64_t batches[MOST], base = tsri_experiment_batch_size(s->base.experiment);
-    int n = base ? list_batches(s, base, batches, MOST) : 0, learned = 0;
-    sizes->size[0] = base;
-    sizes->graph[0] = s->base.program->graph;
-    for (int i = 0; i < n && learned < 2; i++) {
-        bool is_new = batches[i] > 1 && batches[i] != base && batches[i] != sizes->size[1];
-        if (!is_new)
+    for (int k = 0; k < n; k++) {
+        sweep_point *offer = &s->offers[k * n + i];
+        if (!differ_in_figures(&s->grid, i, k))
             continue;
-        plan_drop(&other[learned]);
-        if (open_at(s, batches[i], &other[learned]) != TSR_OK)
+        if (!s->loaded[k] && load_point(s, k, &s->loaded[k]) != TSR_OK)
             continue;
-        sizes->size[1 + learned] = batches[i];
-        sizes->graph[1 + learned] = other[learned].program->graph;
-        learned++;
+        offer->done = sweep_pricer_price(p, s->loaded[k], spare_memory, offer) == TSR_OK;
     }
-    if (n && learned < 2)
-        return tsr_set_error(TSR_ERR_UNSUPPORTED, "--fixed: there are no two other batches that "
-                                                  "the program can be declared with");
-    return TSR_OK;
 }
 
-static tsr_status make_pricer(sweeper *s)
+static tsr_status plan_point(sweeper *s, int i, sweep_point *x)
 {
-    plan_made other[2] = {0};
-    tsri_price_sizes sizes = {0};
-    TSRI_TRY(plan_make(s->from, &s->base));
-    const tsri_report *r = s->base.report;
-    int *ranks = calloc((size_t)r->nmemory, sizeof *ranks);
-    for (int i = 0; ranks && i < r->nmemory; i++)
-        ranks[i] = r->memory[i].rank;
-    tsr_status status = ranks ? learn_batches(s, &sizes, other) : TSR_ERR_NO_MEMORY;
-    if (status == TSR_OK)
-        status = tsri_pricer_create(s->base.plan, &sizes, r->nmemory, ranks, &s->pricer);
-    free(ranks);
-    plan_drop(&other[0]);
-    plan_drop(&other[1]);
-    return status;
-}
-
-/* Checks, once for each batch that is swept, that the program is there what the pricer thinks. */
-static tsr_status check_batch(sweeper *s, const tsri_experiment *e)
-{
-    int64_t batch = tsri_experiment_batch_size(e);
-    if (batch == tsri_experiment_batch_size(s->base.experiment))
-        return TSR_OK;
-    for (int i = 0; i < s->nchecked; i++)
-        if (s->checked[i].batch == batch)
-            return s->checked[i].failure[0]
-                       ? tsr_set_error(TSR_ERR_UNSUPPORTED, "%s", s->checked[i].failure)
-                       : TSR_OK;
-    checked_batch *grown = realloc(s->checked, ((size_t)s->nchecked + 1) * sizeof *grown);
-    if (!grown)
+    sweep_pricer p;
+    const plan_source from = source_of(s, i);
+    /* Another point's sets take the place of these while the plan is priced. */
+    const char **sets = malloc((size_t)(from.nsets + 1) * sizeof *sets);
+    plan_source own = from;
+    if (!sets)
         return TSR_ERR_NO_MEMORY;
-    s->checked = grown;
-    plan_made m;
-    tsr_status status = open_at(s, batch, &m);
-    if (status == TSR_OK)
-        status = tsri_pricer_check(s->pricer, m.program->graph, batch);
-    checked_batch *x = &s->checked[s->nchecked++];
-    *x = (checked_batch){.batch = batch};
-    if (status != TSR_OK)
-        snprintf(x->failure, sizeof x->failure, "%s", tsr_last_error());
-    plan_drop(&m);
+    for (int k = 0; k < from.nsets; k++)
+        sets[k] = from.sets[k];
+    own.sets = sets;
+    own.alternatives = s->offers != NULL; /* a pricer needs them */
+    tsr_status status = sweep_pricer_plan(&own, &p);
+    if (status == TSR_OK) {
+        const plan_figures f = plan_figures_of(p.base.report);
+        *x = (sweep_point){.step_s = f.step_s,
+                           .compute_s = f.compute_s,
+                           .comm_s = f.step_s - f.compute_s,
+                           .memory = f.memory,
+                           .bytes = f.bytes,
+                           .samples_per_s = sweep_samples(p.base.experiment, f.step_s),
+                           .by = -1};
+        if (s->offers)
+            offer_plan(s, i, &p);
+    }
+    sweep_pricer_finish(&p);
+    free(sets);
     return status;
 }
 
-/* The links and the size of a point are read from its file; the rest is the base's. */
-static tsr_status price_of(sweeper *s, const plan_source *from, const tsri_experiment *e,
-                           sweep_point *x)
-{
-    tsr_compile_opts opts = *TSR_COMPILE_OPTS();
-    tsri_experiment_fill(e, &opts);
-    opts.memory_limit = from->memory_limit ? from->memory_limit : opts.memory_limit;
-    cli_links_fill(&s->base.links, tsri_experiment_cluster(e), &opts);
-    const tsri_cost_model model = tsri_plan_cost_model(&opts, tsri_experiment_device(e));
-    tsri_price price = {0};
-    TSRI_TRY(tsri_pricer_price(s->pricer, &model, tsri_experiment_batch_size(e), &price));
-    if (opts.memory_limit && price.memory > opts.memory_limit)
-        return tsr_set_error(TSR_ERR_NO_MEMORY,
-                             "this plan needs %llu bytes a rank; memory_limit is %zu bytes",
-                             (unsigned long long)price.memory, opts.memory_limit);
-    *x = (sweep_point){.step_s = price.step_s,
-                       .compute_s = price.compute_s,
-                       .comm_s = price.comm_s,
-                       .samples_per_s = samples_of(e, price.step_s),
-                       .memory = price.memory,
-                       .bytes = price.bytes};
-    return TSR_OK;
-}
-
-static tsr_status price_point(sweeper *s, const plan_source *from, sweep_point *x)
+static tsr_status price_point(sweeper *s, int i, sweep_point *x)
 {
     tsri_experiment *e;
-    TSRI_TRY(tsri_experiment_load(from->path, from->nsets, from->sets, &e));
-    tsr_status status = check_batch(s, e);
-    if (status == TSR_OK)
-        status = price_of(s, from, e, x);
+    TSRI_TRY(load_point(s, i, &e));
+    tsr_status status = sweep_pricer_price(&s->fixed, e, 0, x);
     tsri_experiment_destroy(e);
     return status;
+}
+
+/* Gives a point the cheapest plan that another one has, where its own is costlier. */
+static void take_offers(sweeper *s, int i)
+{
+    const int n = s->grid.npoints;
+    sweep_point *x = &s->grid.points[i];
+    const double own_s = x->step_s;
+    for (int k = 0; k < n && !x->failure[0]; k++) {
+        const sweep_point *offer = &s->offers[i * n + k];
+        if (!offer->done || offer->step_s >= x->step_s * (1 - 1e-6))
+            continue;
+        *x = *offer;
+        x->by = k;
+        x->anew_s = own_s;
+    }
 }
 
 static int start_fixed(sweeper *s)
 {
     for (int i = 0; i < s->grid.naxes; i++)
-        if (!may_vary(s->grid.axes[i].key)) {
+        if (!sweep_reprices(s->grid.axes[i].key)) {
             fprintf(stderr,
                     "tessera plan: --fixed prices one plan for other figures of cluster and "
                     "data.batch_size; %s may change the plan: sweep it without "
@@ -339,23 +251,42 @@ static int start_fixed(sweeper *s)
                     s->grid.axes[i].key);
             return CLI_USAGE;
         }
-    tsr_status status = make_pricer(s);
+    plan_source from = *s->from;
+    from.alternatives = true; /* a pricer needs them */
+    tsr_status status = sweep_pricer_plan(&from, &s->fixed);
+    if (status == TSR_OK)
+        status = sweep_pricer_learn(&s->fixed, &s->grid);
     return status == TSR_OK ? CLI_OK : plan_failed(status);
+}
+
+/* Makes room for plans that are priced at other points, if any can be. */
+static int start_anew(sweeper *s)
+{
+    const int n = s->grid.npoints;
+    bool any = false;
+    for (int i = 0; i < s->grid.naxes; i++)
+        any |= s->grid.axes[i].n > 1 && sweep_reprices(s->grid.axes[i].key);
+    s->grid.compared = any && n <= MOST_COMPARED;
+    s->grid.left = any && n > MOST_COMPARED;
+    if (!s->grid.compared)
+        return CLI_OK;
+    s->offers = sweep_points_create(n * n);
+    s->loaded = calloc((size_t)n, sizeof(tsri_experiment *));
+    return s->offers && s->loaded ? CLI_OK : no_memory();
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
 static void work_out(void *arg, int i, sweep_point *x)
 {
     sweeper *s = arg;
-    const plan_source from = source_of(s, i);
-    tsr_status status = s->grid.fixed ? price_point(s, &from, x) : plan_point(&from, x);
+    tsr_status status = s->grid.fixed ? price_point(s, i, x) : plan_point(s, i, x);
     const char *error = tsr_last_error();
     if (status == TSR_OK)
         return;
     const tsr_compile_opts any = {.memory_limit = 1}; /* a refused limit is told by its own text */
     bool lacks = plan_lacks_memory(status, &any) ||
                  (status == TSR_ERR_NO_MEMORY && !strstr(error, "memory"));
-    *x = (sweep_point){.lacks_memory = lacks};
+    *x = (sweep_point){.lacks_memory = lacks, .by = -1};
     error = lacks ? "out of memory" : error;
     snprintf(x->failure, sizeof x->failure, "%.*s", (int)strcspn(error, "\n"), error);
 }
@@ -371,6 +302,8 @@ static int sweep_all(sweeper *s)
     for (int i = 0; i < g->npoints; i++) {
         if (g->fixed)
             work_out(s, i, &g->points[i]);
+        else if (s->offers)
+            take_offers(s, i);
         failed += g->points[i].failure[0] != 0;
         g->trains |= g->points[i].samples_per_s > 0;
         lacking |= g->points[i].lacks_memory;
@@ -382,18 +315,15 @@ static int sweep_all(sweeper *s)
 
 int plan_sweep_run(const plan_source *from, const plan_sweep *how)
 {
-    plan_source asked = *from;
-    asked.alternatives = how->fixed; /* a pricer needs them */
-    sweeper s = {.from = &asked, .grid.fixed = how->fixed};
+    sweeper s = {.from = from, .grid.fixed = how->fixed};
     int code = read_grid(how->keys, &s.grid);
     s.sets = calloc((size_t)from->nsets + MOST_AXES, sizeof *s.sets);
-    s.other_sets = calloc((size_t)from->nsets + 1, sizeof *s.other_sets);
-    for (int i = 0; s.sets && s.other_sets && i < from->nsets; i++)
-        s.sets[i] = s.other_sets[i] = from->sets[i];
-    if (code == CLI_OK && !(s.sets && s.other_sets))
+    for (int i = 0; s.sets && i < from->nsets; i++)
+        s.sets[i] = from->sets[i];
+    if (code == CLI_OK && !s.sets)
         code = no_memory();
-    if (code == CLI_OK && how->fixed)
-        code = start_fixed(&s);
+    if (code == CLI_OK)
+        code = how->fixed ? start_fixed(&s) : start_anew(&s);
     if (code == CLI_OK) {
         int failed = sweep_all(&s), rc = 0;
         sweep_print(&s.grid, how->verbose);
@@ -401,11 +331,12 @@ int plan_sweep_run(const plan_source *from, const plan_sweep *how)
             fprintf(stderr, "tessera plan: %s: %s\n", how->csv, strerror(-rc));
         code = rc || failed == s.grid.npoints ? CLI_FAILED : CLI_OK;
     }
-    tsri_pricer_destroy(s.pricer);
-    free(s.checked);
-    plan_drop(&s.base);
+    sweep_pricer_finish(&s.fixed);
+    for (int i = 0; s.loaded && i < s.grid.npoints; i++)
+        tsri_experiment_destroy(s.loaded[i]);
+    free(s.loaded);
+    sweep_points_destroy(s.offers, s.grid.npoints * s.grid.npoints);
     drop_grid(&s.grid);
     free(s.sets);
-    free(s.other_sets);
     return code;
 }

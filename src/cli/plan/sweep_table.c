@@ -73,9 +73,24 @@ static char *figure_text(const sweep_point *x, int column, char buf[CLI_NUMBER_M
     return buf;
 }
 
-static int width_of(const sweep_axis *a)
+/* How the table is laid out: names of keys in full, or where lines would be too long, their last
+ * parts. */
+typedef struct layout {
+    int columns, last; /* of the screen; the last column that the table has */
+    bool brief;
+} layout;
+
+enum { CELL = 9 };
+
+static const char *head_of(const layout *l, const sweep_axis *a)
 {
-    int width = (int)strlen(a->key);
+    const char *dot = l->brief ? strrchr(a->key, '.') : NULL;
+    return dot ? dot + 1 : a->key;
+}
+
+static int width_of(const layout *l, const sweep_axis *a)
+{
+    int width = (int)strlen(head_of(l, a));
     for (int i = 0; i < a->n; i++) {
         int length = (int)strlen(a->values[i]);
         width = length > width ? length : width;
@@ -83,21 +98,102 @@ static int width_of(const sweep_axis *a)
     return width;
 }
 
-static void print_row(const sweep_grid *g, int point, const best_of *best, const cli_style *style)
+static layout find_layout(const sweep_grid *g)
+{
+    layout l = {.columns = cli_columns()}, brief = {.brief = true};
+    int width = 0;
+    bool differ = true;
+    for (int c = 0; c < COLUMNS; c++)
+        if (has_column(g, c)) {
+            width += CELL + 3;
+            l.last = c;
+        }
+    for (int a = 0; a < g->naxes; a++) {
+        width += 2 + width_of(&l, &g->axes[a]);
+        for (int b = 0; b < a; b++)
+            differ &= strcmp(head_of(&brief, &g->axes[a]), head_of(&brief, &g->axes[b])) != 0;
+    }
+    l.brief = width > l.columns && differ;
+    return l;
+}
+
+/* Prints whose plan a row has, by the values in which they differ, where that shows in its step. */
+static void print_by(const sweep_grid *g, int point, const layout *l)
 {
     const sweep_point *x = &g->points[point];
+    char text[512], anew[CLI_NUMBER_MAX], step[CLI_NUMBER_MAX];
+    if (!strcmp(cli_seconds(x->anew_s, anew), cli_seconds(x->step_s, step)))
+        return;
+    int n = snprintf(text, sizeof text, "by the plan of");
+    for (int a = 0; a < g->naxes && n < (int)sizeof text; a++)
+        if (sweep_value(g, point, a) != sweep_value(g, x->by, a))
+            n += snprintf(text + n, sizeof text - (size_t)n, " %s=%s", head_of(l, &g->axes[a]),
+                          g->axes[a].values[sweep_value(g, x->by, a)]);
+    if (n < (int)sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, "; found anew: %s", anew);
+    printf("      ");
+    cli_wrap(text, 6, 6, l->columns);
+}
+
+static void print_row(const sweep_grid *g, int point, const best_of *best, const layout *l,
+                      const cli_style *style)
+{
+    const sweep_point *x = &g->points[point];
+    int used = 0;
     for (int a = 0; a < g->naxes; a++)
-        printf("  %*s", width_of(&g->axes[a]), g->axes[a].values[sweep_value(g, point, a)]);
-    if (x->failure[0])
-        printf("  %s%s", strncmp(x->failure, "no plan", 7) ? "no plan: " : "", x->failure);
-    for (int c = 0; c < COLUMNS && !x->failure[0]; c++) {
+        used +=
+            printf("  %*s", width_of(l, &g->axes[a]), g->axes[a].values[sweep_value(g, point, a)]);
+    if (x->failure[0]) {
+        char text[sizeof x->failure + 16];
+        snprintf(text, sizeof text, "%s%s", strncmp(x->failure, "no plan", 7) ? "no plan: " : "",
+                 x->failure);
+        printf("  ");
+        cli_wrap(text, used + 2, 6, l->columns);
+        return;
+    }
+    for (int c = 0; c < COLUMNS; c++) {
         char text[CLI_NUMBER_MAX];
         bool mark = is_best(x, best, c);
         if (has_column(g, c))
-            printf("  %s%10s%s%s", mark ? style->bold : "", figure_text(x, c, text),
-                   mark ? "*" : " ", mark ? style->plain : "");
+            printf("  %s%*s%s%s", mark ? style->bold : "", CELL, figure_text(x, c, text),
+                   mark          ? "*"
+                   : c < l->last ? " "
+                                 : "",
+                   mark ? style->plain : "");
     }
     putchar('\n');
+    if (x->by >= 0)
+        print_by(g, point, l);
+}
+
+/* Says what rows are, and which plans were not tried at others' values. */
+static void print_what(const sweep_grid *g, const layout *l)
+{
+    int alone = 0, first = -1;
+    char text[512];
+    for (int i = 0; i < g->npoints; i++)
+        if (g->points[i].alone[0]) {
+            alone++;
+            first = first < 0 ? i : first;
+        }
+    printf("* ");
+    snprintf(text, sizeof text, "best of its column; memory of the neediest rank, %s",
+             g->fixed ? "without gaps between tensors" : "gaps between tensors included");
+    cli_wrap(text, 2, 2, l->columns);
+    cli_wrap(g->fixed      ? "re-priced: each row is the file's own plan at other links or another "
+                             "batch; another may be better"
+             : g->compared ? "re-planned: each row is the best plan of its values, the other rows' "
+                             "plans among them"
+             : g->left     ? "re-planned: each row is the plan that is found for its values; other "
+                             "rows' plans are not tried where there are so many"
+                           : "re-planned: each row is the best plan of its values",
+             0, 2, l->columns);
+    if (!alone)
+        return;
+    snprintf(text, sizeof text, "%s of %d row%s not tried at other rows' values: %s",
+             alone == 1 ? "the plan" : "the plans", alone, alone == 1 ? " is" : "s are",
+             g->points[first].alone);
+    cli_wrap(text, 0, 2, l->columns);
 }
 
 static bool is_first_best(const best_of *best, int point)
@@ -112,28 +208,25 @@ void sweep_print(const sweep_grid *g, bool every)
 {
     const cli_style style = cli_style_of(stdout);
     const best_of best = find_best(g);
+    const layout l = find_layout(g);
     int left_out = 0;
     for (int a = 0; a < g->naxes; a++)
-        printf("  %*s", width_of(&g->axes[a]), g->axes[a].key);
+        printf("  %*s", width_of(&l, &g->axes[a]), head_of(&l, &g->axes[a]));
     for (int c = 0; c < COLUMNS; c++)
         if (has_column(g, c))
-            printf("  %10s ", columns[c].head);
+            printf("  %*s%s", CELL, columns[c].head, c < l.last ? " " : "");
     putchar('\n');
     for (int i = 0; i < g->npoints; i++) {
         bool shown = every || i < ROWS_MAX || is_first_best(&best, i);
         if (shown)
-            print_row(g, i, &best, &style);
+            print_row(g, i, &best, &l, &style);
         left_out += !shown;
     }
     if (left_out)
         printf(
             "  ... and %d rows more, none of them better in a column (--verbose, or --csv FILE)\n",
             left_out);
-    printf("* best of its column; memory of the neediest rank, %s\n",
-           g->fixed ? "without gaps between tensors" : "gaps between tensors included");
-    printf(g->fixed ? "re-priced: each row is the file's own plan at other links or another "
-                      "batch; the best plan may be another\n"
-                    : "re-planned: each row is the best plan of its values\n");
+    print_what(g, &l);
 }
 
 /* --- CSV -------------------------------------------------------------------------------------- */
@@ -178,7 +271,7 @@ static void put_csv(FILE *f, const sweep_grid *g)
             put_cell(f, g->axes[a].values[sweep_value(g, i, a)]);
             putc(',', f);
         }
-        fputs(g->fixed ? "re-priced," : "re-planned,", f);
+        fputs(g->fixed || x->by >= 0 ? "re-priced," : "re-planned,", f);
         if (x->failure[0]) {
             fputs(",,,,,,,", f);
             put_cell(f, x->failure);

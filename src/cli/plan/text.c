@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHAT_WIDTH = 14, NAME_WIDTH = 30, NOTE_INDENT = 6 };
+enum { WHAT_WIDTH = 14, NAME_WIDTH = 30, NOTE_INDENT = 6, RANKS_TEXT = 21 };
 
 /* --- rows ------------------------------------------------------------------------------------- */
 void plan_put(plan_text *t, const char *fmt, ...)
@@ -41,9 +41,10 @@ static bool has_several_placements(const tsr_plan *plan)
 
 static void put_placement(plan_text *t, const tsr_placement *p, bool several)
 {
-    const char *name = tsr_placement_text(p);
-    if (several)
-        plan_put(t, " on %.48s%s", name, strlen(name) > 48 ? "..." : "");
+    if (!several)
+        return;
+    plan_put(t, " on ");
+    plan_put_placement(t, p);
 }
 
 /* The reason of a row, and where it stands if the file itself declares the op. */
@@ -74,9 +75,22 @@ static void put_row(plan_text *t, const tsr_plan *plan, const tsri_report_row *r
         put_placement(t, plan->values[row->value].placement, several);
 }
 
+char *plan_call_text(const tsr_plan *plan, const tsri_report_row *row, char buf[PLAN_CALL_MAX])
+{
+    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX], link[TSRI_LINK_NAME_MAX];
+    int n = 0;
+    if (row->link >= 0)
+        n = snprintf(buf, PLAN_CALL_MAX, "%d group%s of %d ranks, %s, %s, ", row->groups,
+                     row->groups > 1 ? "s" : "", row->group_size,
+                     tsri_link_name(&plan->model, row->link, link),
+                     cli_bytes((double)row->bytes, bytes));
+    snprintf(buf + n, PLAN_CALL_MAX - (size_t)n, "%s", cli_seconds(row->cost_s, cost));
+    return buf;
+}
+
 static void put_box(plan_text *t, const tsr_plan *plan, const tsri_report_row *row, bool several)
 {
-    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX];
+    char call[PLAN_CALL_MAX];
     const tsri_item *it = row->item;
     const tsri_value *from = &plan->values[it->in[0]], *to = &plan->values[it->out[0]];
     put_value(t, from, it->nin == 1);
@@ -86,13 +100,7 @@ static void put_box(plan_text *t, const tsr_plan *plan, const tsri_report_row *r
     put_placement(t, to->placement, several && to->placement != from->placement);
     if (it->nin > 1)
         plan_put(t, ", %d tensors", it->nin);
-    if (row->link >= 0)
-        plan_put(t, "\n%d group%s of %d ranks, link %d, %s, ", row->groups,
-                 row->groups > 1 ? "s" : "", row->group_size, row->link + 1,
-                 cli_bytes((double)row->bytes, bytes));
-    else
-        plan_put(t, "\n");
-    plan_put(t, "%s", cli_seconds(row->cost_s, cost));
+    plan_put(t, "\n%s", plan_call_text(plan, row, call));
 }
 
 /* A line's text up to a line end stands behind its name; the rest and the note on the line too, if
@@ -182,11 +190,10 @@ static void print_memory(const tsri_report *r)
     for (int i = 0; i < r->nmemory; i++) {
         const tsri_report_memory *m = &r->memory[i];
         plan_part parts[PLAN_MEMORY_PARTS];
-        char ranks[21], bytes[CLI_NUMBER_MAX];
+        char bytes[CLI_NUMBER_MAX];
         plan_text t = {.used = 0};
-        plan_put(&t, "rank%s %s: %s%s", m->nranks > 1 ? "s" : "",
-                 plan_ranks_text(r, i, ranks, sizeof ranks), m->exact ? "" : "at least ",
-                 cli_bytes((double)m->total, bytes));
+        plan_put_ranks(&t, r, i, RANKS_TEXT);
+        plan_put(&t, ": %s%s", m->exact ? "" : "at least ", cli_bytes((double)m->total, bytes));
         int n = plan_memory_parts(m, parts);
         for (int k = 0; k < n; k++)
             plan_put(&t, "%s%s %s", k ? ", " : " = ", cli_bytes(parts[k].size, bytes),
@@ -226,7 +233,9 @@ static void print_changes(const plan_view *v)
 static void print_time(const plan_view *v)
 {
     const tsri_report *r = v->report;
-    char step[CLI_NUMBER_MAX], compute[CLI_NUMBER_MAX], comm[CLI_NUMBER_MAX], name[32];
+    const tsri_cost_model *m = &r->plan->model;
+    char step[CLI_NUMBER_MAX], compute[CLI_NUMBER_MAX], comm[CLI_NUMBER_MAX];
+    char name[TSRI_SPENT_NAME_MAX];
     plan_text t = {.used = 0};
     plan_put(&t, "%s: compute %s, communication %s, one behind the other",
              cli_seconds(r->step_s, step), cli_seconds(r->compute_s, compute),
@@ -236,11 +245,11 @@ static void print_time(const plan_view *v)
     plan_put(&t, "spent on");
     for (int s = 0, first = 1; s < TSRI_SPENT_COUNT; s++)
         if (r->spent_s[s] > 0) {
-            plan_put(&t, "%s %s %.1f %%", first ? "" : ",", tsri_spent_name((tsri_spent)s, name),
+            plan_put(&t, "%s %s %.1f %%", first ? "" : ",", tsri_spent_name(m, (tsri_spent)s, name),
                      100 * r->spent_s[s] / r->step_s);
             first = 0;
         }
-    plan_put(&t, "; bound by %s", tsri_spent_name(r->most, name));
+    plan_put(&t, "; bound by %s", tsri_spent_name(m, r->most, name));
     print_text(&t);
     print_changes(v);
     if (r->summary.alike > 1 && r->summary.alike_s > 0) {
@@ -254,20 +263,26 @@ static void print_time(const plan_view *v)
 static void print_links(const plan_view *v)
 {
     const tsri_cost_model *m = &v->report->plan->model;
-    char source[256], latency[CLI_NUMBER_MAX], speed[CLI_NUMBER_MAX];
+    char source[256], latency[CLI_NUMBER_MAX], speed[CLI_NUMBER_MAX], name[TSRI_LINK_NAME_MAX];
+    int width = 0;
     plan_links_source(v, source);
+    for (int i = 0; i < m->nlinks; i++) {
+        int length = (int)strlen(tsri_link_name(m, i, name));
+        width = length > width ? length : width;
+    }
     for (int i = 0; i < m->nlinks; i++) {
         char who[48];
         snprintf(who, sizeof who, m->link[i].ranks ? "within %d ranks" : "among all ranks",
                  m->link[i].ranks);
-        printf("  link %d %-20s hand-shake %s, %s/s\n", i + 1, who,
+        printf("  %-*s %-20s hand-shake %s, %s/s\n", width, tsri_link_name(m, i, name), who,
                cli_seconds(m->link[i].latency_s, latency),
                cli_bytes(m->link[i].bytes_per_s, speed));
     }
     plan_text t = {.used = 0};
     plan_put(&t, "own memory %s/s, ", cli_bytes(m->local_bytes_per_s, speed));
-    plan_put(&t, "%s/s, kernel start %s", cli_flops(m->flops_per_s, speed),
-             cli_seconds(m->kernel_s, latency));
+    const tsr_dtype dtype = tsri_experiment_dtype(v->experiment);
+    plan_put(&t, "%s/s in %s, kernel start %s", cli_flops(tsri_flops_of(m, dtype), speed),
+             tsr_dtype_name(dtype), cli_seconds(m->kernel_s, latency));
     print_text(&t);
     t.used = 0;
     plan_put(&t, "figures: %s", source);

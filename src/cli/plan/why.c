@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COLUMNS = 100, PLACEMENT_SHOWN = 40 };
+enum { COLUMNS = 80, SAID_INDENT = 15, STEP_INDENT = 6, SENDS_INDENT = 11 };
 
 typedef struct asker {
     plan_made made;
@@ -61,24 +61,33 @@ static bool is_whole(const tsri_value *v)
     return !v || !tsri_sbp_dims(v->placement, v->layout.sbp, TSR_SBP_SPLIT);
 }
 
+/* Prints a text in lines that fit: the first behind `indent` blanks, the others behind `rest`. */
+static void print_wrapped(const char *text, int indent, int rest)
+{
+    printf("%*s", indent, "");
+    cli_wrap(text, indent, rest, cli_columns_or(COLUMNS));
+}
+
 /* --- conversions ------------------------------------------------------------------------------ */
-/* "all_gather S(0) -> B, 3.46 KB over link 1 in 1 group of 4 ranks, 3.2 us" */
-static void put_box(FILE *f, const asker *a, const tsri_item *it)
+/* "all_gather S(0) -> B, 1 group of 4 ranks, NVLink, 3.46 KB, 3.20 us" */
+static void put_box(plan_text *t, const asker *a, const tsri_item *it)
 {
     const tsri_report_row *row = row_of(a, it);
     const tsr_plan *plan = a->made.plan;
-    char from[TSRI_LAYOUT_TEXT_MAX], to[TSRI_LAYOUT_TEXT_MAX];
-    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX];
-    fprintf(f, "%s %s -> %s", row->what, layout_text(&plan->values[it->in[0]], from),
-            layout_text(&plan->values[it->out[0]], to));
+    char from[TSRI_LAYOUT_TEXT_MAX], to[TSRI_LAYOUT_TEXT_MAX], call[PLAN_CALL_MAX];
+    plan_put(t, "%s %s -> %s", row->what, layout_text(&plan->values[it->in[0]], from),
+             layout_text(&plan->values[it->out[0]], to));
     if (it->nin > 1)
-        fprintf(f, " with %d tensor%s more", it->nin - 1, it->nin > 2 ? "s" : "");
-    if (row->link >= 0)
-        fprintf(f, ", %s over link %d in %d group%s of %d ranks",
-                cli_bytes((double)row->bytes, bytes), row->link + 1, row->groups,
-                row->groups > 1 ? "s" : "", row->group_size);
+        plan_put(t, " with %d tensor%s more", it->nin - 1, it->nin > 2 ? "s" : "");
     if (row->cost_s > 0)
-        fprintf(f, ", %s", cli_seconds(row->cost_s, cost));
+        plan_put(t, ", %s", plan_call_text(plan, row, call));
+}
+
+static void print_box(const asker *a, const tsri_item *it)
+{
+    plan_text t = {.used = 0};
+    put_box(&t, a, it);
+    print_wrapped(t.data, STEP_INDENT, STEP_INDENT + 2);
 }
 
 static bool is_of(const tsr_plan *plan, int value, const tsr_tensor *t)
@@ -122,23 +131,24 @@ static void print_steps(const asker *a, int value)
     enum { MOST = 16 };
     const tsri_item *steps[MOST];
     int n = list_steps(a, value, steps, MOST);
-    for (int i = 0; i < n; i++) {
-        printf("      ");
-        put_box(stdout, a, steps[i]);
-        putchar('\n');
-    }
+    for (int i = 0; i < n; i++)
+        print_box(a, steps[i]);
 }
 
 /* --- from cause to effect --------------------------------------------------------------------- */
-static bool print_said(const asker *a, const tsr_tensor *t)
+/* A name of a file stays in one piece, so that it can be copied. */
+static void print_said(const asker *a, const tsr_tensor *t)
 {
     tsri_said said;
-    if (!tsri_program_said(a->made.program, t, &said))
-        return false;
-    printf("\n               said at %s: %s", said.place, said.key);
-    if (said.match)
-        printf("\n               the last match that fits: %s", said.match);
-    return true;
+    if (tsri_program_said(a->made.program, t, &said)) {
+        printf("%*ssaid at %s: %s\n", SAID_INDENT, "", said.place, said.key);
+        if (said.match)
+            printf("%*sthe last match that fits: %s\n", SAID_INDENT, "", said.match);
+        return;
+    }
+    printf("%*s%s\n", SAID_INDENT, "",
+           t->op->kind == TSRI_OP_VARIABLE ? "kept as whoever made it chose"
+                                           : "nobody said; the planner's choice");
 }
 
 /* The operand that a tensor's signature follows: one that is split, and is read as it is made. */
@@ -198,14 +208,10 @@ static tsr_status print_cause(const asker *a)
             i += left_out - 1;
             continue;
         }
-        printf("  %-12s %s", layout_text(made_value(plan, t), sbp), a->names.of[t->id]);
-        if (i == 0) {
-            if (!print_said(a, t))
-                printf(": %s", t->op->kind == TSRI_OP_VARIABLE
-                                   ? "kept as whoever made it chose"
-                                   : "nobody said; the planner's choice");
-        }
-        putchar('\n');
+        printf("  %-12s ", layout_text(made_value(plan, t), sbp));
+        cli_wrap(a->names.of[t->id], SAID_INDENT, SAID_INDENT, cli_columns_or(COLUMNS));
+        if (i == 0)
+            print_said(a, t);
     }
     free(path);
     return TSR_OK;
@@ -220,13 +226,18 @@ static void print_maker(const asker *a)
     char sbp[TSRI_LAYOUT_TEXT_MAX];
     if (!it || (it->kind != TSRI_ITEM_KERNEL && it->kind != TSRI_ITEM_VIEW))
         return;
-    printf("  %s takes", tsri_op_word(it->kernel.op, &it->kernel.attrs));
-    for (int i = 0; i < it->nin; i++) {
+    enum { SHOWN = 16 };
+    plan_text t = {.used = 0};
+    plan_put(&t, "%s takes", tsri_op_word(it->kernel.op, &it->kernel.attrs));
+    for (int i = 0; i < it->nin && i < SHOWN; i++) {
         const tsri_value *in = &plan->values[it->in[i]];
-        printf("%s %s in %s", i ? "," : "", in->tensor >= 0 ? a->names.of[in->tensor] : in->name,
-               layout_text(in, sbp));
+        plan_put(&t, "%s %.90s in %s", i ? "," : "",
+                 in->tensor >= 0 ? a->names.of[in->tensor] : in->name, layout_text(in, sbp));
     }
-    printf("%s and makes %s\n", it->nin ? "," : "", layout_text(v, sbp));
+    if (it->nin > SHOWN)
+        plan_put(&t, ", and %d more", it->nin - SHOWN);
+    plan_put(&t, "%s and makes %s", it->nin ? "," : "", layout_text(v, sbp));
+    print_wrapped(t.data, 2, STEP_INDENT);
     for (int i = 0; i < it->nin; i++)
         print_steps(a, it->in[i]);
 }
@@ -240,11 +251,13 @@ static void print_reader(const asker *a, const tsri_item *it, int operand)
     const tsri_item *maker = a->maker[value];
     const char *title = tsri_op_word(it->kernel.op, &it->kernel.attrs);
     const char *name = result >= 0 ? a->names.of[result] : it->name;
+    const bool again = !strncmp(name, title, strlen(title));
     char sbp[TSRI_LAYOUT_TEXT_MAX];
-    printf("  in %-8s %s%s%s:%s\n", layout_text(&plan->values[value], sbp), title,
-           strncmp(name, title, strlen(title)) != 0 ? " " : "",
-           strncmp(name, title, strlen(title)) != 0 ? name : name + strlen(title),
-           maker && tsri_item_converts(maker) ? "" : " as it is");
+    plan_text t = {.used = 0};
+    plan_put(&t, "%s%s%s:%s", title, again ? "" : " ", again ? name + strlen(title) : name,
+             maker && tsri_item_converts(maker) ? "" : " as it is");
+    int used = printf("  in %-8s ", layout_text(&plan->values[value], sbp));
+    cli_wrap(t.data, used, SAID_INDENT, cli_columns_or(COLUMNS));
     print_steps(a, value);
 }
 
@@ -271,7 +284,7 @@ static void print_readers(const asker *a)
             n++;
         }
     if (!n)
-        printf("  nobody\n");
+        printf("  nothing\n");
 }
 
 /* Conversions of results that the variable keeps. */
@@ -288,11 +301,8 @@ static void print_writers(const asker *a)
         printf("written by\n  in %-8s %s\n", layout_text(made_value(plan, t), sbp),
                a->names.of[t->id]);
         for (int k = 0, pair; k < plan->nitems; k++)
-            if (converts(plan, &plan->items[k], t, &pair)) {
-                printf("      ");
-                put_box(stdout, a, &plan->items[k]);
-                putchar('\n');
-            }
+            if (converts(plan, &plan->items[k], t, &pair))
+                print_box(a, &plan->items[k]);
     }
 }
 
@@ -332,7 +342,7 @@ static bool converts_any(const asker *a, const tsri_item *it)
     return any;
 }
 
-/* Tells what is sent for the tensor: the text of up to three conversions. */
+/* Tells what is sent for the tensor: the text of up to three conversions, a line each. */
 static char *sends_of(const asker *a)
 {
     enum { SHOWN = 3 };
@@ -346,15 +356,13 @@ static char *sends_of(const asker *a)
         if (it->kind == TSRI_ITEM_RELABEL || !converts_any(a, it))
             continue;
         if (n++ < SHOWN) {
-            long start = ftell(f);
-            fprintf(f, "\n           ");
-            put_box(f, a, it);
-            long length = ftell(f) - start + 1 + (long)strlen(it->box.reason);
-            fprintf(f, ":%s%s", length > COLUMNS ? "\n             " : " ", it->box.reason);
+            plan_text t = {.used = 0};
+            put_box(&t, a, it);
+            fprintf(f, "%s: %s\n", t.data, it->box.reason);
         }
     }
     if (f && n > SHOWN)
-        fprintf(f, "\n           and %d more", n - SHOWN);
+        fprintf(f, "and %d more\n", n - SHOWN);
     return f && !fclose(f) ? text : NULL;
 }
 
@@ -441,12 +449,13 @@ static char *signed_seconds(double s, char buf[CLI_NUMBER_MAX])
 }
 
 /* The parts of a step that take another time, the largest first. */
-static void print_difference(const plan_figures *base, const plan_figures *x)
+static void put_difference(plan_text *t, const tsri_cost_model *m, const plan_figures *base,
+                           const plan_figures *x)
 {
     enum { PARTS = 1 + TSRI_MAX_LINKS };
     double more[PARTS] = {x->compute_s - base->compute_s};
-    bool first = true, told[PARTS] = {false};
-    char text[CLI_NUMBER_MAX], name[16];
+    bool told[PARTS] = {false};
+    char text[CLI_NUMBER_MAX], name[TSRI_LINK_NAME_MAX];
     for (int l = 0; l < TSRI_MAX_LINKS; l++)
         more[1 + l] = x->link_s[l] - base->link_s[l];
     for (int k = 0; k < PARTS; k++) {
@@ -457,40 +466,51 @@ static void print_difference(const plan_figures *base, const plan_figures *x)
         told[most] = true;
         if (fabs(more[most]) <= 1e-9 * base->step_s)
             break;
-        snprintf(name, sizeof name, "link %d", most);
-        printf("%s%s %s", first ? "" : ", ", most ? name : "compute",
-               signed_seconds(more[most], text));
-        first = false;
+        plan_put(t, "%s%s %s", t->used ? ", " : "",
+                 most ? tsri_link_name(m, most - 1, name) : "compute",
+                 signed_seconds(more[most], text));
     }
     double bytes = (double)x->memory - (double)base->memory;
-    if (fabs(bytes) >= 1) {
-        printf("%smemory %c%s", first ? "" : ", ", bytes < 0 ? '-' : '+',
-               cli_bytes(fabs(bytes), text));
-        first = false;
-    }
-    printf("%s\n", first ? "the same" : "");
+    if (fabs(bytes) >= 1)
+        plan_put(t, "%smemory %c%s", t->used ? ", " : "", bytes < 0 ? '-' : '+',
+                 cli_bytes(fabs(bytes), text));
+    if (!t->used)
+        plan_put(t, "the same");
 }
 
-static void print_trial(const trial *x, int width, const plan_figures *base)
+/* Prints lines, each wrapped. */
+static void print_sends(const char *sends)
+{
+    while (*sends) {
+        plan_text line = {.used = 0};
+        size_t length = strcspn(sends, "\n");
+        plan_put(&line, "%.*s", (int)length, sends);
+        print_wrapped(line.data, SENDS_INDENT, SENDS_INDENT + 2);
+        sends += length + (sends[length] == '\n');
+    }
+}
+
+static void print_trial(const asker *a, const trial *x, int width, const plan_figures *base)
 {
     char sbp[TSR_SBP_TEXT_MAX], step[CLI_NUMBER_MAX], more[CLI_NUMBER_MAX];
-    tsr_sbp_format(x->sbp, sbp);
-    if (x->failure[0]) {
-        printf("  %-*s  %s%s\n", width, sbp, strncmp(x->failure, "no plan", 7) ? "no plan: " : "",
-               x->failure);
-        return;
-    }
-    printf("  %-*s %9s", width, sbp, cli_seconds(x->figures.step_s, step));
-    if (x->chosen)
-        printf("  as it is\n");
+    plan_text t = {.used = 0};
+    int used = printf("  %-*s ", width, tsr_sbp_format(x->sbp, sbp));
+    if (x->failure[0])
+        plan_put(&t, "%s%s", strncmp(x->failure, "no plan", 7) ? "no plan: " : "", x->failure);
+    else if (x->chosen)
+        plan_put(&t, "as it is");
     else
-        printf("  %9s  ", signed_seconds(x->figures.step_s - base->step_s, more));
-    if (!x->chosen)
-        print_difference(base, &x->figures);
+        put_difference(&t, &a->made.plan->model, base, &x->figures);
+    if (!x->failure[0])
+        used += printf("%9s  ", cli_seconds(x->figures.step_s, step));
+    if (!x->failure[0] && !x->chosen)
+        used += printf("%9s  ", signed_seconds(x->figures.step_s - base->step_s, more));
+    cli_wrap(t.data, used, SENDS_INDENT, cli_columns_or(COLUMNS));
     if (x->relaxed)
-        printf("           data parallelism has no way to that: planned as with infer_updates\n");
-    if (x->sends && x->sends[0])
-        printf("%s\n", x->sends + 1);
+        print_wrapped("data parallelism has no way to that: planned as with infer_updates",
+                      SENDS_INDENT, SENDS_INDENT + 2);
+    if (x->sends)
+        print_sends(x->sends);
 }
 
 /* Tells a terminal how far it is. */
@@ -523,7 +543,7 @@ static tsr_status run_trials(const asker *a, trial *trials, int n, const plan_fi
     return no_memory ? TSR_ERR_NO_MEMORY : TSR_OK;
 }
 
-static void print_trials(const trial *trials, int n, const plan_figures *base)
+static void print_trials(const asker *a, const trial *trials, int n, const plan_figures *base)
 {
     char sbp[TSR_SBP_TEXT_MAX];
     int width = 0;
@@ -532,10 +552,10 @@ static void print_trials(const trial *trials, int n, const plan_figures *base)
         width = length > width ? length : width;
     }
     for (int i = 0; i < n; i++)
-        print_trial(&trials[i], width, base);
+        print_trial(a, &trials[i], width, base);
     for (int i = 0; i < n; i++)
         if (!trials[i].chosen && trials[i].set && !trials[i].failure[0]) {
-            printf("to plan with one of them: --set '%s'\n", trials[i].set);
+            printf("to plan with one of them:\n  --set '%s'\n", trials[i].set);
             return;
         }
 }
@@ -587,7 +607,7 @@ static tsr_status print_signatures(asker *a)
     tsr_status status = run_trials(a, trials, n, &base);
     if (status == TSR_OK) {
         qsort(trials, (size_t)n, sizeof *trials, by_time);
-        print_trials(trials, n, &base);
+        print_trials(a, trials, n, &base);
         bool relaxed = false;
         for (int i = 0; i < n; i++)
             relaxed |= trials[i].relaxed;
@@ -611,10 +631,13 @@ static tsr_status print_why(asker *a)
                              "computed",
                              a->names.of[a->t->id]);
     TSRI_TRY(index_plan(a));
-    const char *where = tsr_placement_text(v->placement);
-    printf("%s%s%s: %s[%s] on %.*s%s, %s\n", style.bold, a->names.of[a->t->id], style.plain,
-           tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims), PLACEMENT_SHOWN, where,
-           strlen(where) > PLACEMENT_SHOWN ? "..." : "", layout_text(v, sbp));
+    plan_text head = {.used = 0};
+    plan_put(&head, "%s[%s] on ", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims));
+    plan_put_placement(&head, v->placement);
+    plan_put(&head, ", %s", layout_text(v, sbp));
+    int used = printf("%s%s%s: ", style.bold, a->names.of[a->t->id], style.plain);
+    used -= (int)(strlen(style.bold) + strlen(style.plain));
+    cli_wrap(head.data, used, STEP_INDENT, cli_columns_or(COLUMNS));
     printf("%sfrom cause to effect%s\n", style.bold, style.plain);
     TSRI_TRY(print_cause(a));
     print_maker(a);

@@ -91,6 +91,7 @@ static cJSON *json_rank(const run_rank *r, int rank)
     cJSON_AddNumberToObject(json, "communication_s", f->comm_s);
     cJSON_AddNumberToObject(memory, "variables", (double)f->variables);
     cJSON_AddNumberToObject(memory, "activations", (double)f->activations);
+    cJSON_AddNumberToObject(memory, "scratch", (double)f->scratch);
     cJSON_AddNumberToObject(memory, "inputs_outputs", (double)f->ports);
     cJSON_AddNumberToObject(memory, "host", (double)f->host);
     cJSON_AddNumberToObject(memory, "peak",

@@ -165,6 +165,7 @@ static tsr_status take_figures(run_rank *r)
     m->comm_s = info.comm_s;
     m->variables = info.variable_bytes;
     m->activations = info.activation_bytes;
+    m->scratch = info.scratch_bytes;
     m->ports = info.port_bytes;
     m->host = info.host_bytes;
     for (int i = 0; i < r->plan->nsteps && !r->all; i++) { /* once */
@@ -280,7 +281,9 @@ static void say_stop(const run_rank *r)
 static tsr_status run_program(run_rank *r)
 {
     const tsri_fetch *loss = run_loss(r->program);
-    TSRI_TRY(tsr_compile_with(r->program->graph, &r->job->opts, &r->plan));
+    tsr_status compiled = tsr_compile_with(r->program->graph, &r->job->opts, &r->plan);
+    if (compiled != TSR_OK)
+        return tsri_program_say_device(r->program, compiled);
     if (r->job->trace)
         TSRI_TRY(tsri_trace_enable(r->plan));
     r->planned = r->program->steps;

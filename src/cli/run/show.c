@@ -61,9 +61,14 @@ void run_show_header(const run_rank *r)
     if (r->first > 0)
         printf("goes on after step %lld, from %s\n", (long long)r->first,
                tsri_experiment_upkeep(p->experiment).checkpoint);
-    printf("planned: %s a step; %s on rank %d, which needs most\n",
-           cli_seconds(r->mine.step_s, step), cli_bytes((double)run_memory(&r->all[most]), bytes),
-           most);
+    const run_figures *f = &r->all[most];
+    printf("planned: %s a step; %s on rank %d, which needs most", cli_seconds(r->mine.step_s, step),
+           cli_bytes((double)run_memory(f), bytes), most);
+    printf(":\n  %s tensors, as in `tessera plan`",
+           cli_bytes((double)(run_memory(f) - f->scratch - f->host), bytes));
+    if (f->scratch)
+        printf("; %s kernels' scratch", cli_bytes((double)f->scratch, bytes));
+    printf("; %s records\n", cli_bytes((double)f->host, bytes));
     cli_flush();
 }
 

@@ -130,14 +130,22 @@ static void print_bytes(const run_rank *r)
 static void print_memory(const run_rank *r)
 {
     char planned[CLI_NUMBER_MAX], measured[CLI_NUMBER_MAX];
-    double bytes = 0, grown = run_process_bytes("VmHWM:") - r->job->base_bytes;
+    double bytes = 0, scratch = 0, records = 0,
+           grown = run_process_bytes("VmHWM:") - r->job->base_bytes;
     for (int i = 0; i < tsr_world_size(r->world); i++)
-        if (!run_is_launched() || i == tsr_world_rank(r->world))
+        if (!run_is_launched() || i == tsr_world_rank(r->world)) {
             bytes += (double)run_memory(&r->all[i]);
+            scratch += (double)r->all[i].scratch;
+            records += (double)r->all[i].host;
+        }
     if (r->is_alone)
         return;
     printf("  %-22s %10s %10s  this process, data and threads with it\n", "memory",
            cli_bytes(bytes, planned), cli_bytes(grown > 0 ? grown : 0, measured));
+    printf("  %-22s %10s %10s\n", "  tensors", cli_bytes(bytes - scratch - records, planned), "-");
+    if (scratch > 0)
+        printf("  %-22s %10s %10s\n", "  kernels' scratch", cli_bytes(scratch, planned), "-");
+    printf("  %-22s %10s %10s\n", "  plans' own records", cli_bytes(records, planned), "-");
 }
 
 void run_print_summary(const run_rank *r)

@@ -140,7 +140,7 @@ static void stack_forward(tsr_module *m, int nin, tsr_tensor *const *in, int nou
     memcpy(x, in, sizeof x);
     for (tsr_module *c = tsr_module_child(m, "layers")->first_child; c; c = c->sibling)
         tsr_apply_n(c, nin, x, 1, &x[0]);
-    out[0] = tsr_module_child(m, "norm") ? apply_child(m, "norm", x[0]) : x[0];
+    out[0] = tsri_module_child(m, "norm") ? apply_child(m, "norm", x[0]) : x[0];
 }
 
 static tsr_module *make_stack(tsr_world *w, const tsr_nn_opts *o, int64_t width, int64_t heads,

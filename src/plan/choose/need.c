@@ -5,20 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/figures.h"
 #include "src/plan/report/report.h"
 
 enum { TEXT = 1900 /* all of it travels with an agreement's status */, TERMS_SHOWN = 5 };
-
-char *tsri_bytes_text(uint64_t bytes, char buf[32])
-{
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB"};
-    double x = (double)bytes;
-    int u = -1;
-    for (; u < 4 && x >= 999.5; u++)
-        x /= 1000;
-    snprintf(buf, 32, u < 0 ? "%.0f bytes" : "%.3g %s", x, u < 0 ? "" : units[u]);
-    return buf;
-}
 
 /* --- ranks ------------------------------------------------------------------------------------ */
 typedef struct rank_need {
@@ -85,7 +75,7 @@ static void put_others(FILE *f, const rank_need *needs, int first, int n)
         int alike = count_alike(needs, first, n);
         fputs("\n  ", f);
         put_ranks(f, needs + first, alike);
-        fprintf(f, ": %s", tsri_bytes_text(needs[first].bytes, bytes));
+        fprintf(f, ": %s", tsri_bytes_text((double)needs[first].bytes, bytes));
         first += alike;
     }
     if (first < n)
@@ -132,7 +122,7 @@ static void put_value(FILE *f, const tsr_plan *plan, int value, uint64_t bytes)
     snprintf(line, sizeof line, "%s%s%.40s%s%s[%s] %s", what, *what ? " " : "", name ? name : "",
              name && *name ? " " : "", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
              tsri_layout_format(&v->layout, sbp));
-    fprintf(f, "\n      %s  %s", line, tsri_bytes_text(bytes, text));
+    fprintf(f, "\n      %s  %s", line, tsri_bytes_text((double)bytes, text));
 }
 
 /* The largest tensors of a kind that are alive at the peak. */
@@ -192,12 +182,12 @@ static void put_terms(FILE *f, const tsri_report *r, const rank_need *need, size
         if (!terms[i].bytes)
             break;
         fprintf(f, "\n    %-20s %8s  %llu bytes", terms[i].name,
-                tsri_bytes_text(terms[i].bytes, text), (unsigned long long)terms[i].bytes);
+                tsri_bytes_text((double)terms[i].bytes, text), (unsigned long long)terms[i].bytes);
         if (terms[i].kind >= 0)
             put_largest(f, r, m, need->rank, terms[i].kind);
     }
     if (rest)
-        fprintf(f, "\n    %-20s %8s  %llu bytes", "the rest", tsri_bytes_text(rest, text),
+        fprintf(f, "\n    %-20s %8s  %llu bytes", "the rest", tsri_bytes_text((double)rest, text),
                 (unsigned long long)rest);
 }
 
@@ -207,8 +197,8 @@ static void put_refusal(FILE *f, const tsri_report *r, const tsri_shortage *s,
 {
     char limit[32], most[32];
     int n = r->plan->world->nranks, alike = count_alike(needs, 0, n);
-    tsri_bytes_text(s->limit, limit);
-    tsri_bytes_text(needs[0].bytes, most);
+    tsri_bytes_text((double)s->limit, limit);
+    tsri_bytes_text((double)needs[0].bytes, most);
     if (!strcmp(limit, most)) { /* to a byte, where three digits are too few */
         snprintf(limit, sizeof limit, "%zu bytes", s->limit);
         snprintf(most, sizeof most, "%llu bytes", (unsigned long long)needs[0].bytes);
@@ -223,7 +213,7 @@ static void put_refusal(FILE *f, const tsri_report *r, const tsri_shortage *s,
             (unsigned long long)needs[0].bytes);
     if (s->with_updates && s->with_updates < needs[0].bytes)
         fprintf(f, "\n  what fits: with infer_updates, a memory_limit of %zu bytes (%s)",
-                s->with_updates, tsri_bytes_text(s->with_updates, most));
+                s->with_updates, tsri_bytes_text((double)s->with_updates, most));
 }
 
 tsr_status tsri_plan_refuse(tsr_plan *plan, const tsri_shortage *shortage)

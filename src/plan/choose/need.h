@@ -19,7 +19,4 @@ typedef struct tsri_shortage {
  */
 tsr_status tsri_plan_refuse(tsr_plan *plan, const tsri_shortage *shortage);
 
-/* "900 kB", "1.05 MB", "2.1 GB": of 1000 bytes, 10^6, 10^9. */
-char *tsri_bytes_text(uint64_t bytes, char buf[32]);
-
 #endif

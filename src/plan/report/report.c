@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/figures.h"
 #include "src/plan/infer/strategies.h"
 
 typedef struct reporter {
@@ -52,11 +53,21 @@ static void spend_on_box(const tsr_plan *plan, tsri_report_row *row)
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link + 1] = shake;
 }
 
+/* The largest use, where a link's bytes and hand-shakes are one: then the larger of the two. */
 static tsri_spent most_of(const double *spent_s)
 {
     int most = 0;
-    for (int i = 1; i < TSRI_SPENT_COUNT; i++)
-        most = spent_s[i] > spent_s[most] ? i : most;
+    double most_s = spent_s[0];
+    for (int i = 1; i < TSRI_SPENT_COUNT; i++) {
+        bool link = i >= TSRI_SPENT_LINK;
+        double s = spent_s[i] + (link ? spent_s[i + 1] : 0);
+        int use = link && spent_s[i + 1] > spent_s[i] ? i + 1 : i;
+        if (s > most_s) {
+            most_s = s;
+            most = use;
+        }
+        i += link;
+    }
     return (tsri_spent)most;
 }
 
@@ -283,25 +294,16 @@ bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change)
 }
 
 /* --- words ------------------------------------------------------------------------------------ */
-char *tsri_spent_name(tsri_spent spent, char buf[32])
+char *tsri_spent_name(const tsri_cost_model *m, tsri_spent spent, char buf[TSRI_SPENT_NAME_MAX])
 {
     static const char *const names[] = {"compute", "memory", "kernel starts"};
+    char link[TSRI_LINK_NAME_MAX];
     if (spent < TSRI_SPENT_LINK)
-        snprintf(buf, 32, "%s", names[spent]);
+        snprintf(buf, TSRI_SPENT_NAME_MAX, "%s", names[spent]);
     else
-        snprintf(buf, 32, "link %d %s", (spent - TSRI_SPENT_LINK) / 2 + 1,
+        snprintf(buf, TSRI_SPENT_NAME_MAX, "%s %s",
+                 tsri_link_name(m, (spent - TSRI_SPENT_LINK) / 2, link),
                  (spent - TSRI_SPENT_LINK) % 2 ? "hand-shakes" : "bytes");
-    return buf;
-}
-
-char *tsri_seconds_text(double s, char buf[32])
-{
-    static const char *const units[] = {"ns", "us", "ms", "s"};
-    int unit = 0;
-    double v = s * 1e9;
-    for (; unit < 3 && fabs(v) >= 999.5; unit++)
-        v /= 1000;
-    snprintf(buf, 32, "%.*f %s", fabs(v) < 9.995 ? 2 : fabs(v) < 99.95 ? 1 : 0, v, units[unit]);
     return buf;
 }
 

@@ -108,10 +108,10 @@ enum { TSRI_WHY_MAX = 1024 };
 /* Why a row's signature is what it is: "said by '*.fc1.*' at a.yaml:7"; "the only legal one"; "of 7
  * legal; B,S(0) -> S(0) +1.20 us; ..."; of a box its reason. */
 char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX]);
-/* "1.20 us", "450 ns": three digits, in buf. */
-char *tsri_seconds_text(double s, char buf[32]);
-/* "compute", "memory", "kernel starts", "link 1 bytes", "link 1 hand-shakes". */
-char *tsri_spent_name(tsri_spent spent, char buf[32]);
+/* "compute", "memory", "kernel starts", "NVLink bytes", "link 1 hand-shakes"; without a model
+ * (NULL) links have numbers. */
+enum { TSRI_SPENT_NAME_MAX = TSRI_LINK_NAME_MAX + 16 };
+char *tsri_spent_name(const tsri_cost_model *m, tsri_spent spent, char buf[TSRI_SPENT_NAME_MAX]);
 
 /* Whether a change is more than rounding. */
 bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change);

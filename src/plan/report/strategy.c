@@ -306,6 +306,31 @@ static bool is_last(const tsri_strategist *s, int layer)
     return true;
 }
 
+/* Whether the last layer's columns are words: an embedding has a row for each, or a cross entropy
+ * has a label for each position of its result, as a language model's has. */
+static bool makes_words(const tsri_strategist *s, const tsri_layer *last)
+{
+    const tsr_plan *plan = s->plan;
+    const tsr_dims y = plan->values[plan->items[last->item].out[0]].shape;
+    const int64_t words = y.d[y.ndim - 1];
+    for (int i = 0; i < s->nlayers; i++) {
+        const tsri_item *it = &plan->items[s->layers[i].item];
+        if (is_integer(plan->values[it->in[s->layers[i].x]].dtype) &&
+            plan->values[s->layers[i].variable].shape.d[0] == words)
+            return true;
+    }
+    for (int i = last->item + 1; i < plan->nitems && y.ndim > 2; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind != TSRI_ITEM_KERNEL ||
+            (it->kernel.op != TSRI_OP_CE && it->kernel.op != TSRI_OP_CE_TERMS))
+            continue;
+        const tsr_dims x = plan->values[it->in[0]].shape;
+        if (x.d[x.ndim - 1] == words && tsr_dims_count(x) == tsr_dims_count(y))
+            return true;
+    }
+    return false;
+}
+
 static double weights_of(const tsri_strategist *s, const tsri_layer *l)
 {
     return (double)tsr_dims_count(s->plan->values[l->variable].shape);
@@ -327,6 +352,7 @@ static tsri_strategy_kind name_pairs(tsri_strategist *s, const tsri_stage_strate
         tsri_layer_kind kind = tsri_layer_over(s, l, axis->dim);
         bool output = kind == TSRI_LAYER_COLUMN && is_last(s, i);
         axis->output |= output;
+        axis->output_words |= output && makes_words(s, l);
         axis->embedding |= kind == TSRI_LAYER_VOCABULARY;
         if (output || kind == TSRI_LAYER_VOCABULARY || kind == TSRI_LAYER_REPLICATED ||
             (kind == TSRI_LAYER_SEQUENCE && axis->norms > 0))

@@ -60,7 +60,8 @@ typedef struct tsri_axis_strategy {
     int others;             /* MEGATRON: layers that do none of what it does */
     int blocks, of_blocks;  /* MEGATRON: with pairs, of alike; of_blocks 0: no blocks have names */
     int norms, of_norms;    /* norms that are split along the sequence */
-    bool embedding, output; /* split by the vocabulary */
+    bool embedding, output; /* an embedding is split by the vocabulary, the last layer by columns */
+    bool output_words;      /* the columns of the last layer are a vocabulary's words */
     bool states;            /* parameters are whole, and optimizer states are kept in parts */
     const char *words;      /* "data parallel x2"; where no name fits what layers do */
 } tsri_axis_strategy;

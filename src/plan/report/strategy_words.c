@@ -100,9 +100,9 @@ static const char *const layers_do[] = {
     [TSRI_LAYER_OTHER] = "otherwise",
     [TSRI_LAYER_REPLICATED] = "replicated",
     [TSRI_LAYER_DATA] = "by rows of the batch",
-    [TSRI_LAYER_GATHERED] = "by rows, their weights gathered",
+    [TSRI_LAYER_GATHERED] = "by rows with gathered weights",
     [TSRI_LAYER_SEQUENCE] = "along the sequence",
-    [TSRI_LAYER_SEQUENCE_GATHERED] = "along the sequence, their weights gathered",
+    [TSRI_LAYER_SEQUENCE_GATHERED] = "along the sequence with gathered weights",
     [TSRI_LAYER_COLUMN] = "by output features",
     [TSRI_LAYER_ROW] = "by input features",
     [TSRI_LAYER_GROUP] = "by channels",
@@ -138,7 +138,7 @@ static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis
 /* "Megatron pairs x8 in 24 of 24 blocks, sequence-parallel norms, vocabulary-parallel embedding" */
 static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
 {
-    char where[64] = "", norms[64] = "", others[48] = "";
+    char where[64] = "", norms[64] = "", others[48] = "", what[96] = "";
     if (axis->of_blocks)
         snprintf(where, sizeof where, " in %d of %d block%s", axis->blocks, axis->of_blocks,
                  axis->of_blocks == 1 ? "" : "s");
@@ -147,11 +147,13 @@ static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
                  axis->of_norms);
     else if (axis->norms)
         snprintf(norms, sizeof norms, ", sequence-parallel norms");
-    const char *what = axis->embedding && axis->output
-                           ? ", vocabulary-parallel embedding and output"
-                       : axis->embedding ? ", vocabulary-parallel embedding"
-                       : axis->output    ? ", vocabulary-parallel output"
-                                         : "";
+    if (axis->embedding || axis->output_words)
+        snprintf(what, sizeof what, ", vocabulary-parallel %s%s%s",
+                 axis->embedding ? "embedding" : "",
+                 axis->embedding && axis->output_words ? " and " : "",
+                 axis->output_words ? "output" : "");
+    if (axis->output && !axis->output_words)
+        snprintf(what + strlen(what), sizeof what - strlen(what), ", column-parallel output");
     if (axis->others)
         snprintf(others, sizeof others, ", %d layer%s otherwise", axis->others,
                  axis->others == 1 ? "" : "s");

@@ -183,7 +183,7 @@ static void test_every_rank(void **state)
     const size_t needed = 4 * 131072 * sizeof(float);
     size_t limit = needed * 9 / 10;
     assert_int_equal(tsr_spawn_with(3, two_placements, &limit, &opts), TSR_ERR_NO_MEMORY);
-    const char *const said[] = {"1.89 MB a rank; the leanest found needs 2.1 MB\n",
+    const char *const said[] = {"1.89 MB a rank; the leanest found needs 2.10 MB\n",
                                 "the need 2097152 bytes on rank 1\n", "\n  ranks 0, 2: 1.05 MB\n",
                                 "1048576 bytes\n      w f32[131072] B"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)

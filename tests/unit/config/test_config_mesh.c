@@ -183,21 +183,27 @@ static void test_clusters(void **state)
         assert_true(c->nodes == 2 && c->gpus_per_node == 4);
         tsri_experiment_destroy(e);
     }
+    tsri_pool pool;
+    tsri_pool_init(&pool, NULL);
     tsri_cluster in_short, in_full;
-    assert_int_equal(tsri_cluster_parse("--cluster", "h100-sxm:16x4", 64, &in_short), TSR_OK);
-    assert_int_equal(tsri_cluster_parse("--cluster", "{gpu: h100-sxm, nodes: 16, gpus_per_node: 4}",
-                                        64, &in_full),
+    assert_int_equal(tsri_cluster_parse(&pool, "--cluster", "h100-sxm:16x4", 64, &in_short),
+                     TSR_OK);
+    assert_int_equal(tsri_cluster_parse(&pool, "--cluster",
+                                        "{gpu: h100-sxm, nodes: 16, gpus_per_node: 4}", 64,
+                                        &in_full),
                      TSR_OK);
     assert_string_equal(tsri_gpu_names[in_short.gpu], "h100-sxm");
     assert_int_equal(in_short.nodes, 16);
     assert_int_equal(in_short.gpus_per_node, 4);
     assert_memory_equal(&in_short, &in_full, sizeof in_full);
-    assert_int_equal(tsri_cluster_parse("--cluster", "h100-sxm:1x8", 16, &in_short),
+    assert_int_equal(tsri_cluster_parse(&pool, "--cluster", "h100-sxm:1x8", 16, &in_short),
                      TSR_ERR_FORMAT);
     assert_string_equal(tsr_last_error(),
                         "--cluster:1:1: nodes: 1 node of 8 has 8 ranks; 16 are needed");
-    assert_int_equal(tsri_cluster_parse("--cluster", "h10-sxm", 16, &in_short), TSR_ERR_FORMAT);
+    assert_int_equal(tsri_cluster_parse(&pool, "--cluster", "h10-sxm", 16, &in_short),
+                     TSR_ERR_FORMAT);
     assert_non_null(strstr(tsr_last_error(), "did you mean 'h100-sxm'?"));
+    tsri_pool_finish(&pool);
 }
 
 /* A short text does not make a large memory. */

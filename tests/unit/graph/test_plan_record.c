@@ -126,7 +126,7 @@ static void add_report(tsr_plan *plan)
         const tsri_report_row *row = &r->rows[i];
         add("%d %s %s value %d said %d cost %.9g most %s, %d groups of %d link %d bytes %llu: %s\n",
             row->kind, row->what, row->name, row->value, row->said, row->cost_s,
-            tsri_spent_name(row->most, buf), row->groups, row->group_size, row->link,
+            tsri_spent_name(NULL, row->most, buf), row->groups, row->group_size, row->link,
             (unsigned long long)row->bytes, row->item ? tsri_report_why(row, buf) : "");
         const tsri_alternatives *a = row->alternatives;
         for (int j = 0; a && j < a->n; j++)

@@ -34,6 +34,7 @@ enum { RANKS = 16, VARIABLES = 64, PLACES = 4, TEXT = 48 };
  *   tied NAME MADE                   linear by the weight of NAME
  *   norm NAME | rms NAME             over the last axis
  *   relu | save | add                add: x plus what was saved
+ *   mean | ce                        over axis 1; the cross entropy with labels of all other axes
  *
  * {N ...} is written N times, with # as the number.
  */
@@ -106,7 +107,27 @@ static const hand_made cases[] = {
      .optimizer = "adam"},
     {"Megatron pairs x2 in 2 of 2 blocks, vocabulary-parallel output", "cpu:[0,1]", "i4,16", "B",
      "embed wte 128 B B; {2 linear h.#.fc1 64 S(0) . S(2); relu; linear h.#.fc2 32 S(1) . B;} "
+     "linear out 128 S(0) . S(2)",
+     .optimizer = "adam"},
+    /* Classes are no words: another size than the embedding's, or no embedding. */
+    {"Megatron pairs x2 in 2 of 2 blocks, column-parallel output", "cpu:[0,1]", "i4,16", "B",
+     "embed wte 128 B B; {2 linear h.#.fc1 64 S(0) . S(2); relu; linear h.#.fc2 32 S(1) . B;} "
      "linear out 10 S(0) . S(2)",
+     .optimizer = "adam"},
+    {"Megatron pairs x2 in 2 of 2 blocks, vocabulary-parallel embedding, column-parallel output",
+     "cpu:[0,1]", "i4,16", "B",
+     "embed wte 128 S(0) B; {2 linear h.#.fc1 64 S(0) . S(2); relu; linear h.#.fc2 32 S(1) . B;} "
+     "linear out 10 S(0) . S(2)",
+     .optimizer = "adam"},
+    {"Megatron pair x2, column-parallel output", "cpu:[0,1]", "8,32", "B",
+     "linear a 64 S(0) . S(1); relu; linear b 32 S(1) . B; linear c 10 S(0) . S(1); ce",
+     .optimizer = "adam"},
+    {"Megatron pair x2, column-parallel output", "cpu:[0,1]", "4,16,32", "B",
+     "linear a 64 S(0) . S(2); relu; linear b 32 S(1) . B; linear c 10 S(0) . S(2); mean; ce",
+     .optimizer = "adam"},
+    /* A label for each position. */
+    {"Megatron pair x2, vocabulary-parallel output", "cpu:[0,1]", "4,16,32", "B",
+     "linear a 64 S(0) . S(2); relu; linear b 32 S(1) . B; linear c 10 S(0) . S(2); ce",
      .optimizer = "adam"},
     {"Megatron pairs x2 in 3 of 3 blocks, sequence-parallel norms", "cpu:[0,1]", "4,16,32", "S(1)",
      "{3 norm h.#.n; to S(1); to B; linear h.#.fc1 64 S(0) . S(2); relu; linear h.#.fc2 32 S(1) . "
@@ -179,7 +200,7 @@ static const hand_made cases[] = {
      "on 1; to (S(0),B); linear c 64 (B,S(0)) . (S(0),S(1)); linear d 32 (B,S(1)) . (S(0),B)",
      .optimizer = "adam"},
     /* --- no name --- */
-    {"no common name x2: of 4 layers 2 along the sequence, their weights gathered, 1 by output "
+    {"no common name x2: of 4 layers 2 along the sequence with gathered weights, 1 by output "
      "features, 1 by input features; 1 Megatron pair among them",
      "cpu:[0,1]", "4,16,32", "S(1)",
      "linear a 32 S(0) B S(1); linear b 32 S(0) B S(1); to B; linear h.0.fc1 32 S(0) . S(2); relu; "
@@ -200,7 +221,7 @@ static const hand_made cases[] = {
     {"no common name x2: of 2 layers 1 by rows of the batch, 1 by output features", "cpu:[0,1]",
      "8,32", "S(0)", "linear a 64 B . S(0); to B; linear b 32 S(0) . S(1)", .optimizer = "adam",
      .no_name = true},
-    {"no common name x2: of 2 layers 1 by rows of the batch, 1 by rows, their weights gathered",
+    {"no common name x2: of 2 layers 1 by rows of the batch, 1 by rows with gathered weights",
      "cpu:[0,1]", "64,32", "S(0)", "linear a 64 B B S(0); relu; linear b 32 S(0) B S(0)",
      .optimizer = "adam", .no_name = true},
     {"no common name x2: of 1 layer 1 otherwise", "cpu:[0,1]", "i4,16", "B",
@@ -280,6 +301,15 @@ static tsr_tensor *weight(maker *m, const char *name, const char *what, tsr_dims
     return tsri_graph_read(m->g, m->variable[m->nvariables++], (tsri_loc){__FILE__, __LINE__});
 }
 
+/* The mean loss of x[.., classes] with labels that are fed for each of its rows. */
+static tsr_tensor *cross_entropy(maker *m, tsr_dims x)
+{
+    const int64_t last = x.d[x.ndim - 1], rows = tsr_dims_count(x) / last;
+    tsr_tensor *label = tsr_input(m->g, "label", TSR_I64, TSR_DIMS(rows), m->p,
+                                  tsri_sbp_b(tsr_placement_ndim(m->p)));
+    return tsr_cross_entropy(tsr_reshape(m->x, TSR_DIMS(rows, last)), label, TSR_MEAN);
+}
+
 static void do_line(maker *m, const char *line)
 {
     char op[TEXT] = "", a[TEXT] = "", b[TEXT] = "", c[TEXT] = "", d[TEXT] = "", e[TEXT] = "";
@@ -320,6 +350,10 @@ static void do_line(maker *m, const char *line)
         m->x = tsr_rms_norm(m->x, weight(m, a, "weight", TSR_DIMS(last), NULL), 1e-5);
     else if (!strcmp(op, "relu"))
         m->x = tsr_relu(m->x);
+    else if (!strcmp(op, "mean"))
+        m->x = tsr_mean(m->x, TSR_AXES(1), false);
+    else if (!strcmp(op, "ce"))
+        m->x = cross_entropy(m, x);
     else if (!strcmp(op, "save"))
         m->saved = m->x;
     else if (!strcmp(op, "save2"))
