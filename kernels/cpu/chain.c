@@ -14,7 +14,8 @@ enum {
     PIECE_BYTES = 512 << 10, /* of all that a piece reads and writes: a second-level cache's half */
     ROW_UNIT = 24,           /* rows: whole tiles of products */
     WORTH_A_TEAM = 16384,    /* elements */
-    FEW_ROWS = 512,          /* below, threads had better share the columns of products */
+    FEW_ROWS = 512,          /* below, threads had better share the columns of products; */
+    VERY_FEW_ROWS = 64,      /* up to these, products do not pack their weights */
     ALIGNMENT = 64,
 };
 
@@ -235,7 +236,7 @@ static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
     for (int v = 0; v < k->nvalues; v++)
         walked += (size_t)k->units * k->unit_bytes[v];
     if (k->threads == 1)
-        return true;
+        return k->units > VERY_FEW_ROWS;
     return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= walked / 4;
 }
 

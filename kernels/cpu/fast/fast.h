@@ -84,6 +84,7 @@ typedef struct tsri_fast_gemm {
     const tsri_fast_isa *isa;
     int64_t m, n, k, lda, bk, bn, ldc;
     bool ta, add;
+    bool few; /* so few rows that b is not worth packing */
     int threads;
     bool by_columns; /* threads share columns (ta: rows of c), else rows (ta: k) */
     size_t part_bytes, scratch_bytes;

@@ -12,6 +12,9 @@ enum {
     SMALL_BYTES = 24 << 10,  /* of packed b: half of a first-level cache */
     TILES = 24,              /* rows: whole tiles of any height */
     FEW_ROWS = 256,          /* below, threads share columns */
+    VERY_FEW_ROWS = 64,      /* up to these, b is not packed */
+    FEW_CHUNK = 64,          /* of b's columns that are summed at a time then */
+    MUCH = 1 << 12,          /* of b's elements, that packing is noticed */
     LONG_SUM = 512,          /* ta: from here on threads share k, */
     MANY_SUMS = 1 << 17,     /* unless each would need so many sums of its own */
     GROUP_BYTES = 1 << 20,   /* of b, packed at a time */
@@ -70,6 +73,21 @@ static int64_t group_vectors(const tsri_fast_gemm *g)
     return n < 3 ? 3 : n;
 }
 
+/* a, packed as columns, and the sums of a chunk of b's columns by rows: both as wide as all of a's
+ * rows. */
+static int64_t few_width(const tsri_fast_gemm *g)
+{
+    return (g->m + g->isa->width - 1) / g->isa->width * g->isa->width;
+}
+
+static size_t few_bytes(const tsri_fast_gemm *g)
+{
+    if (g->bn == 1)
+        return 0;
+    return tsri_fast_align((size_t)(few_width(g) * g->k) * sizeof(float)) +
+           tsri_fast_align((size_t)(few_width(g) * FEW_CHUNK) * sizeof(float));
+}
+
 static void plan_for(tsri_fast_gemm *g, int threads)
 {
     g->threads = threads;
@@ -80,7 +98,13 @@ static void plan_for(tsri_fast_gemm *g, int threads)
         g->scratch_bytes = (size_t)(sums + (g->k > TSRI_FAST_TA_LONG ? blocks : 0)) * g->part_bytes;
         return;
     }
-    g->by_columns = g->m < FEW_ROWS && vectors(g) >= threads;
+    g->few = g->m <= VERY_FEW_ROWS && g->k * g->n >= MUCH;
+    g->by_columns = (g->m < FEW_ROWS && vectors(g) >= threads) || g->few;
+    if (g->few) {
+        g->part_bytes = few_bytes(g);
+        g->scratch_bytes = (size_t)threads * g->part_bytes;
+        return;
+    }
     int64_t most =
         min64(g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g), group_vectors(g));
     g->part_bytes = tsri_fast_align((size_t)(most * g->isa->width * g->k) * sizeof(float));
@@ -204,11 +228,95 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
         }
 }
 
+/* b's rows are in memory as they are multiplied: vectors [v0, v1) of columns, block by block of
+ * rows so that memory is walked in order. */
+static void few_direct(const job *q, int64_t v0, int64_t v1)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width;
+    tsri_fast_tile t = {.ar = g->lda, .ak = 1, .bk = g->bk, .ldc = g->ldc, .rows = g->m};
+    const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
+    for (int64_t k = 0; k < g->k; k += block)
+        for (int64_t v = v0, nv; v < v1; v += nv) {
+            nv = panel(v1 - v);
+            t.k = min64(block, g->k - k);
+            t.add = k > 0;
+            t.bias = q->bias && k + t.k == g->k ? q->bias + v * w : NULL;
+            t.cols = min64(nv * w, g->n - v * w);
+            t.a = q->a + k;
+            t.b = q->b + k * g->bk + v * w;
+            t.c = q->c + v * w;
+            g->isa->tile[nv](&t);
+        }
+}
+
+/* Sums of `count` of b's columns from `first` on, which are rows in memory: sums[count][width]. */
+static void few_sums(const job *q, const float *packed, int64_t first, int64_t count, float *sums)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width, width = few_width(g);
+    const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
+    tsri_fast_tile t = {.ar = g->bn, .ak = 1, .ldc = width, .rows = count, .packed = true};
+    for (int64_t v = 0, nv; v < width / w; v += nv) {
+        nv = panel(width / w - v);
+        t.bk = t.cols = nv * w;
+        for (int64_t k = 0; k < g->k; k += block) {
+            t.k = min64(block, g->k - k);
+            t.add = k > 0;
+            t.a = q->b + first * g->bn + k;
+            t.b = packed + v * w * g->k + k * t.bk;
+            t.c = sums + v * w;
+            g->isa->tile[nv](&t);
+        }
+    }
+}
+
+/* b's columns are rows in memory: their products with a's rows are summed the other way around, and
+ * turned. */
+static void few_turned(const job *q, int64_t n0, int64_t n1, char *scratch)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width, width = few_width(g);
+    float *packed = tsri_fast_take(&scratch, (size_t)(width * g->k) * sizeof(float));
+    float *sums = (float *)(void *)scratch;
+    for (int64_t v = 0, nv; v < width / w; v += nv) {
+        nv = panel(width / w - v);
+        g->isa->pack(q->a + v * w * g->lda, 1, g->lda, g->k, min64(nv * w, g->m - v * w), nv * w,
+                     packed + v * w * g->k);
+    }
+    for (int64_t n = n0; n < n1; n += FEW_CHUNK) {
+        const int64_t count = min64(FEW_CHUNK, n1 - n);
+        few_sums(q, packed, n, count, sums);
+        g->isa->transpose(sums, width, q->c + n, g->ldc, g->m, count);
+        for (int64_t m = 0; q->bias && m < g->m; m++) {
+            float *c = q->c + m * g->ldc + n;
+            tsri_fast_map map = {.x = c, .y = q->bias + n, .out = c};
+            g->isa->binary[TSRI_BINARY_ADD](&map, 0, count);
+        }
+    }
+}
+
+static void few_part(const job *q, int part)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width;
+    const int64_t v0 = tsri_fast_cut(vectors(g), g->threads, part, 1);
+    const int64_t v1 = tsri_fast_cut(vectors(g), g->threads, part + 1, 1);
+    if (g->bn == 1)
+        few_direct(q, v0, v1);
+    else
+        few_turned(q, v0 * w, min64(v1 * w, g->n), q->scratch + (size_t)part * g->part_bytes);
+}
+
 static void plain_part(void *arg, int part)
 {
     const job *q = arg;
     const tsri_fast_gemm *g = q->g;
     int64_t m0 = 0, m1 = g->m, v0 = 0, v1 = vectors(g);
+    if (g->few) {
+        few_part(q, part);
+        return;
+    }
     if (g->by_columns) {
         v0 = tsri_fast_cut(vectors(g), g->threads, part, 1);
         v1 = tsri_fast_cut(vectors(g), g->threads, part + 1, 1);
