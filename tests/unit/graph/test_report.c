@@ -166,6 +166,27 @@ static void test_busiest(void **state)
     }
 }
 
+/* Values of ranks themselves, in B: each rank but the first reads the whole. */
+static void test_broadcast(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        tsr_world *w = imagine(rank);
+        const tsr_placement *p = tsr_placement_parse(w, "cpu:[1,0]");
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_output(g, "y", tsr_from_local(g, "x", TSR_F32, TSR_DIMS(5, 3), p, TSR_B), p, TSR_B);
+        tsr_plan *plan;
+        tsri_report *r;
+        assert_int_equal(tsr_compile(g, &plan), TSR_OK);
+        assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
+        assert_int_equal(r->ntotals, 1);
+        assert_string_equal(r->totals[0].what, "broadcast");
+        assert_int_equal(r->bytes, 5 * 3 * 4);
+        tsri_report_destroy(r);
+        tsr_world_destroy(w);
+    }
+}
+
 /* The summary against sums of the rows, and sizes that are counted by hand. */
 static void test_summary(void **state)
 {
@@ -351,10 +372,11 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_busiest),   cmocka_unit_test(test_summary),
-        cmocka_unit_test(test_kinds),     cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_memory),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_busiest), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_summary), cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_scratch), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
