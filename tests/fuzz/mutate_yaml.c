@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How libFuzzer changes experiments: half of the time as any bytes, else by words and entries of
- * the format, taken from the tables that parse it. Bytes alone seldom get past the parser.
+ * the format, taken from the tables that parse it. Bytes alone seldom get past the parser, so that
+ * targets behind it are compiled with a smaller share of them (FUZZ_BYTES of FUZZ_BYTES + 4).
  */
 #include <ctype.h>
 
+#include "src/config/inside.h"
 #include "src/config/layers/layers.h"
 #include "tests/fuzz/fuzz.h"
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 
+#ifndef FUZZ_BYTES
+#define FUZZ_BYTES 4
+#endif
 enum { MOST_NAMES = 64, NAME_MOST = 12, ENTRY_MOST = 400 };
 
 typedef struct text {
@@ -217,6 +222,48 @@ static void make_layer(text *t, char entry[ENTRY_MOST])
         snprintf(entry + used, ENTRY_MOST - used, "}\n");
 }
 
+/* "{name: sgd, lr: 1, momentum: 0.5}" of a drawn variant of a section. */
+static size_t put_section(text *t, const tsri_section *s, char entry[ENTRY_MOST], size_t used)
+{
+    const tsri_section *one = s->nvariants ? &s->variants[draw(t, (uint32_t)s->nvariants)] : s;
+    const char *start = s->nvariants ? s->selector : "{";
+    used += (size_t)snprintf(entry + used, ENTRY_MOST - used, s->nvariants ? "{%s: %s" : "%s",
+                             start, one->name);
+    size_t from = used;
+    used = used < ENTRY_MOST ? put_keys(t, one, entry, used) : used;
+    used = used < ENTRY_MOST && s->nvariants ? put_keys(t, s, entry, used) : used;
+    if (!s->nvariants && used > from + 2 && used < ENTRY_MOST)
+        memset(entry + from, ' ', 2); /* the first comma */
+    return used < ENTRY_MOST ? used + (size_t)snprintf(entry + used, ENTRY_MOST - used, "}") : used;
+}
+
+/* A key of the whole, as "optimizer: {name: lion, clip_norm: 1}", in place of what it was. */
+static void change_part(text *t)
+{
+    char entry[ENTRY_MOST];
+    const tsri_field *f =
+        &tsri_experiment_section.fields[draw(t, (uint32_t)tsri_experiment_section.nfields)];
+    size_t used = (size_t)snprintf(entry, ENTRY_MOST, "%s: ", f->name), at = 0, end;
+    if (f->kind == TSRI_FIELD_NAMED)
+        return;
+    used = f->kind == TSRI_FIELD_SECTION ? put_section(t, f->section, entry, used)
+                                         : used + put_value(t, f, entry + used, ENTRY_MOST - used);
+    if (used + 1 < ENTRY_MOST)
+        snprintf(entry + used, ENTRY_MOST - used, "\n");
+    size_t key = strlen(f->name) + 1;
+    while (at < t->size && (t->size - at < key || strncmp(t->at + at, entry, key) != 0)) {
+        while (at < t->size && t->at[at] != '\n')
+            at++;
+        at += at < t->size;
+    }
+    for (end = at; end < t->size && (end == at || t->at[end] == ' ' || t->at[end] == '\n');) {
+        while (end < t->size && t->at[end] != '\n')
+            end++;
+        end += end < t->size;
+    }
+    replace(t, at, end - at, entry);
+}
+
 /* "  - {match: '*.0', sbp: S(1), gradient: B}", for tensors and parameters. */
 static void make_rule(text *t, char entry[ENTRY_MOST])
 {
@@ -278,24 +325,72 @@ static void change_word(text *t)
     }
 }
 
+/* The list of words that has the word, among those of a section and of what it is made of. */
+static const char *const *find_words(const tsri_section *s, const char *word, int depth)
+{
+    const char *const *found = NULL;
+    for (int i = 0; i < s->nfields && !found; i++) {
+        const tsri_field *f = &s->fields[i];
+        for (int k = 0; f->words && f->words[k] && !found; k++)
+            found = strcmp(f->words[k], word) ? NULL : f->words;
+        if (!found && f->section && depth)
+            found = find_words(f->section, word, depth - 1);
+    }
+    for (int i = 0; i < s->nvariants && !found && depth; i++)
+        found = find_words(&s->variants[i], word, depth - 1);
+    return found;
+}
+
+/* A signature or a number becomes another, a word another one of its list. */
+static void change_value(text *t)
+{
+    enum { DEPTH = 4 };
+    size_t at, n;
+    char word[64];
+    uint32_t nwords = 0;
+    if (!draw_word(t, &at, &n) || n >= sizeof word)
+        return;
+    snprintf(word, sizeof word, "%.*s", (int)n, t->at + at);
+    const char *const *words = find_words(&tsri_experiment_section, word, DEPTH);
+    while (words && words[nwords])
+        nwords++;
+    if (isdigit((unsigned char)word[0])) {
+        replace(t, at, n, any_number(t));
+    } else if (nwords) {
+        replace(t, at, n, words[draw(t, nwords)]);
+    } else if (n == 1 && strchr("SBP", word[0])) {
+        const bool is_call = at + 1 < t->size && t->at[at + 1] == '(';
+        const char *end = is_call ? memchr(t->at + at, ')', t->size - at) : NULL;
+        replace(t, at, end ? (size_t)(end - (t->at + at)) + 1 : 1, any_sbp(t));
+    }
+}
+
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed)
 {
     text t = {.at = (char *)data, .size = size, .most = most, .rng = seed};
     char entry[ENTRY_MOST];
     size_t at, n;
-    switch (draw(&t, 8)) {
+    switch (draw(&t, 8 + 2 * FUZZ_BYTES)) {
     case 0:
-    case 1:
         change_word(&t);
         break;
-    case 2: /* to the end, too, where a graph's entries mostly are */
+    case 1:
+    case 2:
+    case 3:
+        change_value(&t);
+        break;
+    case 4:
+    case 5:
+        change_part(&t);
+        break;
+    case 6: /* to the end, too, where a graph's entries mostly are */
         (draw(&t, 3) ? make_entry : draw(&t, 2) ? make_layer : make_rule)(&t, entry);
         if (draw(&t, 2) && draw_line(&t, &at, &n))
             replace(&t, at, 0, entry);
         else
             replace(&t, t.size, 0, entry);
         break;
-    case 3:
+    case 7:
         if (draw_line(&t, &at, &n))
             replace(&t, at, n, "");
         break;

@@ -133,13 +133,11 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     int *out = tsri_pool_alloc(&plan->scratch, n * sizeof *out);
     tsri_joint *joint = tsri_pool_alloc(&plan->scratch, n * sizeof *joint);
     TSRI_NEED(in && out && joint);
-    int64_t bytes = 0;
     for (int i = call->first, k = 0; i >= 0; i = j->next[i], k++) {
         tsri_item *it = &plan->items[j->list[i].item];
         in[k] = it->in[0];
         out[k] = it->out[0];
         joint[k] = it->box.joint;
-        bytes += it->box.step.bytes;
         bucket_of[j->list[i].item] = number;
         it->kind = TSRI_ITEM_DEAD;
     }
@@ -148,7 +146,9 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
      */
     const tsri_item *first = &plan->items[j->list[call->first].item];
     bool gathers = first->box.part_of > 0, two_phase;
-    double seconds = tsri_joint_price(joint, call->n, 1, &two_phase);
+    double seconds = tsri_joint_price(joint, call->n, 1, &two_phase), bytes = 0;
+    for (int k = 0; k < call->n; k++)
+        bytes += joint[k].bytes[two_phase];
     const tsri_item bucket = {.kind = TSRI_ITEM_COLLECTIVE,
                               .nin = call->n,
                               .nout = call->n,
@@ -165,7 +165,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                                                .from = first->box.step.from,
                                                .to = first->box.step.to,
                                                .cost_s = seconds,
-                                               .bytes = bytes},
+                                               .bytes = (int64_t)bytes},
                                       .from = first->placement,
                                       .reason = gathers ? "variables keep their signatures"
                                                         : "gradients for their optimizer",

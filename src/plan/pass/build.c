@@ -258,17 +258,20 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
     tsri_value shared = *v;
     shared.storage = TSRI_STORAGE_ARENA;
     int out = tsri_plan_add_value(plan, &shared);
-    const tsri_item base = {.kind = TSRI_ITEM_COLLECTIVE,
-                            .nin = 1,
-                            .nout = 1,
-                            .placement = op->placement,
-                            .name = tsri_op_called(op),
-                            .loc = op->loc,
-                            .box = {.step = {.dims = dims, .from = v->layout, .to = v->layout},
-                                    .from = op->placement,
-                                    .broadcast = true,
-                                    .reason = "from_local in B: the first rank's value is "
-                                              "everyone's"}};
+    const double part = tsri_largest_part(v->shape, op->placement, v->layout.sbp);
+    const int64_t bytes = (int64_t)(part * (double)tsr_dtype_size(v->dtype));
+    const tsri_item base = {
+        .kind = TSRI_ITEM_COLLECTIVE,
+        .nin = 1,
+        .nout = 1,
+        .placement = op->placement,
+        .name = tsri_op_called(op),
+        .loc = op->loc,
+        .box = {.step = {.dims = dims, .from = v->layout, .to = v->layout, .bytes = bytes},
+                .from = op->placement,
+                .broadcast = true,
+                .reason = "from_local in B: the first rank's value is "
+                          "everyone's"}};
     if (out < 0 || !tsri_plan_add_item(plan, &base, &value, &out))
         return TSR_ERR_NO_MEMORY;
     b->of[op->out[0]->id]->value = out;

@@ -191,8 +191,7 @@ static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *cal
     if (it->kind != TSRI_ITEM_COLLECTIVE)
         row->link = -1;
     row->bytes = row->link < 0 ? 0 : (uint64_t)it->box.step.bytes;
-    /* A step that was lowered here is known to the byte; those of a bucket's members are not. */
-    if (call && (call->bytes > row->bytes || it->nin > 1))
+    if (call && call->bytes > row->bytes) /* a step that was lowered here is known to the byte */
         row->bytes = call->bytes;
     spend_on_box(m->plan, row);
     row->most = most_of(row->spent_s);

@@ -129,6 +129,64 @@ static void test_sums(void **state)
     tsr_world_destroy(w);
 }
 
+/* ZeRO-1 on four ranks that can't split rows evenly. */
+static tsri_report *report_on(tsr_world *w)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1,2,3]");
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_module *net = tsr_mlp(w, p, TSR_B, TSR_MLP_OPTS(.inputs = 6, .hidden = 9, .outputs = 5));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(8, 6), p, TSR_S(0));
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(8), p, TSR_S(0));
+    tsr_minimize(tsr_adam(net, TSR_ADAM_OPTS(.state = TSR_S(0))),
+                 tsr_cross_entropy(tsr_apply(net, x), y, TSR_MEAN));
+    tsr_plan *plan;
+    tsri_report *r;
+    if (tsr_compile(g, &plan) != TSR_OK || tsri_report_create(plan, &r) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    return r;
+}
+
+/* A report says what the busiest rank reads, of a bucket too, whatever rank makes the plan: of the
+ * new values of n rows, a rank with n / 4 of them reads the others. */
+static void test_busiest(void **state)
+{
+    (void)state;
+    const uint64_t busiest = 4 * (7 * 6 + 7 + 4 * 9 + 4); /* of 9 rows of 6, 9, 5 of 9, and 5 */
+    for (int rank = 0; rank < 4; rank++) {
+        tsr_world *w = imagine(rank);
+        tsri_report *r = report_on(w);
+        uint64_t gathered = 0;
+        for (int i = 0; i < r->nrows; i++)
+            if (r->rows[i].kind == TSRI_REPORT_BOX && r->rows[i].item->nin > 1 &&
+                !strcmp(r->rows[i].what, "all_gather"))
+                gathered += r->rows[i].bytes;
+        assert_int_equal(gathered, busiest);
+        tsri_report_destroy(r);
+        tsr_world_destroy(w);
+    }
+}
+
+/* Values of ranks themselves, in B: each rank but the first reads the whole. */
+static void test_broadcast(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        tsr_world *w = imagine(rank);
+        const tsr_placement *p = tsr_placement_parse(w, "cpu:[1,0]");
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_output(g, "y", tsr_from_local(g, "x", TSR_F32, TSR_DIMS(5, 3), p, TSR_B), p, TSR_B);
+        tsr_plan *plan;
+        tsri_report *r;
+        assert_int_equal(tsr_compile(g, &plan), TSR_OK);
+        assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
+        assert_int_equal(r->ntotals, 1);
+        assert_string_equal(r->totals[0].what, "broadcast");
+        assert_int_equal(r->bytes, 5 * 3 * 4);
+        tsri_report_destroy(r);
+        tsr_world_destroy(w);
+    }
+}
+
 /* The summary against sums of the rows, and sizes that are counted by hand. */
 static void test_summary(void **state)
 {
@@ -315,6 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_busiest), cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_summary), cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_scratch), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_trace),
