@@ -117,6 +117,9 @@ tsr_tensor *tsri_as_result(tsr_tensor *y, tsr_tensor *x, tsri_loc loc);
  * grew. */
 tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
 /* Adds an op without operands, and returns its result, which has the user's signature sbp on p. */
+/* Returns 0 where all elements of x, which has floats, are finite, else infinity; of shape (1).
+ * Where x is split, that is P(max). */
+tsr_tensor *tsri_make_fault(tsr_tensor *x, tsri_loc loc);
 tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, tsr_dims dims,
                             tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp, tsri_loc loc);
 /* Returns a tensor whose elements all are `value`. */

@@ -204,7 +204,10 @@ static bool cast_is_linear(tsr_dtype from, tsr_dtype to)
 
 static const char *rule_cast(const tsri_op *op)
 {
-    return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "... -> ..." : "!... -> ...";
+    /* A larger float is no smaller when it is rounded. */
+    if (!tsri_is_float(op->in[0]->dtype) || !tsri_is_float(op->out[0]->dtype))
+        return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "... -> ..." : "!... -> ...";
+    return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "^... -> ..." : "!^... -> ...";
 }
 
 static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)

@@ -151,8 +151,9 @@ static const char *rule_reduce(const tsri_op *op)
     const int32_t how = op->attrs.reduce.op;
     return how == TSR_REDUCE_SUM   ? "A -> B"
            : how == TSR_REDUCE_MAX ? "!^A -> max B"
-                                   : "!^A -> min B";
+                                   : "!A -> max B";
 }
+           : how == TSR_REDUCE_MIN ? "!^A -> min B"
 
 /* Gives t back the axes that the reduction dropped, as 1. Leading ones come by broadcasting. */
 static tsr_tensor *with_axes(const tsri_op *op, tsr_tensor *t)
