@@ -245,7 +245,8 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
                     .name = g->scope,
                     .label = g->label,
                     .loc = loc,
-                    .backward = g->in_backward};
+                    .backward = g->in_backward,
+                    .optimizes = g->optimizes};
     if (attrs)
         op->attrs = *attrs;
     op->in = tsri_pool_dup(&g->pool, in, (size_t)nin * sizeof *in);

@@ -53,8 +53,9 @@ struct tsri_op {
     const char *name;       /* scope, or the user's name; "" if neither */
     const char *label;      /* for readers, where `name` is "": what it is declared for, or "" */
     tsri_loc loc;
-    bool backward; /* declared by differentiation or an optimizer */
-    bool detached; /* RESHAPE: tsr_detach; gradients of its result end here */
+    bool backward;  /* declared by differentiation or an optimizer */
+    bool optimizes; /* declared by a minimization, behind the gradients */
+    bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
@@ -149,8 +150,11 @@ struct tsr_graph {
      * nobody asks. */
     void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
     void *applied_arg;
-    const char *label; /* of ops that are declared outside modules; "": they have none */
-    bool in_backward;
+    const char *label;           /* of ops that are declared outside modules; "": they have none */
+    bool in_backward, optimizes; /* of ops that are declared now */
+    tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
+    tsr_dtype *outer_autocast;   /* those of the regions around it */
+    int nouter, couter;
     bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;

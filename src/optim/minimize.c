@@ -210,7 +210,7 @@ static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *lo
     tsri_warn_of_evaluation(c->g, loss, c->loc);
     const bool was_backward = c->g->in_backward;
     const char *label = c->g->label;
-    c->g->in_backward = true;
+    c->g->in_backward = c->g->optimizes = true;
     c->g->label = "optimizer";
     if (note_gradients(c, &t, m->loss_scale) &&
         tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
@@ -238,3 +238,4 @@ void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,
         *m.out_norm = &c.g->failed;
     minimize(&c, o, n, losses, &m);
 }
+    c->g->optimizes = false;

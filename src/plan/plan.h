@@ -284,7 +284,8 @@ typedef struct tsri_inferred {
     const tsri_nd_signature **chosen; /* per op; NULL if not live */
     int *groups_index;                /* per op: the rule's index g of a convolution, or -1 */
     float *op_cost;                   /* per op: seconds of its kernel, as chosen */
-    tsri_bucket_part *bucket;         /* per op */
+    tsri_bucket_part *bucket;         /* per op: of an update, for its results */
+    tsri_bucket_part *gradient;       /* per tensor: of a gradient */
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;

@@ -3,7 +3,8 @@
  * Buckets, before signatures are chosen: which gradients are made close enough to each other, and
  * are small enough, for their reductions to be one call. Each placement has one open bucket at a
  * time for each way in which its variables are laid out; a bucket is closed by its size, or by a
- * gradient that is made only when an update has read one of its members.
+ * gradient that is made only when an update has read one of its members, or what an optimizer does
+ * with it before that.
  *
  * Inference lets a member pay its share of the bucket's hand-shakes, in proportion to its bytes: so
  * the members of a bucket that are all reduced alike pay what its one call takes, and members that
@@ -19,7 +20,8 @@
 enum { MOST_MEMBERS = 256 };
 
 typedef struct member {
-    int update, made, group; /* ops; of open buckets */
+    int update, made, read, group; /* ops, of which `read` is the gradient's first reader; of open
+                                      buckets */
     double bytes;
 } member;
 
@@ -76,14 +78,28 @@ static int deal(const member *m, int n, double limit, bool exceed, open_bucket *
             b->number = count++;
             b->n = 0;
             b->bytes = 0;
-            b->first_read = m[i].update;
+            b->first_read = m[i].read;
         }
         b->n++;
         b->bytes += m[i].bytes;
-        b->first_read = m[i].update < b->first_read ? m[i].update : b->first_read;
+        b->first_read = m[i].read < b->first_read ? m[i].read : b->first_read;
         number[i] = b->number;
     }
     return count;
+}
+
+/* What an optimizer has made a gradient of, element by element: cast, divided by a scale, clipped.
+ * Its reduction may stand before or behind that. NULL: the gradient is the differentiation's. */
+static const tsr_tensor *gradient_before(const tsr_tensor *t)
+{
+    const tsri_op *op = t->op;
+    if (!op->optimizes || op->nin < 1 || tsri_op_def_of(op->kind)->layout != TSRI_LAYOUT_ANY ||
+        !tsr_dims_equal(op->in[0]->shape, t->shape))
+        return NULL;
+    for (int i = 1; i < op->nin; i++)
+        if (op->in[i]->shape.ndim > 0)
+            return NULL;
+    return op->in[0];
 }
 
 static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int *number, int count)
@@ -92,9 +108,15 @@ static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int 
     TSRI_NEED(total);
     for (int i = 0; i < n; i++)
         total[number[i]] += m[i].bytes;
-    for (int i = 0; i < n; i++)
-        p->out->bucket[m[i].update] = (tsri_bucket_part){
-            number[i] + 1, total[number[i]] > 0 ? m[i].bytes / total[number[i]] : 1};
+    for (int i = 0; i < n; i++) {
+        const tsri_op *update = p->g->ops[m[i].update];
+        const tsri_bucket_part part = {number[i] + 1,
+                                       total[number[i]] > 0 ? m[i].bytes / total[number[i]] : 1};
+        p->out->bucket[m[i].update] = part;
+        const tsr_tensor *t = update->in[tsri_op_gradient_operand(update->kind, update->nin)];
+        for (; t; t = gradient_before(t))
+            p->out->gradient[t->id] = part;
+    }
     return TSR_OK;
 }
 
@@ -112,8 +134,13 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
     size_t nops = (size_t)g->nops;
     member *m = tsri_pool_alloc(p->pool, nops * sizeof *m);
     int *number = tsri_pool_alloc(p->pool, nops * sizeof *number);
+    int *first_read = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *first_read);
     p->out->bucket = tsri_pool_alloc(p->pool, nops * sizeof *p->out->bucket);
-    TSRI_NEED(m && number && p->out->bucket);
+    p->out->gradient = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->out->gradient);
+    TSRI_NEED(m && number && first_read && p->out->bucket && p->out->gradient);
+    for (int i = g->nops - 1; i >= 0; i--)
+        for (int j = 0; j < g->ops[i]->nin && p->out->live[i]; j++)
+            first_read[g->ops[i]->in[j]->id] = i;
     open_bucket *open = NULL;
     int n = 0, nopen = 0, copen = 0;
     for (int i = 0; i < g->nops; i++) {
@@ -122,9 +149,12 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
         if (arg < 0 || !p->out->live[i])
             continue;
         const tsr_tensor *t = op->in[arg];
+        for (const tsr_tensor *before; (before = gradient_before(t)); t = before)
+            ;
         m[n] =
             (member){.update = i,
                      .made = maker_of(t),
+                     .read = first_read[t->id],
                      .bytes = (double)tsr_dims_count(t->shape) * (double)tsr_dtype_size(t->dtype)};
         TSRI_TRY(find_group(p->pool, op, &open, &nopen, &copen, &m[n++].group));
     }

@@ -305,8 +305,7 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
         tsri_item base = {.loc = op->loc, .backward = t->op->backward};
-        if (i == tsri_op_gradient_operand(op->kind, op->nin))
-            base.box.part = b->inferred->bucket[op->id];
+        base.box.part = b->inferred->gradient[t->id];
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
     return TSR_OK;
