@@ -104,7 +104,7 @@ typedef struct tsri_print {
     tsr_dtype dtype;
 } tsri_print;
 
-/* A variable's gradient, as a minimization has computed it: times `scale`. */
+/* A variable's gradient, as a minimization has computed it: times `scale`, and over `inverse`. */
 typedef struct tsri_graph_gradient {
     const tsr_variable *variable;
     tsr_tensor *gradient;
@@ -113,8 +113,17 @@ typedef struct tsri_graph_gradient {
 
 /* A signature that compiles of the graph must give a tensor, for asking what it would cost. */
 typedef struct tsri_pin {
+    tsr_tensor *inverse; /* f64 scalar; NULL: 1 */
     const tsr_tensor *tensor; /* NULL: none */
     tsr_sbp sbp;
+/* An optimizer whose updates in this graph are left out in runs where `found`, a scalar, is not 0.
+ */
+typedef struct tsri_graph_scaled {
+    const struct tsr_optimizer *optimizer;
+    tsr_tensor *found;
+    struct tsri_scaler_flag *flag; /* through which the host learns of it */
+} tsri_graph_scaled;
+
 } tsri_pin;
 
 struct tsr_graph {
@@ -149,6 +158,8 @@ struct tsr_graph {
     /* Called with the outputs of each module that was applied, under its qualified name; NULL:
      * nobody asks. */
     void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
+    tsri_graph_scaled *scaled;
+    int nscaled, cscaled;
     void *applied_arg;
     const char *label;           /* of ops that are declared outside modules; "": they have none */
     bool in_backward, optimizes; /* of ops that are declared now */
