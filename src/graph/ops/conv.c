@@ -161,7 +161,8 @@ const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n 
                                      .attrs = conv_attrs,
                                      .layout = TSRI_LAYOUT_NHWC,
                                      .rows_in = 1 << 1,
-                                     .has_groups = true};
+                                     .has_groups = true,
+                                     .autocast = TSRI_AUTOCAST_LOW};
 const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> n (g i) A",
                                         .names = name_axes,
                                         .flops = flops,

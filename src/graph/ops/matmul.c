@@ -121,12 +121,14 @@ const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
                                      .gradient = grad_matmul,
                                      .flops = flops_matmul,
                                      .is_product = true,
-                                     .attrs = matmul_attrs};
+                                     .attrs = matmul_attrs,
+                                     .autocast = TSRI_AUTOCAST_LOW};
 const tsri_op_def tsri_def_batch_matmul = {.rule = rule_matmul,
                                            .gradient = grad_matmul,
                                            .flops = flops_matmul,
                                            .is_product = true,
-                                           .attrs = matmul_attrs};
+                                           .attrs = matmul_attrs,
+                                           .autocast = TSRI_AUTOCAST_LOW};
 
 /* --- linear ----------------------------------------------------------------------------------- */
 
@@ -182,8 +184,11 @@ static double flops_linear(const tsri_op *op)
     return 2 * sqrt(mnk);
 }
 
-const tsri_op_def tsri_def_linear = {
-    .rule_of = rule_linear, .gradient = grad_linear, .flops = flops_linear, .is_product = true};
+const tsri_op_def tsri_def_linear = {.rule_of = rule_linear,
+                                     .gradient = grad_linear,
+                                     .flops = flops_linear,
+                                     .is_product = true,
+                                     .autocast = TSRI_AUTOCAST_LOW};
 
 const tsri_op_def tsri_def_linear_dx = {
     .rule_text = "... n, n k -> ... k", .flops = flops_linear, .is_product = true};

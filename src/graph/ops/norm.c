@@ -249,9 +249,12 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
         !tsri_want_vector(&c, "beta", beta, channels) || !read_options(&c, opts, x, &attrs) ||
         !want_running(&c, in + 3, channels, &attrs) || !read_sync(&c, opts, &attrs, &group))
         return c.failed;
-    if (running_mean && !c.g->training)
-        return scale_by_running(&c, &attrs, in);
-    return normalise(&c, &attrs, &group, in);
+    /* Autocast keeps the data's type; the weights are f32, and so is what is made in between. */
+    for (int i = 0; i < 3; i++)
+        in[i] = tsri_full(&c, in[i]);
+    tsr_tensor *y = running_mean && !c.g->training ? scale_by_running(&c, &attrs, in)
+                                                   : normalise(&c, &attrs, &group, in);
+    return tsri_as(&c, y, x);
 }
 
 /* --- rules ------------------------------------------------------------------------------------ */
@@ -426,19 +429,22 @@ const tsri_op_def tsri_def_bn_stats = {.rule_text = "!A -> B",
                                        .names = name_axes,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
-                                       .layout = TSRI_LAYOUT_NHWC};
+                                       .layout = TSRI_LAYOUT_NHWC,
+                                       .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_center = {.rule_text = "!A, !BC -> A",
                                         .names = name_axes,
                                         .gradient = grad_center,
                                         .flops_per_element = 4,
                                         .attrs = bn_attrs,
-                                        .layout = TSRI_LAYOUT_NHWC};
+                                        .layout = TSRI_LAYOUT_NHWC,
+                                        .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
                                        .names = name_axes,
                                        .gradient = grad_apply,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
-                                       .layout = TSRI_LAYOUT_NHWC};
+                                       .layout = TSRI_LAYOUT_NHWC,
+                                       .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_bwd_stats = {.rule_text = "!A, !B, A -> B",
                                            .names = name_axes,
                                            .flops_per_element = 4,
@@ -451,11 +457,15 @@ const tsri_op_def tsri_def_bn_bwd_apply = {.rule_text = "!A, !B, c : A + B -> A"
                                            .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_param_grad = {
     .rule_of = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
-const tsri_op_def tsri_def_bn_running = {
-    .rule = rule_running, .over = 2, .attrs = bn_attrs, .may_wait = true};
+const tsri_op_def tsri_def_bn_running = {.rule = rule_running,
+                                         .over = 2,
+                                         .attrs = bn_attrs,
+                                         .may_wait = true,
+                                         .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_fold = {
-    .rule_of = rule_fold, .gradient = grad_fold, .attrs = bn_attrs};
+    .rule_of = rule_fold, .gradient = grad_fold, .attrs = bn_attrs, .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_scale_shift = {.rule_of = rule_scale_shift,
                                           .gradient = grad_scale_shift,
                                           .flops_per_element = 4,
-                                          .layout = TSRI_LAYOUT_NHWC};
+                                          .layout = TSRI_LAYOUT_NHWC,
+                                          .autocast = TSRI_AUTOCAST_NONE};
