@@ -27,6 +27,8 @@ static tsr_status declare(tsr_graph *g, int64_t rows, bool training, void *arg)
     const int line = node->key_line ? node->key_line : node->line;
     tsri_forward f;
     (void)training;
+    if (tsri_config_autocast(p->experiment))
+        tsr_autocast_at(g, tsri_config_autocast(p->experiment), node->file, line);
     TSRI_TRY(tsri_program_forward(p, g, rows, &f));
     const int64_t classes = tsr_tensor_dims(f.logits).d[1], k = classes < TOP ? classes : TOP;
     tsr_tensor *outputs[] = {f.loss, declare_top(&f, 1, node->file, line),
