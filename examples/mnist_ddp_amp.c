@@ -4,12 +4,13 @@
  * gradient scaler, as a program with torch.cuda.amp does. One rank alone, or data parallel.
  *
  *     mnist_ddp_amp DATA_FOLDER [-e EPOCHS] [-b BATCH] [--amp f16|bf16|off] [--sync-bn] [--gpu]
+ *         [-o FOLDER]
  *     tessera launch -n 2 -- mnist_ddp_amp DATA_FOLDER ...
  *
  * On CPUs ranks train as under PyTorch's DDP (tsr_ddp), each its own copy; with --gpu they share
  * one program over global tensors, on a GPU each. BATCH (default 32) counts the rows of all ranks.
  * --sync-bn: batch norm takes its statistics over all of them, not each rank's. Weights and the
- * scaler are saved in the folder mnist_ddp_amp.
+ * scaler are saved in FOLDER (default mnist_ddp_amp).
  *
  *     begin training of epoch 1/3
  *     ...
@@ -26,7 +27,7 @@
 #include <tessera/tessera.h>
 
 typedef struct options {
-    const char *data;
+    const char *data, *out;
     int epochs;
     int64_t batch;
     tsr_dtype amp; /* TSR_F32: off */
@@ -111,7 +112,7 @@ static tsr_status open_loader(tsr_world *w, const net *n, bool train, tsr_loader
 static tsr_status save(tsr_world *w, const net *n, int epochs)
 {
     tsr_checkpoint *c;
-    TSR_TRY(tsr_checkpoint_create(w, "mnist_ddp_amp", NULL, &c));
+    TSR_TRY(tsr_checkpoint_create(w, n->o->out, NULL, &c));
     TSR_TRY(tsr_checkpoint_add_module(c, "model", n->model));
     TSR_TRY(tsr_checkpoint_add_grad_scaler(c, "scaler", n->scaler));
     return tsr_checkpoint_save(c, epochs, NAN);
@@ -156,19 +157,21 @@ static tsr_status rank(tsr_world *w, void *arg)
 static int usage(void)
 {
     fprintf(stderr, "usage: mnist_ddp_amp DATA_FOLDER [-e EPOCHS] [-b BATCH] [--amp f16|bf16|off] "
-                    "[--sync-bn] [--gpu]\n");
+                    "[--sync-bn] [--gpu] [-o FOLDER]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
-    options o = {.epochs = 3, .batch = 32, .amp = TSR_F16};
+    options o = {.out = "mnist_ddp_amp", .epochs = 3, .batch = 32, .amp = TSR_F16};
     for (int i = 1; i < argc; i++) {
         const bool has_value = i + 1 < argc;
         if (!strcmp(argv[i], "--sync-bn"))
             o.sync_bn = true;
         else if (!strcmp(argv[i], "--gpu"))
             o.gpu = true;
+        else if (!strcmp(argv[i], "-o") && has_value)
+            o.out = argv[++i];
         else if (!strcmp(argv[i], "-e") && has_value)
             o.epochs = atoi(argv[++i]);
         else if (!strcmp(argv[i], "-b") && has_value)

@@ -247,7 +247,7 @@ TSR_API tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, co
                                          int line);
 #define tsr_read_gradient(...) tsr_read_gradient_at(__VA_ARGS__, TSR_HERE)
 
-/* What scales losses of f16, and leaves out updates: tessera/grad_scaler.h. */
+/* A scaler of f16 losses, which leaves out updates: tessera/grad_scaler.h. */
 typedef struct tsr_grad_scaler tsr_grad_scaler;
 
 /* How tsr_minimize_with treats gradients. They are added up, divided by the scale, then clipped by

@@ -53,7 +53,8 @@ static void lose_variable(void *graph, const void *gone)
         forget(g, g->ops[i], gone);
 }
 
-tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
+tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts,
+                             tsri_autocast_fn *autocast_of)
 {
     if (!world) {
         tsri_fail(TSR_ERR_INVALID, "tsr_graph_create: no world (did its creation fail?)");
@@ -84,6 +85,7 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
     g->local = o.local;
     g->seed = o.seed;
     g->autocast = o.autocast;
+    g->autocast_of = autocast_of;
     g->scope = g->label = "";
     g->failed = (tsr_tensor){.graph = g, .failed = true};
     g->step_value = &g->own_step;
@@ -294,7 +296,7 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
     tsr_graph *g = x->graph;
     if (x->failed || x->dtype == dtype || autocast_place(x->dtype) < 0)
         return x;
-    /* What was made wider gives its value back. */
+    /* A tensor that was made wider gives its narrow one back. */
     if (x->op->kind == TSRI_OP_CAST && x->op->in[0]->dtype == dtype &&
         tsr_dtype_size(dtype) < tsr_dtype_size(x->dtype))
         return x->op->in[0];
@@ -326,8 +328,7 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
 static tsr_dtype autocast_dtype(const tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs,
                                 int nin, tsr_tensor *const *in)
 {
-    const tsri_op_def *def = tsri_op_def_of(kind);
-    const tsri_autocast how = def->autocast_of ? def->autocast_of(attrs) : def->autocast;
+    const tsri_autocast how = g->autocast_of(kind, attrs);
     tsr_dtype widest = TSR_DTYPE_NONE;
     for (int i = 0; i < nin && how != TSRI_AUTOCAST_NONE; i++)
         if (autocast_place(in[i]->dtype) >= 0)

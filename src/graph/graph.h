@@ -124,6 +124,15 @@ typedef struct tsri_graph_scaled {
     struct tsri_scaler_flag *flag; /* through which the host learns of it */
 } tsri_graph_scaled;
 
+/* The types in which autocast makes an op whose operands are floats of at most 32 bits. */
+typedef enum tsri_autocast {
+    TSRI_AUTOCAST_WIDEST = 0, /* that of its operands; f32 where f16 meets bf16 */
+    TSRI_AUTOCAST_LOW,        /* the region's: products */
+    TSRI_AUTOCAST_F32,        /* f32: sums of many, and what loses its digits */
+    TSRI_AUTOCAST_NONE,       /* each operand's own */
+} tsri_autocast;
+typedef tsri_autocast tsri_autocast_fn(tsri_op_kind kind, const tsri_attrs *attrs);
+
 /* A signature that compiles of the graph must give a tensor, for asking what it would cost. */
 typedef struct tsri_pin {
     const tsr_tensor *tensor; /* NULL: none */
@@ -168,13 +177,18 @@ struct tsr_graph {
     const char *label;           /* of ops that are declared outside modules; "": they have none */
     bool in_backward, optimizes; /* of ops that are declared now */
     tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
-    tsr_dtype *outer_autocast;   /* those of the regions around it */
+    tsri_autocast_fn *autocast_of; /* says how an op is autocast: its definition's word */
+    tsr_dtype *outer_autocast;     /* those of the regions around it */
     int nouter, couter;
     bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
     tsri_pin pin;
 };
+
+/* tsr_graph_create, which gives the graph the definitions' word on autocast. */
+tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts,
+                             tsri_autocast_fn *autocast_of);
 
 /* --- errors ----------------------------------------------------------------------------------- */
 /* Keeps the error if it is the graph's first, and returns the graph's failed tensor. g may be NULL
@@ -257,14 +271,6 @@ typedef enum tsri_layout_taste {
     TSRI_LAYOUT_NHWC,    /* wants its 4-D operands channels last */
     TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
 } tsri_layout_taste;
-
-/* The types in which autocast makes an op whose operands are floats of at most 32 bits. */
-typedef enum tsri_autocast {
-    TSRI_AUTOCAST_WIDEST = 0, /* that of its operands; f32 where f16 meets bf16 */
-    TSRI_AUTOCAST_LOW,        /* the region's: products */
-    TSRI_AUTOCAST_F32,        /* f32: sums of many, and what loses its digits */
-    TSRI_AUTOCAST_NONE,       /* each operand's own */
-} tsri_autocast;
 
 /* The names that stand in the text of a rule as the capital letters A, B and C. */
 enum { TSRI_AXES_TEXT = 48 };

@@ -68,8 +68,7 @@ bool tsri_want_eps(const tsri_ctx *c, double eps);
 /* Copies a pair of options to out (h, then w), and checks that both are at least `least`. */
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
 
-/* --- autocast of functions made of several ops ---------------------------------------------------
- */
+/* --- autocast of functions made of several ops ------------------------------------------------ */
 /* Return x, a checked operand or NULL, as autocast passes it to a function that is made in f32, or
  * in the region's type. */
 tsr_tensor *tsri_full(const tsri_ctx *c, tsr_tensor *x);

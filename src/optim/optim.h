@@ -118,8 +118,8 @@ struct tsr_optimizer {
     int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
     int64_t step;       /* updates made */
     int64_t runs;       /* and runs, which masks follow */
-    /* Of the run that begins, or of the last one until the host has read it; NULL: its update was
-     * not scaled. */
+    /* Says whether the run that begins, or the last one until the host has read it, updates; NULL:
+     * its update was not scaled. */
     struct tsri_scaler_flag *flag;
     int64_t gathered; /* runs since the last update whose gradients a tsr_ddp has */
     int nslots;

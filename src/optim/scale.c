@@ -149,7 +149,8 @@ static const tsr_placement *everyone(const tsr_graph *g, const tsr_placement *p)
     return tsr_placement_parse(g->world, text);
 }
 
-/* What a gradient was cast from, where that is as finite as it is, in fewer bytes. */
+/* Returns the tensor that a gradient was cast from, where that is as finite in fewer bytes; else
+ * the gradient. */
 static tsr_tensor *before_widening(tsr_tensor *x)
 {
     const tsri_op *op = x->op;

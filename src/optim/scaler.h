@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of a tsr_grad_scaler. Its numbers are the host's, and are in variables that graphs
- * read; a graph writes, for each optimizer, whether its gradients were finite. What follows from
- * that (the steps of optimizers, the next scale) is settled on the host, before anything asks for
- * it.
+ * read. A graph writes, for each optimizer, whether its gradients were finite. The steps of
+ * optimizers and the next scale, which follow from that, are settled on the host before anything
+ * asks for them.
  */
 #ifndef TESSERA_OPTIM_SCALER_H
 #define TESSERA_OPTIM_SCALER_H
@@ -76,7 +76,7 @@ tsr_tensor *tsri_scaler_unscaled(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *i
  * failed. */
 tsr_tensor *tsri_scaler_find(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
                              tsr_tensor *const *grads);
-/* What tsri_scaler_find has declared for an optimizer; NULL: nothing. */
+/* Returns the word that tsri_scaler_find has declared on an optimizer; NULL: none. */
 const tsri_graph_scaled *tsri_scaler_found(const tsr_graph *g, const tsr_optimizer *o);
 
 #endif

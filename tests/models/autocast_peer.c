@@ -2,13 +2,17 @@
 /*
  * The Tessera side of autocasts.py: the dtypes that ops give in a region of tsr_autocast.
  *
- * usage: autocast_peer DTYPE
+ * usage: autocast_peer DTYPE [RANKS]
  *
  * DTYPE is f16 or bf16. For each op a line "op OPERANDS RESULT", with operands of f32 ("f32"), of
  * DTYPE ("low"), of f32 and DTYPE where there are two ("both"), and of f64. Nothing is run.
+ *
+ * With RANKS it trains a net of two layers for 10 steps, data parallel, and prints the loss of each
+ * step, and a line with the weights.
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tessera/tessera.h>
@@ -224,6 +228,59 @@ static tsr_status print_case(tsr_world *w, tsr_dtype region, const char *what, t
     return TSR_OK;
 }
 
+/* --- training --------------------------------------------------------------------------------- */
+enum { ROWS = 16, IN = 12, HIDDEN = 10, OUT = 5, STEPS = 10 };
+
+static void fill(float *x, int n, int step)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = (float)((i * 7 + step * 5) % 23) / 16 - 0.7f;
+}
+
+static tsr_status train(tsr_world *w, void *arg)
+{
+    const tsr_dtype low = !strcmp(arg, "f16") ? TSR_F16 : TSR_BF16;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_module *net =
+        tsr_mlp(w, p, TSR_B, TSR_MLP_OPTS(.inputs = IN, .hidden = HIDDEN, .outputs = OUT));
+    static const char *const names[] = {"0.weight", "0.bias", "2.weight", "2.bias"};
+    static const int sizes[] = {IN * HIDDEN, HIDDEN, HIDDEN * OUT, OUT};
+    float v[IN * HIDDEN], x[ROWS * IN];
+    int64_t labels[ROWS];
+    for (int i = 0; i < 4; i++) {
+        fill(v, sizes[i], i);
+        TSR_TRY(tsr_variable_set(tsr_module_find(net, names[i]), v, (size_t)sizes[i] * sizeof *v));
+    }
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .autocast = low));
+    tsr_tensor *in = tsr_input(g, "x", TSR_F32, TSR_DIMS(ROWS, IN), p, TSR_S(0));
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(ROWS), p, TSR_S(0));
+    tsr_tensor *loss = tsr_cross_entropy(tsr_apply(net, in), y, TSR_MEAN);
+    tsr_grad_scaler *scaler = tsr_grad_scaler_create(w, NULL);
+    tsr_minimize_with(tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.5)), 1, &loss,
+                      TSR_MINIMIZE_OPTS(.scaler = low == TSR_F16 ? scaler : NULL));
+    tsr_output(g, "loss", loss, p, TSR_B);
+    tsr_plan *plan;
+    TSR_TRY(tsr_compile(g, &plan));
+    for (int step = 0; step < STEPS; step++) {
+        double value;
+        fill(x, ROWS * IN, step);
+        for (int i = 0; i < ROWS; i++)
+            labels[i] = (i * 3 + step) % OUT;
+        TSR_TRY(tsr_feed(plan, "x", x, sizeof x));
+        TSR_TRY(tsr_feed(plan, "y", labels, sizeof labels));
+        TSR_TRY(tsr_run(plan));
+        TSR_TRY(tsr_fetch_scalar(plan, "loss", &value));
+        if (tsr_world_rank(w) == 0)
+            printf("%.9g\n", value);
+    }
+    for (int i = 0; i < 4; i++) {
+        TSR_TRY(tsr_variable_get(tsr_module_find(net, names[i]), v, (size_t)sizes[i] * sizeof *v));
+        for (int k = 0; k < sizes[i] && tsr_world_rank(w) == 0; k++)
+            printf("%.9g ", (double)v[k]);
+    }
+    return TSR_OK;
+}
+
 static tsr_status rank(tsr_world *w, void *arg)
 {
     const tsr_dtype low = !strcmp(arg, "f16") ? TSR_F16 : TSR_BF16;
@@ -236,7 +293,8 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2 || tsr_spawn(1, rank, argv[1]) != TSR_OK) {
+    const int ranks = argc > 2 ? atoi(argv[2]) : 1;
+    if (argc < 2 || tsr_spawn(ranks, argc > 2 ? train : rank, argv[1]) != TSR_OK) {
         fprintf(stderr, "autocast_peer: %s\n", tsr_last_error());
         return 1;
     }

@@ -8,6 +8,7 @@ usage: autocasts.py PEER
 
 PEER is tests/models/autocast_peer. Prints a line a kind of operands.
 """
+import math
 import subprocess
 import sys
 import warnings
@@ -130,6 +131,50 @@ def on_cpu(op, what):
     return WORDS[out.dtype]
 
 
+def numbers(n, step):
+    return torch.tensor([((i * 7 + step * 5) % 23) / 16 - 0.7 for i in range(n)])
+
+
+def train(low):
+    """Losses and weights of the peer's net, by torch.autocast on a CPU. f16, which that lacks, is so much
+    nearer to f32 that f32 stands for it."""
+    shapes = [(10, 12), (10,), (5, 10), (5,)]
+    ps = [numbers(math.prod(s), i).reshape(s).requires_grad_() for i, s in enumerate(shapes)]
+    optimizer, losses = torch.optim.SGD(ps, lr=0.5), []
+    for step in range(10):
+        data = numbers(16 * 12, step).reshape(16, 12)
+        target = torch.tensor([(i * 3 + step) % 5 for i in range(16)])
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low == "bf16"):
+            h = F.relu(F.linear(data, ps[0], ps[1]))
+            loss = F.cross_entropy(F.linear(h, ps[2], ps[3]), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses), torch.cat([p.detach().flatten() for p in ps])
+
+
+def check_training():
+    """How many trainings are further from PyTorch's than its own sums in another order may be."""
+    wrong = 0
+    for low, limit in (("bf16", 1e-2), ("f16", 2e-3)):
+        losses, weights = train(low)
+        for ranks in (1, 2, 3):
+            out = subprocess.run([sys.argv[1], low, str(ranks)], capture_output=True, text=True,
+                                 timeout=60)
+            if out.returncode:
+                print(f"FAIL {low} on {ranks} ranks: {out.stderr}")
+                return 1
+            *got, last = out.stdout.splitlines()
+            apart = (torch.tensor([float(v) for v in got]) - losses).abs().max().item()
+            values = torch.tensor([float(v) for v in last.split()])
+            apart = max(apart, (values - weights).abs().max().item())
+            ok = apart < limit
+            wrong += not ok
+            print(f"{'ok' if ok else 'FAIL'} 10 steps in {low} on {ranks} ranks: {apart:.1e} apart")
+    return wrong
+
+
 def main():
     wrong, seen, beside = 0, {}, 0
     for low in ("bf16", "f16"):
@@ -153,6 +198,7 @@ def main():
     for what, n in seen.items():
         print(f"ok {n} results of {what} operands")
     print(f"ok {beside} of them beside PyTorch on a CPU")
+    wrong += check_training()
     # A list that matches nothing would let all pass.
     return 1 if wrong or len(seen) != 5 or beside < 500 else 0
 

@@ -88,8 +88,9 @@ static int deal(const member *m, int n, double limit, bool exceed, open_bucket *
     return count;
 }
 
-/* What an optimizer has made a gradient of, element by element: cast, divided by a scale, clipped.
- * Its reduction may stand before or behind that. NULL: the gradient is the differentiation's. */
+/* Returns the gradient that an optimizer has made t of, element by element: cast, divided by a
+ * scale, clipped. Its reduction may stand before or behind that. NULL: t is the differentiation's.
+ */
 static const tsr_tensor *gradient_before(const tsr_tensor *t)
 {
     const tsri_op *op = t->op;
