@@ -59,7 +59,10 @@ struct tsri_fault_fn {
     }
     template <typename A> static __device__ __forceinline__ A of(A a, A v)
     {
-        return v - v == 0 ? a : tsri_infinity<A>();
+        if constexpr (std::is_integral<A>::value)
+            return a;
+        else
+            return v - v == 0 ? a : tsri_infinity<A>();
     }
 };
 
