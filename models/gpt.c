@@ -81,10 +81,19 @@ static void add_table(builder *b, tsr_module *net, const char *name, tsr_forward
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */
+/* x times weight, plus bias, in one type where autocast has made the product: as addmm's. */
+static tsr_tensor *product(tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias)
+{
+    tsr_tensor *y = tsr_matmul(x, weight);
+    if (tsr_tensor_ok(y) && tsr_tensor_ok(bias) && tsr_tensor_dtype(y) != tsr_tensor_dtype(bias))
+        bias = tsr_cast(bias, tsr_tensor_dtype(y));
+    return tsr_add(y, bias);
+}
+
 static tsr_tensor *product_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     (void)arg;
-    return tsr_add(tsr_matmul(x, tsr_use(m, "weight", x)), tsr_use(m, "bias", x));
+    return product(x, tsr_use(m, "weight", x), tsr_use(m, "bias", x));
 }
 
 /* The product with the packed weight (width,3,width): x (b,s,width) -> (b,s,3 width). */
@@ -92,7 +101,7 @@ static tsr_tensor *packed_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     const settings *s = arg;
     tsr_tensor *w = tsr_reshape(tsr_use(m, "weight", x), TSR_DIMS(s->width, 3 * s->width));
-    return tsr_add(tsr_matmul(x, w), tsr_reshape(tsr_use(m, "bias", x), TSR_DIMS(3 * s->width)));
+    return product(x, w, tsr_reshape(tsr_use(m, "bias", x), TSR_DIMS(3 * s->width)));
 }
 
 /* Sets q, k and v (b,h,s,d) of x (b,s,width) by the packed weight (width,3,width) of m. */
@@ -104,8 +113,8 @@ static void queries_keys_values(tsr_module *m, tsr_tensor *x, const settings *s,
     tsr_split(tsr_use(m, "weight", x), 3, ones, 1, weights);
     tsr_split(tsr_use(m, "bias", x), 3, ones, 0, biases);
     for (int i = 0; i < 3; i++) {
-        tsr_tensor *y = tsr_matmul(x, tsr_reshape(weights[i], TSR_DIMS(w, w)));
-        y = tsr_add(y, tsr_reshape(biases[i], TSR_DIMS(w)));
+        tsr_tensor *y = product(x, tsr_reshape(weights[i], TSR_DIMS(w, w)),
+                                tsr_reshape(biases[i], TSR_DIMS(w)));
         y = tsr_reshape(y, TSR_DIMS(d.d[0], d.d[1], s->heads, s->width / s->heads));
         out[i] = tsr_permute(y, TSR_AXES(0, 2, 1, 3));
     }

@@ -27,7 +27,7 @@
 #define TESSERA_CHECKPOINT_H
 
 #include <tessera/loader.h>
-#include <tessera/optim.h>
+#include <tessera/grad_scaler.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,6 +70,7 @@ TSR_API void tsr_checkpoint_destroy(tsr_checkpoint *checkpoint);
  *                  is saved once where all ranks have the same bytes, else by each rank.
  *   optimizer      its states, steps, rates and groups' numbers, what is frozen; gradients too,
  *                  where it is saved between two updates of an accumulation
+ *   scaler         its numbers, by PyTorch's keys
  *   loaders        epoch and position; on another number of ranks, too
  *   samplers       where they stand; they can't be loaded on another number of ranks where that
  *                  makes them of another count
@@ -81,6 +82,9 @@ TSR_API tsr_status tsr_checkpoint_add_module(tsr_checkpoint *checkpoint, const c
 /* Adds an optimizer; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_optimizer(tsr_checkpoint *checkpoint, const char *name,
                                                 tsr_optimizer *optimizer);
+/* Adds a gradient scaler; see tsr_checkpoint_add_module. */
+TSR_API tsr_status tsr_checkpoint_add_grad_scaler(tsr_checkpoint *checkpoint, const char *name,
+                                                  tsr_grad_scaler *scaler);
 /* Adds a loader; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_loader(tsr_checkpoint *checkpoint, const char *name,
                                              tsr_loader *loader);

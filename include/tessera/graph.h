@@ -37,6 +37,7 @@ typedef struct tsr_graph_opts {
     bool training; /* batch norm uses and updates statistics, dropout drops; see tsr_minimize */
     uint64_t seed; /* of dropout and the random ops */
     bool local;    /* this rank's own program: see below */
+    tsr_dtype autocast; /* TSR_BF16 or TSR_F16: the whole graph is a region of tsr_autocast */
 } tsr_graph_opts;
 
 #define TSR_GRAPH_OPTS(...) (&(const tsr_graph_opts){.size = sizeof(tsr_graph_opts), __VA_ARGS__})
@@ -96,6 +97,28 @@ TSR_API void tsr_output_at(tsr_graph *g, const char *name, tsr_tensor *x, const 
 TSR_API void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *file,
                              int line);
 #define tsr_to_local(...) tsr_to_local_at(__VA_ARGS__, TSR_HERE)
+
+/*
+ * Opens a region of mixed precision, as torch.autocast does: forward ops that are declared in it,
+ * up to tsr_autocast_end, are made in the types of PyTorch's lists for f16 on GPUs, on every
+ * device.
+ *
+ *   dtype    products: matmul and its kind, linear, convolutions, attention, prelu, cells of
+ *            recurrent nets
+ *   f32      powers, exp and logarithms, reciprocal, rsqrt, softmax and its kind, softplus, sums,
+ *            products of elements, cumsum, norms, layer and group norm, losses
+ *   widest   all others, of their operands of f32, f16 and bf16; batch norm that of its data
+ *
+ * Operands are cast, a tensor once for each type; variables stay f32, and so do their gradients,
+ * which flow through the casts. Gradients are made in the types of the forward ops. Regions nest:
+ * dtype TSR_F32 is a region without autocast, where ops take what they are given. Sticky errors:
+ * TSR_ERR_DTYPE; TSR_ERR_STATE where there is no region to end.
+ */
+TSR_API void tsr_autocast_at(tsr_graph *g, tsr_dtype dtype, const char *file, int line);
+#define tsr_autocast(...) tsr_autocast_at(__VA_ARGS__, TSR_HERE)
+/* Ends the region that tsr_autocast opened last. */
+TSR_API void tsr_autocast_end_at(tsr_graph *g, const char *file, int line);
+#define tsr_autocast_end(g) tsr_autocast_end_at((g), TSR_HERE)
 
 /* Declares gradients: d(sum of y)/dx, declared like any other value: TSR_ERR_STATE if y doesn't
  * depend on x. Several at once share one backward pass: out_dx[i] for x[i]. */

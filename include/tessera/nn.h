@@ -109,6 +109,13 @@ TSR_API void tsr_apply_n_at(tsr_module *m, int nin, tsr_tensor *const *in, int n
                             tsr_tensor **out, const char *file, int line);
 #define tsr_apply_n(...) tsr_apply_n_at(__VA_ARGS__, TSR_HERE)
 
+/*
+ * Makes a module's forward pass a region of tsr_autocast, wherever it is applied from now on: of
+ * f16 or bf16; TSR_F32: without autocast, whatever is around it; TSR_DTYPE_NONE: as what is around
+ * it. Not collective, but all ranks must do the same. TSR_ERR_DTYPE for another dtype.
+ */
+TSR_API tsr_status tsr_module_autocast(tsr_module *m, tsr_dtype dtype);
+
 /* --- variables -------------------------------------------------------------------------------- */
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */
 typedef tsr_status tsr_variable_fn(tsr_variable *v, const char *qualified_name, void *arg);

@@ -247,8 +247,11 @@ TSR_API tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, co
                                          int line);
 #define tsr_read_gradient(...) tsr_read_gradient_at(__VA_ARGS__, TSR_HERE)
 
-/* How tsr_minimize_with treats gradients. They are added up, then clipped by value, then by norm.
- */
+/* A scaler of f16 losses, which leaves out updates: tessera/grad_scaler.h. */
+typedef struct tsr_grad_scaler tsr_grad_scaler;
+
+/* How tsr_minimize_with treats gradients. They are added up, divided by the scale, then clipped by
+ * value, then by norm. */
 typedef struct tsr_minimize_opts {
     size_t size;
     tsr_by_name by_name;
@@ -262,7 +265,11 @@ typedef struct tsr_minimize_opts {
      * of them alone, and steps count these. Clipping and the norm are those of the mean so far.
      * Graphs of one optimizer accumulate alike, and for the same parameters. Default 1. */
     int64_t accumulate TSR_IS(1);
-    tsr_tensor **out_norm; /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
+    tsr_tensor **out_norm;   /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
+    tsr_grad_scaler *scaler; /* by which the losses are multiplied; NULL: none */
+    /* Gets 1 where a gradient so far is not finite, so that this update is left out, else 0; an f32
+     * scalar on all ranks. For an enabled scaler alone. NULL: unasked. */
+    tsr_tensor **out_found_inf;
 } tsr_minimize_opts;
 #define TSR_MINIMIZE_OPTS(...)                                     \
     (&(const tsr_minimize_opts){.loss_scale = 1,                   \

@@ -20,6 +20,7 @@
 #include <tessera/nn.h>
 #include <tessera/safetensors.h>
 #include <tessera/optim.h>
+#include <tessera/grad_scaler.h>
 #include <tessera/own_optimizer.h>
 #include <tessera/collective.h>
 #include <tessera/data.h>

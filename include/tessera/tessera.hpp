@@ -153,6 +153,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_PARAM_GROUP_OPTS(...) TSR_OPTS(tsr_param_group_opts, __VA_ARGS__)
 #undef TSR_MINIMIZE_OPTS
 #define TSR_MINIMIZE_OPTS(...) TSR_OPTS(tsr_minimize_opts, __VA_ARGS__)
+#undef TSR_GRAD_SCALER_OPTS
+#define TSR_GRAD_SCALER_OPTS(...) TSR_OPTS(tsr_grad_scaler_opts, __VA_ARGS__)
 #undef TSR_COMPILE_OPTS
 #define TSR_COMPILE_OPTS(...) TSR_OPTS(tsr_compile_opts, __VA_ARGS__)
 #undef TSR_PROGRAM_OPTS

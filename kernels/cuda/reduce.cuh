@@ -51,6 +51,21 @@ struct tsri_min_fn {
     }
 };
 
+/* 0 where all are finite, else infinity; parts that were reduced are reduced as others are. */
+struct tsri_fault_fn {
+    template <typename A> static __device__ __forceinline__ A identity(void)
+    {
+        return 0;
+    }
+    template <typename A> static __device__ __forceinline__ A of(A a, A v)
+    {
+        if constexpr (std::is_integral<A>::value)
+            return a;
+        else
+            return v - v == 0 ? a : tsri_infinity<A>();
+    }
+};
+
 /* The greatest of those that are no NaN: what is subtracted before exp, from which a NaN comes. */
 struct tsri_top_fn {
     template <typename A> static __device__ __forceinline__ A of(A a, A v)

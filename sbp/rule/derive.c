@@ -208,8 +208,25 @@ static tsr_status derive_sums(deriver *d)
     return TSR_OK;
 }
 
-/* P(max) or P(min) results of one operand that commutes with them, where no output reduces by
- * something else. */
+/* P(max) or P(min) results of all addends, where each is an operand that commutes with them. */
+static tsr_status derive_extrema(const deriver *d, tsr_reduce_op op)
+{
+    tsri_signature sig = start(d, sbp_p(op));
+    uint32_t seen = 0;
+    for (int i = 0; i < d->rule->nin; i++) {
+        const tsri_rule_arg *arg = &d->sub->in[i];
+        if (!arg->used || arg->group == TSRI_GROUP_FACTOR)
+            continue;
+        if (!arg->monotone || has(seen, arg->group))
+            return TSR_OK;
+        seen |= UINT32_C(1) << arg->group;
+        sig.in[i] = sbp_p(op);
+    }
+    return push(d->list, d->rule, &sig, 0);
+}
+
+/* P(max) or P(min) results of one operand that commutes with them, or of all addends where there
+ * are several, where no output reduces by something else. */
 static tsr_status derive_extremum(deriver *d, tsr_reduce_op op, uint32_t held)
 {
     for (int i = 0; i < d->sub->nout; i++) {
@@ -224,7 +241,7 @@ static tsr_status derive_extremum(deriver *d, tsr_reduce_op op, uint32_t held)
         sig.in[i] = sbp_p(op);
         TSRI_TRY(push(d->list, d->rule, &sig, 0));
     }
-    return TSR_OK;
+    return d->addends & (d->addends - 1) ? derive_extrema(d, op) : TSR_OK;
 }
 
 /* All signatures of one rule; the operands that it does not use stay AUTO. */

@@ -20,7 +20,7 @@
  *   ...      any number of axes, aligned from the right, each its own index
  *   (g i)    one axis of g*i elements, g outermost
  *   !        the op is not linear in this operand: P(sum) never enters
- *   ^        commutes with max and min: P(max), P(min) pass
+ *   ^        commutes with max and min: P(max), P(min) pass; in all addends, in all at once
  *   @        the kernel needs the shard's global offset along this index
  *
  * Pure: plain data in and out.

@@ -526,9 +526,17 @@ static void declare_minimize(tsri_program *p, tsr_tensor *loss)
 {
     place at = place_of(p->experiment, "optimizer");
     const tsri_config_optimizer *o = &p->experiment->optimizer;
+    const tsri_config_amp *amp = &p->experiment->train.amp;
+    if (tsri_config_autocast(p->experiment) == TSR_F16)
+        p->scaler = tsr_grad_scaler_create(
+            p->world,
+            TSR_GRAD_SCALER_OPTS(.init_scale = amp->init_scale, .growth_factor = amp->growth_factor,
+                                 .backoff_factor = amp->backoff_factor,
+                                 .growth_interval = amp->growth_interval));
     const tsr_minimize_opts *how =
         TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .clip_value = o->clip_value,
-                          .loss_scale = o->loss_scale, .accumulate = o->accumulate);
+                          .loss_scale = o->loss_scale, .accumulate = o->accumulate,
+                          .scaler = p->scaler);
     tsr_minimize_with_at(p->optimizer, 1, &loss, how, at.file, at.line);
 }
 

@@ -312,6 +312,10 @@ static tsr_status check_upkeep(tsri_experiment *e)
 static tsr_status check_train_data(tsri_experiment *e, const tsri_reader *r)
 {
     TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    if (tsri_config_autocast(e) && e->dtype != TSR_F32)
+        return tsri_yaml_fail_key(tsri_section_node(&e->train, "amp"),
+                                  "beside a dtype of %s; mixed precision is of f32",
+                                  tsr_dtype_name(e->dtype));
     if (!has(e, "data"))
         return TSR_OK;
     if (!tsri_section_has(&tsri_train_section, &e->train, "steps") &&

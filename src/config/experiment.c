@@ -130,6 +130,14 @@ tsr_device tsri_experiment_device(const tsri_experiment *e)
     return TSR_DEVICE_CPU;
 }
 
+tsr_dtype tsri_config_autocast(const tsri_experiment *e)
+{
+    static const tsr_dtype dtypes[] = {[TSRI_AMP_BF16] = TSR_BF16, [TSRI_AMP_F16] = TSR_F16};
+    return tsri_section_has(&tsri_train_section, &e->train, "amp")
+               ? dtypes[e->train.amp.head.variant]
+               : TSR_DTYPE_NONE;
+}
+
 bool tsri_experiment_trains(const tsri_experiment *e)
 {
     return e && e->trains;

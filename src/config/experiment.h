@@ -17,7 +17,7 @@
 #include <stdio.h>
 
 #include <tessera/loader.h>
-#include <tessera/optim.h>
+#include <tessera/grad_scaler.h>
 #include <tessera/plan.h>
 #include "placement/cluster.h"
 #include "src/core/mem.h"
@@ -144,6 +144,7 @@ typedef struct tsri_program {
     tsr_graph *graph; /* declared with its outputs, not compiled */
     tsr_module *module;
     tsr_optimizer *optimizer;
+    tsr_grad_scaler *scaler; /* of amp in f16; NULL: losses are not scaled */
     tsr_dataset *dataset;
     tsr_loader *loader;
     int nfetches;

@@ -164,8 +164,18 @@ typedef struct tsri_config_checkpoint {
     tsri_every each;
 } tsri_config_checkpoint;
 
+enum { TSRI_AMP_BF16, TSRI_AMP_F16 };
+typedef struct tsri_config_amp {
+    tsri_head head; /* variant: TSRI_AMP_... */
+    double init_scale, growth_factor, backoff_factor;
+    int64_t growth_interval;
+} tsri_config_amp;
+/* The type that a file's training is autocast to; NONE: it is not. */
+tsr_dtype tsri_config_autocast(const tsri_experiment *e);
+
 typedef struct tsri_config_train {
     tsri_head head;
+    tsri_config_amp amp;
     tsri_config_eval eval;
     tsri_config_checkpoint checkpoint;
     const char *metrics, *tensorboard;
@@ -260,8 +270,8 @@ struct tsri_experiment {
 extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_model_section,
     tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pin_section,
     tsri_pattern_section, tsri_group_section, tsri_optimizer_section, tsri_schedule_section,
-    tsri_train_section, tsri_eval_section, tsri_checkpoint_section, tsri_cluster_section,
-    tsri_part_section;
+    tsri_train_section, tsri_amp_section, tsri_eval_section, tsri_checkpoint_section,
+    tsri_cluster_section, tsri_part_section;
 extern tsri_section tsri_layer_section; /* complete before main */
 /* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);

@@ -353,6 +353,26 @@ static const tsri_field checkpoint_fields[] = {
 };
 const tsri_section tsri_checkpoint_section = {
     .name = "checkpoint", .size = sizeof(tsri_config_checkpoint), FIELDS(checkpoint_fields)};
+#define AMP(kind_, key, fallback_, low, high, doc_) \
+    FIELD(kind_, tsri_config_amp, #key, key, fallback_, low, high, doc_)
+static const tsri_field amp_f16_fields[] = {
+    AMP(FLOAT, init_scale, "65536", 1e-30, 1e30, "By which the loss is multiplied at first."),
+    AMP(FLOAT, growth_factor, "2", 1.000000001, 1e30, "Multiplies it after growth_interval."),
+    AMP(FLOAT, backoff_factor, "0.5", 1e-30, 0.999999999,
+        "Multiplies it where gradients are not finite; that update is left out."),
+    AMP(INT, growth_interval, "2000", 1, MOST, "Updates in a row that were not left out."),
+};
+/* In the order of TSRI_AMP_... */
+static const tsri_section amp_dtypes[] = {
+    {.name = "bf16", .doc = "With f32's range: losses are not scaled."},
+    {.name = "f16", .doc = "With a gradient scaler.", FIELDS(amp_f16_fields)},
+};
+const tsri_section tsri_amp_section = {.name = "amp",
+                                       .size = sizeof(tsri_config_amp),
+                                       .selector = "dtype",
+                                       .word_alone = true,
+                                       .nvariants = COUNT(amp_dtypes),
+                                       .variants = amp_dtypes};
 #define TRAIN_SECTION(key, section_, doc_)                                                    \
     {                                                                                         \
         .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_train, key), \
@@ -374,6 +394,10 @@ static const tsri_field train_fields[] = {
          "What a loss that is infinite or not a number does: ends the run before parameters are "
          "updated with it, naming the step and the tensor in which it begins; warns, once, in "
          "the same words; nothing. Of a graph, which updates nothing, stop is warn."),
+    TRAIN_SECTION(amp, &tsri_amp_section,
+                  "Mixed precision, as torch.autocast has it: products and convolutions in this "
+                  "type, parameters, their gradients and what loses its digits in f32. bf16 alone "
+                  "is {dtype: bf16}. Default: all is in dtype."),
     TRAIN_SECTION(
         eval, &tsri_eval_section,
         "Evaluation: the loss, the part of the labels that are the likeliest class "

@@ -8,7 +8,8 @@
  *   takes  FLOATS: floating point alone; NUMBERS: also i32 and i64; BYTES: also u8; WHOLES: i32,
  *          i64 and u8
  *   rule   see sbp/rule/rule.h
- *   cost   CHEAP: one floating-point operation; SLOW: about ten
+ *   cost   CHEAP: one floating-point operation; SLOW: about ten; FULL: as many, and in f32 where
+ *          autocast has a say
  *   by     VECTORS: CPUs compute it in vectors; LANES: only one element at a time
  *   real   of floating-point a and b; pick(c, x, y) is x where c holds, else y;
  *          kernels/binary_t.h has what else is called
@@ -23,7 +24,7 @@
     X(T, SUB, sub, NUMBERS, "... + ... -> ...", CHEAP, VECTORS, a - b, wrap(a) - wrap(b), "x - y") \
     X(T, MUL, mul, NUMBERS, "..., ... -> ...", CHEAP, VECTORS, a * b, wrap(a) * wrap(b), "x y") \
     X(T, DIV, div, FLOATS, "..., !... -> ...", CHEAP, VECTORS, a / b, whole_div(a, b), "x / y") \
-    X(T, POW, pow, FLOATS, "!..., !... -> ...", SLOW, LANES, pow(a, b), whole_pow(a, b), "x^y") \
+    X(T, POW, pow, FLOATS, "!..., !... -> ...", FULL, LANES, pow(a, b), whole_pow(a, b), "x^y") \
     X(T, MAXIMUM, maximum, BYTES, "!..., !... -> ...", CHEAP, VECTORS, \
       pick(a > b, a, pick(a != a, a, b)), \
       a > b ? a : b, "The larger.") \

@@ -194,6 +194,7 @@ bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call)
         [TSRI_LIVE_MODULE] = "module",
         [TSRI_LIVE_VARIABLE] = "variable",
         [TSRI_LIVE_OPTIMIZER] = "optimizer",
+        [TSRI_LIVE_GRAD_SCALER] = "gradient scaler",
         [TSRI_LIVE_DDP] = "tsr_ddp",
         [TSRI_LIVE_GROUP] = "group",
         [TSRI_LIVE_WORK] = "work handle",

@@ -9,6 +9,7 @@
 #define TESSERA_CORE_OP_LIST_H
 
 #include <tessera/base.h>
+#include <tessera/sbp.h>
 
 #include "src/core/binary_list.h"
 #include "src/core/unary_list.h"
@@ -227,6 +228,9 @@ typedef enum tsri_random_dist {
     TSRI_RANDOM_NORMAL,      /* mean a, standard deviation b */
 } tsri_random_dist;
 
+/* attrs.reduce.op, besides sum, max and min: 0 where all elements are finite, else infinity. */
+enum { TSRI_REDUCE_FAULT = TSR_REDUCE_AVG + 1 };
+
 enum { TSRI_OWN_OPTIONS = 6 }; /* that an op of a program's own may have */
 
 /* Attributes, computed from global shapes at declaration. Plain data: hashed bytewise (but for
@@ -248,7 +252,7 @@ typedef struct tsri_attrs {
             int32_t ta, tb; /* transpose a, b */
         } matmul;
         struct {
-            int32_t op;    /* tsr_reduce_op */
+            int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT */
             uint32_t axes; /* bit i: axis i is reduced */
             int32_t keepdim, pad_;
             double scale; /* factor on a sum: 1/n for a mean, from global sizes */

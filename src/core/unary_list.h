@@ -8,7 +8,8 @@
  * X(T, ENUM, name, gets, cost, by, forward, gradient, doc)
  *   T         passed on from the list's second argument
  *   gets      what the gradient is given as v: the OPERAND or the RESULT
- *   cost      CHEAP: one floating-point operation; SLOW: about ten
+ *   cost      CHEAP: one floating-point operation; SLOW: about ten; FULL: as many, and in f32 where
+ *             autocast has a say, as in PyTorch's list
  *   by        VECTORS: CPUs compute it in vectors; LANES: only one element at a time
  *   forward   of v, the operand
  *   gradient  of u, the result's gradient, and v: the operand or the result, as `gets` says
@@ -30,29 +31,29 @@
       num(0), "1 where x > 0, -1 where x < 0, 0 at 0") \
     X(T, SQUARE, square, OPERAND, CHEAP, VECTORS, v * v, 2 * u * v, "x^2") \
     X(T, SQRT, sqrt, RESULT, SLOW, VECTORS, sqrt(v), u / (2 * v), "square root") \
-    X(T, RSQRT, rsqrt, RESULT, SLOW, VECTORS, \
+    X(T, RSQRT, rsqrt, RESULT, FULL, VECTORS, \
       1 / sqrt(v), \
       num(-0.5) * u * v * v * v, "1 / sqrt(x)") \
-    X(T, RECIPROCAL, reciprocal, RESULT, SLOW, VECTORS, 1 / v, -u * v * v, "1 / x") \
-    X(T, EXP, exp, RESULT, SLOW, VECTORS, exp(v), u * v, "e^x") \
+    X(T, RECIPROCAL, reciprocal, RESULT, FULL, VECTORS, 1 / v, -u * v * v, "1 / x") \
+    X(T, EXP, exp, RESULT, FULL, VECTORS, exp(v), u * v, "e^x") \
     X(T, EXP2, exp2, RESULT, SLOW, VECTORS, exp2(v), u * v * num(LN_2), "2^x") \
-    X(T, EXPM1, expm1, OPERAND, SLOW, VECTORS, expm1(v), u * exp(v), "e^x - 1") \
-    X(T, LOG, log, OPERAND, SLOW, VECTORS, log(v), u / v, "natural logarithm") \
-    X(T, LOG2, log2, OPERAND, SLOW, VECTORS, \
+    X(T, EXPM1, expm1, OPERAND, FULL, VECTORS, expm1(v), u * exp(v), "e^x - 1") \
+    X(T, LOG, log, OPERAND, FULL, VECTORS, log(v), u / v, "natural logarithm") \
+    X(T, LOG2, log2, OPERAND, FULL, VECTORS, \
       log2(v), \
       u * num(LOG2_E) / v, "logarithm to the base 2") \
-    X(T, LOG10, log10, OPERAND, SLOW, VECTORS, \
+    X(T, LOG10, log10, OPERAND, FULL, VECTORS, \
       log10(v), \
       u * num(LOG10_E) / v, "logarithm to the base 10") \
-    X(T, LOG1P, log1p, OPERAND, SLOW, VECTORS, log1p(v), u / (1 + v), "log(1 + x)") \
+    X(T, LOG1P, log1p, OPERAND, FULL, VECTORS, log1p(v), u / (1 + v), "log(1 + x)") \
     X(T, SIN, sin, OPERAND, SLOW, VECTORS, sin(v), u * cos(v), "sine") \
     X(T, COS, cos, OPERAND, SLOW, VECTORS, cos(v), -u * sin(v), "cosine") \
-    X(T, TAN, tan, RESULT, SLOW, VECTORS, tan(v), u * (1 + v * v), "tangent") \
-    X(T, ASIN, asin, OPERAND, SLOW, VECTORS, asin(v), u / sqrt((1 - v) * (1 + v)), "arc sine") \
-    X(T, ACOS, acos, OPERAND, SLOW, VECTORS, acos(v), -u / sqrt((1 - v) * (1 + v)), "arc cosine") \
+    X(T, TAN, tan, RESULT, FULL, VECTORS, tan(v), u * (1 + v * v), "tangent") \
+    X(T, ASIN, asin, OPERAND, FULL, VECTORS, asin(v), u / sqrt((1 - v) * (1 + v)), "arc sine") \
+    X(T, ACOS, acos, OPERAND, FULL, VECTORS, acos(v), -u / sqrt((1 - v) * (1 + v)), "arc cosine") \
     X(T, ATAN, atan, OPERAND, SLOW, VECTORS, atan(v), u / (1 + v * v), "arc tangent") \
-    X(T, SINH, sinh, OPERAND, SLOW, VECTORS, sinh(v), u * cosh(v), "hyperbolic sine") \
-    X(T, COSH, cosh, OPERAND, SLOW, VECTORS, cosh(v), u * sinh(v), "hyperbolic cosine") \
+    X(T, SINH, sinh, OPERAND, FULL, VECTORS, sinh(v), u * cosh(v), "hyperbolic sine") \
+    X(T, COSH, cosh, OPERAND, FULL, VECTORS, cosh(v), u * sinh(v), "hyperbolic cosine") \
     X(T, TANH, tanh, RESULT, SLOW, VECTORS, \
       tanh(v), \
       u * ((1 - v) * (1 + v)), "hyperbolic tangent") \
@@ -98,7 +99,7 @@
       pick(v <= -3, num(0), pick(v >= 3, u, u * (v / 3 + num(0.5)))), "x relu6(x + 3) / 6") \
     X(T, MISH, mish, OPERAND, SLOW, VECTORS, v * mish_gate(v), u * mish_slope(v), \
       "x tanh(softplus(x))") \
-    X(T, SOFTPLUS, softplus, OPERAND, SLOW, VECTORS, \
+    X(T, SOFTPLUS, softplus, OPERAND, FULL, VECTORS, \
       log_sum(v), \
       u * sigmoid(v), "log(1 + e^x)") \
     X(T, SOFTSIGN, softsign, OPERAND, SLOW, VECTORS, \
@@ -111,11 +112,11 @@
 
 /* Functions with a number a, and functions that share a public call. */
 #define TSRI_UNARY_OTHER_LIST(X, T) \
-    X(T, POW, pow, OPERAND, SLOW, LANES, \
+    X(T, POW, pow, OPERAND, FULL, LANES, \
       pow(v, a), \
       a == 0 ? 0 : u * a * pow(v, a - 1), "x^a; x^0 is flat everywhere") \
     X(T, ADD, add_scalar, OPERAND, CHEAP, VECTORS, v + a, u, "x + a") \
-    X(T, RDIV, rdiv_scalar, OPERAND, SLOW, VECTORS, a / v, -u * a / v / v, "a / x") \
+    X(T, RDIV, rdiv_scalar, OPERAND, FULL, VECTORS, a / v, -u * a / v / v, "a / x") \
     X(T, GELU, gelu, OPERAND, SLOW, VECTORS, \
       v * normal_cdf(v), \
       u * gelu_slope(v), "x times the normal distribution's function") \

@@ -19,7 +19,8 @@ tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int lin
     tsr_dims dims = TSR_DIMS(n);
     for (int i = 2; i < x->shape.ndim && n > 1; i++)
         dims.d[dims.ndim++] = 1;
-    tsr_tensor *slope = tsri_shaped(w, dims, file, line);
+    x = tsri_low(&c, x);
+    tsr_tensor *slope = tsri_shaped(tsri_low(&c, w), dims, file, line);
     return tsr_where(tsr_greater(x, tsri_number(x, 0, file, line)), x, tsr_mul(slope, x));
 }
 
@@ -48,7 +49,7 @@ tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line)
         return value;                                                      \
     }
 COMPOSED(tanhshrink, tsr_sub(x, tsr_tanh(x)))
-COMPOSED(logit, tsr_log(tsr_div(x, tsr_add_scalar(tsr_neg(x), 1))))
+COMPOSED(logit, tsri_as(&c, tsr_log(tsr_div(x, tsr_add_scalar(tsr_neg(x), 1))), x))
 
 tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line)
 {
@@ -72,7 +73,7 @@ tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const c
         return top;
     top = tsr_where(tsr_isfinite(top), top, tsri_number(x, 0, file, line));
     tsr_tensor *sum = tsr_sum(tsr_exp(tsr_sub(x, top)), axes, true);
-    tsr_tensor *y = tsr_add(tsr_log(sum), top);
+    tsr_tensor *y = tsri_as(&c, tsr_add(tsr_log(sum), top), x);
     return keepdim ? y : tsri_shaped(y, tsri_drop_axes(x->shape, mask), file, line);
 }
 

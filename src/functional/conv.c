@@ -343,7 +343,8 @@ static tsr_tensor *declare_conv(const tsri_ctx *c, tsr_tensor *const in[3], cons
     if (!want_conv_options(c, v) || !want_conv_operands(c, v, in, &channels) ||
         !want_windows(c, v, in[0], in[1], channels, &dims))
         return c->failed;
-    return (v->transposed ? transposed : convolved)(c, in[0], in[1], in[2], v, dims);
+    return (v->transposed ? transposed : convolved)(c, tsri_low(c, in[0]), tsri_low(c, in[1]),
+                                                    tsri_low(c, in[2]), v, dims);
 }
 
 #define ONE(x) \

@@ -12,10 +12,20 @@ static bool want_reduction(const tsri_ctx *c, tsr_reduction r)
                           "reduction is %d; legal are TSR_MEAN, TSR_SUM and TSR_NONE", (int)r);
 }
 
-/* Begins a loss of n operands of one floating dtype and one shape. */
-static bool begin_loss(tsri_ctx *c, const char *name, int n, tsr_tensor *const *x,
+#define OPERANDS(...)  \
+    (tsr_tensor * *[]) \
+    {                  \
+        __VA_ARGS__    \
+    }
+
+/* Begins a loss of n <= 3 operands of one floating dtype and one shape, which are made f32 where
+ * autocast has a say. */
+static bool begin_loss(tsri_ctx *c, const char *name, int n, tsr_tensor **const *operands,
                        tsr_reduction reduction, const char *file, int line)
 {
+    tsr_tensor *x[3];
+    for (int i = 0; i < n; i++)
+        x[i] = *operands[i];
     if (!tsri_op_begin(c, name, n, x, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(c, n, x) || !tsri_want_float(c, x[0]) ||
         !want_reduction(c, reduction))
@@ -26,6 +36,8 @@ static bool begin_loss(tsri_ctx *c, const char *name, int n, tsr_tensor *const *
                                      tsri_op_dims(c, x[0]), tsri_op_dims(c, x[i]));
             return false;
         }
+    for (int i = 0; i < n; i++)
+        *operands[i] = tsri_full(c, x[i]);
     return true;
 }
 
@@ -39,9 +51,8 @@ static bool want_positive(tsri_ctx *c, const char *what, double value)
 tsr_tensor *tsr_l1_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction, const char *file,
                            int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "l1_loss", 2, in, reduction, file, line))
+    if (!begin_loss(&c, "l1_loss", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     return tsri_reduced(tsr_abs(tsr_sub(x, y)), reduction, file, line);
 }
@@ -57,9 +68,8 @@ static tsr_tensor *huber(tsr_tensor *d, double edge, const char *file, int line)
 tsr_tensor *tsr_huber_loss_at(tsr_tensor *x, tsr_tensor *y, double delta, tsr_reduction reduction,
                               const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "huber_loss", 2, in, reduction, file, line) ||
+    if (!begin_loss(&c, "huber_loss", 2, OPERANDS(&x, &y), reduction, file, line) ||
         !want_positive(&c, "delta", delta))
         return c.failed;
     return tsri_reduced(huber(tsr_sub(x, y), delta, file, line), reduction, file, line);
@@ -68,9 +78,8 @@ tsr_tensor *tsr_huber_loss_at(tsr_tensor *x, tsr_tensor *y, double delta, tsr_re
 tsr_tensor *tsr_smooth_l1_loss_at(tsr_tensor *x, tsr_tensor *y, double beta,
                                   tsr_reduction reduction, const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "smooth_l1_loss", 2, in, reduction, file, line) ||
+    if (!begin_loss(&c, "smooth_l1_loss", 2, OPERANDS(&x, &y), reduction, file, line) ||
         !want_positive(&c, "beta", beta))
         return c.failed;
     tsr_tensor *loss = tsr_mul_scalar(huber(tsr_sub(x, y), beta, file, line), 1 / beta);
@@ -80,9 +89,8 @@ tsr_tensor *tsr_smooth_l1_loss_at(tsr_tensor *x, tsr_tensor *y, double beta,
 tsr_tensor *tsr_kl_div_at(tsr_tensor *x, tsr_tensor *y, bool log_target, tsr_reduction reduction,
                           const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "kl_div", 2, in, reduction, file, line))
+    if (!begin_loss(&c, "kl_div", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     tsr_tensor *loss;
     if (log_target) {
@@ -108,10 +116,14 @@ static tsr_tensor *bounded_log(tsr_tensor *x, bool of_rest, const char *file, in
 tsr_tensor *tsr_binary_cross_entropy_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
                                         const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "binary_cross_entropy", 2, in, reduction, file, line))
+    if (!begin_loss(&c, "binary_cross_entropy", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
+    if (tsri_autocasts(c.g))
+        return tsri_op_fail(&c, TSR_ERR_DTYPE,
+                            "a mean of logarithms of f16 and bf16 probabilities is not safe under "
+                            "autocast; use tsr_binary_cross_entropy_with_logits, or a region of "
+                            "f32: tsr_autocast(g, TSR_F32)");
     tsr_tensor *is = bounded_log(x, false, file, line);
     tsr_tensor *is_not = bounded_log(x, true, file, line);
     /* -(y is + (1 - y) is_not) */
@@ -123,11 +135,13 @@ tsr_tensor *tsr_binary_cross_entropy_with_logits_at(tsr_tensor *x, tsr_tensor *y
                                                     tsr_tensor *pos_weight, tsr_reduction reduction,
                                                     const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y}, *all[3] = {x, y, pos_weight};
+    tsr_tensor *all[3] = {x, y, pos_weight};
     tsri_ctx c;
-    if (!begin_loss(&c, "binary_cross_entropy_with_logits", 2, in, reduction, file, line) ||
+    if (!begin_loss(&c, "binary_cross_entropy_with_logits", 2, OPERANDS(&x, &y), reduction, file,
+                    line) ||
         !tsri_op_begin(&c, c.op, 3, all, 4, c.loc) || !tsri_want_same_dtype(&c, 3, all))
         return c.failed;
+    pos_weight = tsri_full(&c, pos_weight);
     /* y w softplus(-x) + (1 - y) softplus(x), and softplus(x) = x + softplus(-x) */
     tsr_tensor *low = tsr_softplus(tsr_neg(x));
     tsr_tensor *rest = tsr_sub(x, tsr_mul(y, x));
@@ -148,9 +162,8 @@ static tsr_tensor *by_sign(tsr_tensor *y, tsr_tensor *is, tsr_tensor *is_not, co
 tsr_tensor *tsr_hinge_embedding_loss_at(tsr_tensor *x, tsr_tensor *y, double margin,
                                         tsr_reduction reduction, const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "hinge_embedding_loss", 2, in, reduction, file, line) ||
+    if (!begin_loss(&c, "hinge_embedding_loss", 2, OPERANDS(&x, &y), reduction, file, line) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
     tsr_tensor *far = tsr_relu(tsr_add_scalar(tsr_neg(x), margin));
@@ -160,9 +173,8 @@ tsr_tensor *tsr_hinge_embedding_loss_at(tsr_tensor *x, tsr_tensor *y, double mar
 tsr_tensor *tsr_margin_ranking_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor *y, double margin,
                                        tsr_reduction reduction, const char *file, int line)
 {
-    tsr_tensor *in[3] = {a, b, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "margin_ranking_loss", 3, in, reduction, file, line) ||
+    if (!begin_loss(&c, "margin_ranking_loss", 3, OPERANDS(&a, &b, &y), reduction, file, line) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
     tsr_tensor *loss = tsr_relu(tsr_add_scalar(tsr_mul(y, tsr_sub(b, a)), margin));
@@ -172,9 +184,8 @@ tsr_tensor *tsr_margin_ranking_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor 
 tsr_tensor *tsr_soft_margin_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
                                     const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "soft_margin_loss", 2, in, reduction, file, line))
+    if (!begin_loss(&c, "soft_margin_loss", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     return tsri_reduced(tsr_softplus(tsr_neg(tsr_mul(y, x))), reduction, file, line);
 }
@@ -182,9 +193,8 @@ tsr_tensor *tsr_soft_margin_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction 
 tsr_tensor *tsr_poisson_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
                                     const char *file, int line)
 {
-    tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "poisson_nll_loss", 2, in, reduction, file, line))
+    if (!begin_loss(&c, "poisson_nll_loss", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     return tsri_reduced(tsr_sub(tsr_exp(x), tsr_mul(y, x)), reduction, file, line);
 }
@@ -192,9 +202,9 @@ tsr_tensor *tsr_poisson_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction 
 tsr_tensor *tsr_gaussian_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_tensor *variance, double eps,
                                      tsr_reduction reduction, const char *file, int line)
 {
-    tsr_tensor *in[3] = {x, y, variance};
     tsri_ctx c;
-    if (!begin_loss(&c, "gaussian_nll_loss", 3, in, reduction, file, line) ||
+    if (!begin_loss(&c, "gaussian_nll_loss", 3, OPERANDS(&x, &y, &variance), reduction, file,
+                    line) ||
         !tsri_want_eps(&c, eps))
         return c.failed;
     tsr_tensor *raised = tsr_detach(tsr_sub(tsr_clamp(variance, eps, INFINITY), variance));
@@ -206,9 +216,8 @@ tsr_tensor *tsr_gaussian_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_tensor *v
 tsr_tensor *tsr_cosine_similarity_at(tsr_tensor *a, tsr_tensor *b, int axis, double eps,
                                      const char *file, int line)
 {
-    tsr_tensor *in[2] = {a, b};
     tsri_ctx c;
-    if (!begin_loss(&c, "cosine_similarity", 2, in, TSR_NONE, file, line) ||
+    if (!begin_loss(&c, "cosine_similarity", 2, OPERANDS(&a, &b), TSR_NONE, file, line) ||
         !tsri_want_axis(&c, a, &axis) || !tsri_want_eps(&c, eps))
         return c.failed;
     tsr_tensor *x = tsr_div(a, tsri_length(a, axis, eps, file, line));
@@ -219,15 +228,16 @@ tsr_tensor *tsr_cosine_similarity_at(tsr_tensor *a, tsr_tensor *b, int axis, dou
 tsr_tensor *tsr_cosine_embedding_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor *y, double margin,
                                          tsr_reduction reduction, const char *file, int line)
 {
-    tsr_tensor *in[2] = {a, b}, *all[3] = {a, b, y};
+    tsr_tensor *all[3] = {a, b, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "cosine_embedding_loss", 2, in, reduction, file, line) ||
+    if (!begin_loss(&c, "cosine_embedding_loss", 2, OPERANDS(&a, &b), reduction, file, line) ||
         !tsri_op_begin(&c, c.op, 3, all, 0, c.loc) || !tsri_want_same_dtype(&c, 3, all) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
     if (a->shape.ndim != 2 || y->shape.ndim != 1 || y->shape.d[0] != a->shape.d[0])
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "%s, and %s for y; legal are (n,d) and (n)",
                             tsri_op_dims(&c, a), tsri_op_dims(&c, y));
+    y = tsri_full(&c, y);
     tsr_tensor *cosine = tsr_cosine_similarity(a, b, 1, 1e-8);
     tsr_tensor *near = tsr_add_scalar(tsr_neg(cosine), 1);
     tsr_tensor *far = tsr_relu(tsr_sub_scalar(cosine, margin));
@@ -238,16 +248,16 @@ tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
                                        tsr_tensor *negative, double margin, double power,
                                        tsr_reduction reduction, const char *file, int line)
 {
-    tsr_tensor *in[3] = {anchor, positive, negative};
     tsri_ctx c;
-    if (!begin_loss(&c, "triplet_margin_loss", 3, in, reduction, file, line) ||
+    if (!begin_loss(&c, "triplet_margin_loss", 3, OPERANDS(&anchor, &positive, &negative),
+                    reduction, file, line) ||
         !tsri_want_number(&c, "margin", margin) ||
         !(power == INFINITY || want_positive(&c, "power", power)))
         return c.failed;
     tsr_tensor *apart[2];
     for (int i = 0; i < 2; i++)
-        apart[i] =
-            tsr_norm(tsr_add_scalar(tsr_sub(anchor, in[1 + i]), 1e-6), power, TSR_AXES(-1), false);
+        apart[i] = tsr_norm(tsr_add_scalar(tsr_sub(anchor, i ? negative : positive), 1e-6), power,
+                            TSR_AXES(-1), false);
     tsr_tensor *loss = tsr_relu(tsr_add_scalar(tsr_sub(apart[0], apart[1]), margin));
     return tsri_reduced(loss, reduction, file, line);
 }
@@ -268,6 +278,7 @@ tsr_tensor *tsr_multi_margin_loss_at(tsr_tensor *x, tsr_tensor *labels, int powe
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x %s, labels %s of %s; legal are (n,c) and i64 (n)",
                             tsri_op_dims(&c, x), tsri_op_dims(&c, labels),
                             tsr_dtype_name(labels->dtype));
+    x = tsri_full(&c, x);
     tsr_tensor *none = tsri_number(x, 0, file, line);
     tsr_tensor *hit = tsr_one_hot(labels, x->shape.d[1], TSR_BOOL);
     tsr_tensor *own = tsr_sum(tsr_where(hit, x, none), TSR_AXES(1), true);
@@ -295,6 +306,8 @@ tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_los
     if (!tsri_op_begin(&c, c.op, 2, both, 2, c.loc) || !tsri_want_same_dtype(&c, 2, both) ||
         (o.weight && !tsri_want_vector(&c, "weight", o.weight, x->shape.d[1])))
         return c.failed;
+    x = tsri_full(&c, x);
+    o.weight = tsri_full(&c, o.weight);
     tsr_tensor *counts = NULL, *ids = labels;
     if (o.has_ignore_index) {
         tsr_tensor *ignored =

@@ -29,6 +29,9 @@ tsr_tensor *tsr_group_norm_at(tsr_tensor *x, int64_t groups, tsr_tensor *gamma, 
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,...)",
                             tsri_op_dims(&c, x));
     const int64_t n = x->shape.d[0], channels = x->shape.d[1];
+    x = tsri_full(&c, x);
+    gamma = tsri_full(&c, gamma);
+    beta = tsri_full(&c, beta);
     if (groups < 1 || channels % groups)
         return tsri_op_fail(&c, TSR_ERR_INVALID,
                             "%lld groups of %lld channels; the number must divide them",
@@ -64,6 +67,7 @@ tsr_tensor *tsr_rms_norm_at(tsr_tensor *x, tsr_tensor *gamma, double eps, const 
     tsr_axes axes = {.n = naxes};
     for (int i = 0; i < naxes; i++)
         axes.axis[i] = first + i;
+    x = tsri_full(&c, x);
     tsr_tensor *mean = tsr_mean(tsr_square(x), axes, true);
     tsr_tensor *y = tsr_mul(x, tsr_rsqrt(tsr_add_scalar(mean, eps)));
     return gamma ? tsr_mul(y, gamma) : y;
@@ -75,6 +79,7 @@ tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const char *fi
     if (!tsri_op_begin(&c, "normalize", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis) || !tsri_want_eps(&c, eps))
         return c.failed;
+    x = tsri_full(&c, x);
     return tsr_div(x, tsri_length(x, axis, eps, file, line));
 }
 
@@ -127,5 +132,5 @@ tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line)
             x, 0,
             tsr_constant(c.g, TSR_I64, TSR_DIMS(pairs), ids + i * pairs, x->placement, TSR_AUTO));
     free(ids);
-    return tsr_norm(tsr_sub(row[0], row[1]), p, TSR_AXES(1), false);
+    return tsr_norm(tsr_sub(tsri_full(&c, row[0]), tsri_full(&c, row[1])), p, TSR_AXES(1), false);
 }

@@ -32,7 +32,7 @@ tsr_tensor *tsr_baddbmm_at(tsr_tensor *c, tsr_tensor *a, tsr_tensor *b, double b
         !tsri_want_number(&x, "beta", beta) || !tsri_want_number(&x, "alpha", alpha))
         return x.failed;
     tsr_tensor *product = tsr_mul_scalar(tsr_matmul(a, b), alpha);
-    return beta == 0 ? product : tsr_add(tsr_mul_scalar(c, beta), product);
+    return beta == 0 ? product : tsr_add(tsr_mul_scalar(tsri_low(&x, c), beta), product);
 }
 
 /* An operand and the letter of each of its axes. */
@@ -177,7 +177,14 @@ tsr_tensor *tsr_tensordot_at(tsr_tensor *a, tsr_tensor *b, tsr_axes a_axes, tsr_
     for (int i = 0; i < tb.ndim; i++)
         if (tb.letter[i] < 'a')
             put(kept, tb.letter[i]);
-    return product(&c, ta, tb, kept).x;
+    if (a->dtype != b->dtype) { /* autocast joins them, and leaves the product to them */
+        ta.x = tsri_full(&c, a);
+        tb.x = tsri_full(&c, b);
+    }
+    tsri_autocast_begin(c.g, TSR_F32);
+    tsr_tensor *y = product(&c, ta, tb, kept).x;
+    tsri_autocast_end(c.g);
+    return y;
 }
 
 /* --- einsum ----------------------------------------------------------------------------------- */

@@ -39,8 +39,10 @@ tsr_tensor *tsr_affine_grid_at(tsr_tensor *theta, int64_t out_h, int64_t out_w, 
                            tsr_expand(tsri_number(theta, 1, file, line), image)};
     tsr_tensor *both[2] = {
         tsri_shaped(tsr_stack(3, base, 2), TSR_DIMS(out_h * out_w, 3), file, line), theta};
-    return tsri_shaped(tsr_einsum("pk,nck->npc", 2, both), TSR_DIMS(n, out_h, out_w, 2), file,
-                       line);
+    tsri_autocast_begin(c.g, TSR_F32); /* a grid keeps theta's digits */
+    tsr_tensor *grid = tsr_einsum("pk,nck->npc", 2, both);
+    tsri_autocast_end(c.g);
+    return tsri_shaped(grid, TSR_DIMS(n, out_h, out_w, 2), file, line);
 }
 
 /* One coordinate of all samples, (n,1,samples), in pixels: what is left of it, and the share of the
@@ -116,6 +118,10 @@ tsr_tensor *tsr_grid_sample_at(tsr_tensor *x, tsr_tensor *grid, tsr_interpolatio
         !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x) ||
         !tsri_want_interpolation(&c, how))
         return c.failed;
+    if (x->dtype != grid->dtype) {
+        x = tsri_full(&c, x);
+        grid = tsri_full(&c, grid);
+    }
     const int64_t *d = x->shape.d, *g = grid->shape.d;
     if (x->shape.ndim != 4 || grid->shape.ndim != 4 || g[0] != d[0] || g[3] != 2 || d[2] < 1 ||
         d[3] < 1)

@@ -19,6 +19,9 @@
 
 typedef struct tsri_op tsri_op;
 
+/* The types that autocast casts from and to: f32, f16, bf16. */
+enum { TSRI_AUTOCAST_DTYPES = 3 };
+
 /* The name of the input that carries the training step. */
 #define TSRI_STEP_INPUT "(step)"
 
@@ -34,6 +37,7 @@ struct tsr_tensor {
     bool superseded;      /* a later update starts from this and writes its variable */
     bool is_loss;         /* a scalar whose gradients were asked for */
     bool failed;
+    tsr_tensor *as[TSRI_AUTOCAST_DTYPES]; /* autocast's casts of it; NULL: none yet */
 };
 
 struct tsri_op {
@@ -53,8 +57,9 @@ struct tsri_op {
     const char *name;       /* scope, or the user's name; "" if neither */
     const char *label;      /* for readers, where `name` is "": what it is declared for, or "" */
     tsri_loc loc;
-    bool backward; /* declared by differentiation or an optimizer */
-    bool detached; /* RESHAPE: tsr_detach; gradients of its result end here */
+    bool backward;  /* declared by differentiation or an optimizer */
+    bool optimizes; /* declared by a minimization, behind the gradients */
+    bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
@@ -103,12 +108,30 @@ typedef struct tsri_print {
     tsr_dtype dtype;
 } tsri_print;
 
-/* A variable's gradient, as a minimization has computed it: times `scale`. */
+/* A variable's gradient, as a minimization has computed it: times `scale`, and over `inverse`. */
 typedef struct tsri_graph_gradient {
     const tsr_variable *variable;
     tsr_tensor *gradient;
     double scale;
+    tsr_tensor *inverse; /* f64 scalar; NULL: 1 */
 } tsri_graph_gradient;
+
+/* An optimizer whose updates in this graph are left out in runs where `found`, a scalar, is not 0.
+ */
+typedef struct tsri_graph_scaled {
+    const struct tsr_optimizer *optimizer;
+    tsr_tensor *found;
+    struct tsri_scaler_flag *flag; /* through which the host learns of it */
+} tsri_graph_scaled;
+
+/* The types in which autocast makes an op whose operands are floats of at most 32 bits. */
+typedef enum tsri_autocast {
+    TSRI_AUTOCAST_WIDEST = 0, /* that of its operands; f32 where f16 meets bf16 */
+    TSRI_AUTOCAST_LOW,        /* the region's: products */
+    TSRI_AUTOCAST_F32,        /* f32: sums of many, and what loses its digits */
+    TSRI_AUTOCAST_NONE,       /* each operand's own */
+} tsri_autocast;
+typedef tsri_autocast tsri_autocast_fn(tsri_op_kind kind, const tsri_attrs *attrs);
 
 /* A signature that compiles of the graph must give a tensor, for asking what it would cost. */
 typedef struct tsri_pin {
@@ -144,18 +167,28 @@ struct tsr_graph {
     int nprints, cprints;
     tsri_graph_gradient *gradients;
     int ngradients, cgradients;
+    tsri_graph_scaled *scaled;
+    int nscaled, cscaled;
     const char *scope; /* qualified name of the module being applied, "" outside */
     /* Called with the outputs of each module that was applied, under its qualified name; NULL:
      * nobody asks. */
     void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
     void *applied_arg;
-    const char *label; /* of ops that are declared outside modules; "": they have none */
-    bool in_backward;
+    const char *label;           /* of ops that are declared outside modules; "": they have none */
+    bool in_backward, optimizes; /* of ops that are declared now */
+    tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
+    tsri_autocast_fn *autocast_of; /* says how an op is autocast: its definition's word */
+    tsr_dtype *outer_autocast;     /* those of the regions around it */
+    int nouter, couter;
     bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
     tsri_pin pin;
 };
+
+/* tsr_graph_create, which gives the graph the definitions' word on autocast. */
+tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts,
+                             tsri_autocast_fn *autocast_of);
 
 /* --- errors ----------------------------------------------------------------------------------- */
 /* Keeps the error if it is the graph's first, and returns the graph's failed tensor. g may be NULL
@@ -288,6 +321,8 @@ typedef struct tsri_op_def {
      * result's shape, dtype and layout; 0: never. */
     uint32_t alike;
     tsri_layout_taste layout;
+    tsri_autocast autocast; /* as PyTorch has it; of a kind that has several functions: */
+    tsri_autocast (*autocast_of)(const tsri_attrs *attrs);
     /* Operands and results (bits) that are row-major whatever `layout` says: weights. */
     uint32_t rows_in, rows_out;
     bool is_view;    /* its result shows its operand's bytes: no kernel runs */
@@ -306,6 +341,18 @@ typedef struct tsri_op_def {
      * others of its kind. */
     bool may_wait;
 } tsri_op_def;
+
+/* Whether ops that are declared now are autocast: forward ones, in a region of f16 or bf16. */
+static inline bool tsri_autocasts(const tsr_graph *g)
+{
+    return (g->autocast == TSR_F16 || g->autocast == TSR_BF16) && !g->in_backward;
+}
+/* Returns x as autocast passes it to an op of `dtype`: cast once, however many read it. A tensor
+ * that has no floats of at most 32 bits stays. */
+tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc);
+/* Opens a region of autocast, as tsr_autocast does, of a legal dtype; and ends it. */
+void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype);
+void tsri_autocast_end(tsr_graph *g);
 
 /* Never NULL for a kind. */
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);

@@ -42,7 +42,8 @@ bool tsri_want_addends(const tsri_ctx *c, const tsr_tensor *x);
 bool tsri_want_loss(const tsri_ctx *c, const tsr_tensor *loss);
 /* Fails the graph with the thread's last error, and returns false. */
 bool tsri_op_refuse_last(const tsri_ctx *c, tsr_status status);
-/* Checks that x[0] and all others of n tensors (those may be NULL) have one dtype. */
+/* Checks that x[0] and all others of n tensors (those may be NULL) have one dtype. Where ops are
+ * autocast, floats of at most 32 bits may differ. */
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x);
 /* Checks that x, which the message calls `what`, is a vector of n elements. */
 bool tsri_want_vector(const tsri_ctx *c, const char *what, const tsr_tensor *x, int64_t n);
@@ -66,6 +67,14 @@ bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *o
 bool tsri_want_eps(const tsri_ctx *c, double eps);
 /* Copies a pair of options to out (h, then w), and checks that both are at least `least`. */
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
+
+/* --- autocast of functions made of several ops ------------------------------------------------ */
+/* Return x, a checked operand or NULL, as autocast passes it to a function that is made in f32, or
+ * in the region's type. */
+tsr_tensor *tsri_full(const tsri_ctx *c, tsr_tensor *x);
+tsr_tensor *tsri_low(const tsri_ctx *c, tsr_tensor *x);
+/* Returns y, what a function has made, in the type of its operand x. */
+tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x);
 
 /* --- rules ------------------------------------------------------------------------------------ */
 /* The names of axes in rules: axis i is tsri_letters[i]. */
@@ -107,6 +116,9 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
  * is -inf. */
 tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
                           tsri_loc loc);
+/* Returns 0 where all elements of x, which has floats, are finite, else infinity; of shape (1).
+ * Where x is split, that is P(max). */
+tsr_tensor *tsri_make_fault(tsr_tensor *x, tsri_loc loc);
 /* Returns x in another shape; x itself where it has that shape. */
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
 /* Returns the tensor that an op with result y gives the user. Where the op had nothing to do, so

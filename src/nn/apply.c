@@ -30,6 +30,21 @@ tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const cha
                            name, used ? known : "none");
 }
 
+tsr_status tsr_module_autocast(tsr_module *m, tsr_dtype dtype)
+{
+    if (!m)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_module_autocast: the module is NULL%s",
+                         tsri_error_cause());
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, __func__));
+    if (dtype != TSR_DTYPE_NONE && dtype != TSR_F32 && dtype != TSR_F16 && dtype != TSR_BF16)
+        return tsri_fail(TSR_ERR_DTYPE,
+                         "tsr_module_autocast: autocast to %s; legal are f16, bf16, "
+                         "f32 for none, and TSR_DTYPE_NONE",
+                         tsr_dtype_name(dtype));
+    m->autocast = dtype;
+    return TSR_OK;
+}
+
 /* A call of tsr_apply or tsr_apply_n. */
 typedef struct call {
     tsr_module *m;
@@ -144,7 +159,11 @@ static bool pass(call *c)
     tsri_loc outer_loc = c->m->loc;
     c->g->scope = scope;
     c->m->loc = c->loc;
+    if (c->m->autocast)
+        tsri_autocast_begin(c->g, c->m->autocast);
     call_forward(c);
+    if (c->m->autocast)
+        tsri_autocast_end(c->g);
     c->m->loc = outer_loc;
     c->g->scope = outer;
     if (c->g->applied)

@@ -18,6 +18,7 @@ struct tsr_module {
     tsr_forward_n_fn *forward_n; /* of several inputs and outputs */
     void *arg;
     void (*free_arg)(void *);
+    tsr_dtype autocast; /* its forward is a region of it; NONE: of nothing of its own */
     tsri_loc
         loc; /* of the user's call of tsr_apply that is under way: layers report errors there */
     /* A child or variable that could not be made: the module is incomplete and can't be applied. */

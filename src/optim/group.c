@@ -68,6 +68,7 @@ static tsr_status check_pattern(const tsr_optimizer *o, const char *pattern, con
     TSRI_TRY(tsri_live_check(o, TSRI_LIVE_OPTIMIZER, who));
     if (!pattern)
         return tsri_fail(TSR_ERR_INVALID, "%s: the pattern is NULL", who);
+    tsri_optim_settle(o); /* as it was frozen until now */
     for (int i = 0; i < o->nslots; i++)
         if (fits(&o->slots[i], pattern))
             return TSR_OK;
@@ -240,13 +241,17 @@ void tsr_optimizer_set_lr(tsr_optimizer *o, double lr)
 
 double tsr_optimizer_lr(const tsr_optimizer *o)
 {
-    return tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__) ? tsri_group_lr(o, &o->groups[0]) : 0;
+    if (!tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
+        return 0;
+    tsri_optim_settle(o);
+    return tsri_group_lr(o, &o->groups[0]);
 }
 
 double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern)
 {
     if (!tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
         return NAN;
+    tsri_optim_settle(o);
     const tsri_optim_group *group = pattern ? find_group(o, pattern) : NULL;
     if (group)
         return tsri_group_lr(o, group);
@@ -257,7 +262,10 @@ double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern)
 
 int64_t tsr_optimizer_steps(const tsr_optimizer *o)
 {
-    return tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__) ? o->step : 0;
+    if (!tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
+        return 0;
+    tsri_optim_settle(o);
+    return o->step;
 }
 
 void tsr_optimizer_report(tsr_optimizer *o, double metric)

@@ -7,6 +7,7 @@
 #include "src/graph/op.h"
 #include "src/optim/clip.h"
 #include "src/optim/optim.h"
+#include "src/optim/scaler.h"
 
 /* The parameters that the graph reads and their gradients, NULL where the loss doesn't depend on
  * them. */
@@ -99,7 +100,7 @@ bool tsri_want_minimize(const tsri_ctx *c, const tsr_minimize_opts *m)
     if (m->accumulate < 1)
         return tsri_op_refuse(c, TSR_ERR_INVALID, "accumulate %lld must be at least 1",
                               (long long)m->accumulate);
-    return tsri_want_norm(c, 1, m->norm_type);
+    return tsri_want_norm(c, 1, m->norm_type) && tsri_want_scaler(c, m->scaler);
 }
 
 tsr_tensor *tsri_add_losses(const tsri_ctx *c, int n, tsr_tensor *const *losses, double scale)
@@ -148,26 +149,55 @@ static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, int
     return scale;
 }
 
+/* Declares whether the gradients are finite. Returns the f64 scalar by which they are multiplied;
+ * where they are clipped, they are multiplied here, and it is NULL. */
+static tsr_tensor *unscale(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_opts *m, int n,
+                           const tsr_placement *p, tsr_tensor **grads)
+{
+    if (!tsri_scaler_works(m->scaler))
+        return NULL;
+    tsr_tensor *found = tsri_scaler_find(c, m->scaler, o, n, grads);
+    if (!found)
+        return NULL;
+    if (m->out_found_inf)
+        *m->out_found_inf = found;
+    tsr_tensor *inverse = tsri_scaler_inverse(c, m->scaler, p);
+    if (!(m->clip_value > 0 || m->clip_norm > 0 || m->out_norm) || inverse->failed)
+        return inverse;
+    for (int i = 0; i < n; i++)
+        if (grads[i])
+            grads[i] = tsri_scaler_unscaled(c, grads[i],
+                                            tsri_scaler_inverse(c, m->scaler, grads[i]->placement));
+    return NULL;
+}
+
 void tsri_apply_clipped(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_opts *m, int n,
                         tsr_variable *const *params, tsr_tensor **grads)
 {
+    tsr_tensor *inverse = unscale(c, o, m, n, params[0]->placement, grads);
     for (int i = 0; i < n && m->clip_value > 0; i++)
         if (grads[i])
             grads[i] = tsri_make_clipped(c, grads[i], m->clip_value * m->loss_scale);
     tsr_tensor *scale = make_scale(c, m, n, grads, params[0]->placement);
+    if (inverse)
+        scale = scale ? tsr_mul_at(scale, inverse, c->loc.file, c->loc.line) : inverse;
     tsri_apply_gradients(c, o, n, params, grads, scale);
 }
 
 /* Notes the gradients, of the scaled loss, for tsr_read_gradient. */
-static bool note_gradients(const tsri_ctx *c, const targets *t, double scale)
+static bool note_gradients(const tsri_ctx *c, const targets *t, const tsr_minimize_opts *m)
 {
     tsr_graph *g = c->g;
+    tsr_tensor *inverse = tsri_scaler_works(m->scaler)
+                              ? tsri_scaler_inverse(c, m->scaler, t->params[0]->placement)
+                              : NULL;
     for (int i = 0; i < t->n; i++) {
         if (!t->grads[i])
             continue;
         if (!TSRI_PUSH(&g->pool, g->gradients, g->ngradients, g->cgradients))
             return tsri_op_refuse_last(c, TSR_ERR_NO_MEMORY);
-        g->gradients[g->ngradients++] = (tsri_graph_gradient){t->params[i], t->grads[i], scale};
+        g->gradients[g->ngradients++] =
+            (tsri_graph_gradient){t->params[i], t->grads[i], m->loss_scale, inverse};
     }
     return true;
 }
@@ -188,9 +218,10 @@ tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, const char
     }
     for (int i = g->ngradients - 1; i >= 0; i--) {
         const tsri_graph_gradient *at = &g->gradients[i];
-        if (at->variable == v)
-            return at->scale == 1 ? at->gradient
-                                  : tsri_make_scale(at->gradient, 1 / at->scale, c.loc);
+        if (at->variable == v) {
+            tsr_tensor *x = tsri_make_scale(at->gradient, 1 / at->scale, c.loc);
+            return at->inverse ? tsri_scaler_unscaled(&c, x, at->inverse) : x;
+        }
     }
     char name[TSRI_NAME_MAX];
     tsri_variable_qualified_name(v, name, sizeof name);
@@ -198,24 +229,39 @@ tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, const char
                         name);
 }
 
+/* Casts gradients that differentiation has cast from 16 bits anew, behind all gradients: they are
+ * reduced as they are, and those of many parameters together. */
+static void widen_last(const tsri_ctx *c, targets *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        const tsr_tensor *x = t->grads[i];
+        if (x && !x->failed && x->op->kind == TSRI_OP_CAST &&
+            tsr_dtype_size(x->op->in[0]->dtype) < tsr_dtype_size(x->dtype))
+            t->grads[i] = tsr_cast_at(x->op->in[0], x->dtype, c->loc.file, c->loc.line);
+    }
+}
+
 static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *losses,
                      const tsr_minimize_opts *m)
 {
     targets t = {0};
-    if (!tsri_want_optimizer(c, o) || !tsri_want_minimize(c, m))
+    if (!tsri_want_optimizer(c, o) || !tsri_want_minimize(c, m) ||
+        !tsri_want_scaled(c, m->scaler, m->accumulate))
         return;
     tsr_tensor *loss = tsri_add_losses(c, n, losses, m->loss_scale);
+    loss = loss ? tsri_scale_loss(c, m->scaler, loss) : NULL;
     if (!loss || !find_targets(c, o, &t) || !find_gradients(c, o, loss, &t))
         return;
     tsri_warn_of_evaluation(c->g, loss, c->loc);
     const bool was_backward = c->g->in_backward;
     const char *label = c->g->label;
-    c->g->in_backward = true;
+    c->g->in_backward = c->g->optimizes = true;
     c->g->label = "optimizer";
-    if (note_gradients(c, &t, m->loss_scale) &&
-        tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
+    widen_last(c, &t);
+    if (note_gradients(c, &t, m) && tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
         tsri_apply_clipped(c, o, m, t.n, t.params, t.grads);
     c->g->in_backward = was_backward;
+    c->g->optimizes = false;
     c->g->label = label;
 }
 
@@ -236,5 +282,7 @@ void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,
         return;
     if (m.out_norm)
         *m.out_norm = &c.g->failed;
+    if (m.out_found_inf)
+        *m.out_found_inf = &c.g->failed;
     minimize(&c, o, n, losses, &m);
 }

@@ -10,6 +10,7 @@
 #include "src/core/live.h"
 #include "src/nn/module.h"
 #include "src/optim/own.h"
+#include "src/optim/scaler.h"
 #include "src/graph/variable.h"
 
 static void destroy_optimizer(void *object)
@@ -17,6 +18,8 @@ static void destroy_optimizer(void *object)
     tsr_optimizer *o = object;
     tsri_world_disown(&o->owned);
     tsri_live_remove(o, TSRI_LIVE_OPTIMIZER);
+    if (o->flag)
+        tsri_scaler_forget(o->flag->scaler, o);
     for (int i = 0; i < o->nslots; i++) {
         if (!o->slots[i].is_lent)
             tsri_variable_destroy(o->slots[i].gradient);
@@ -38,8 +41,10 @@ static void destroy_optimizer(void *object)
 
 void tsr_optimizer_destroy(tsr_optimizer *o)
 {
-    if (tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
-        destroy_optimizer(o);
+    if (!tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
+        return;
+    tsri_optim_settle(o);
+    destroy_optimizer(o);
 }
 
 const char *tsri_optim_name(tsri_optim_kind kind)

@@ -7,6 +7,8 @@
  *   schedule.c  the rate over time
  *   update.c    from gradients to updates, as ops of a graph, and what is done before each run
  *   minimize.c  from a loss to gradients
+ *   scaler.c    a gradient scaler: its numbers, and what it makes of a run (scaler.h)
+ *   scale.c     the scaler in graphs
  *   state.c     what a checkpoint keeps
  *   own.c       optimizers of a program's own
  */
@@ -116,7 +118,10 @@ struct tsr_optimizer {
     int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
     int64_t step;       /* updates made */
     int64_t runs;       /* and runs, which masks follow */
-    int64_t gathered;   /* runs since the last update whose gradients a tsr_ddp has */
+    /* Says whether the run that begins, or the last one until the host has read it, updates; NULL:
+     * its update was not scaled. */
+    struct tsri_scaler_flag *flag;
+    int64_t gathered; /* runs since the last update whose gradients a tsr_ddp has */
     int nslots;
     tsri_optim_slot *slots;
     int ngroups;
@@ -126,6 +131,17 @@ struct tsr_optimizer {
     int nhypers; /* 0 until a graph uses the optimizer */
     tsri_hyper *hypers;
 };
+
+/* Counts an update that a run has made. */
+static inline void tsri_optim_count_update(tsr_optimizer *o)
+{
+    for (int i = 0; i < o->nclasses; i++)
+        o->classes[i].step += !o->classes[i].frozen;
+    o->step++;
+}
+/* Sees to it that the updates of all runs so far are counted, those that a scaler has left out
+ * excepted. Before anything reads the steps. */
+void tsri_optim_settle(const tsr_optimizer *o);
 
 /* The word that public calls have for a kind: "adamw". */
 const char *tsri_optim_name(tsri_optim_kind kind);

@@ -110,6 +110,7 @@ static void put_group(const tsr_optimizer *o, const tsri_optim_group *group, FIL
 
 void tsri_optimizer_put_numbers(const tsr_optimizer *o, FILE *f)
 {
+    tsri_optim_settle(o);
     fprintf(f, "optimizer %s\nstep %" PRId64 "\nruns %" PRId64 "\naccumulate %" PRId64 "\n",
             o->name, o->step, o->runs, o->accumulate);
     for (int i = 0; i < o->ngroups; i++)
@@ -302,6 +303,7 @@ static tsr_status take_lines(taking *t, char *text)
 tsr_status tsri_optimizer_take_numbers(tsr_optimizer *o, const char *text)
 {
     tsri_pool pool;
+    tsri_optim_settle(o);
     tsri_pool_init(&pool, &o->world->mem);
     taking t = {
         .o = o,

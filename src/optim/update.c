@@ -9,6 +9,7 @@
 #include "src/optim/clip.h"
 #include "src/optim/optim.h"
 #include "src/optim/own.h"
+#include "src/optim/scaler.h"
 
 /* --- before each run -------------------------------------------------------------------------- */
 /* The formulas of torch.optim, as far as they are of no element: corrections of bias, complements.
@@ -94,20 +95,44 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
     prepare_moments(o, group, t, h);
 }
 
-static tsr_status before_run(void *arg)
+static tsr_status prepare_run(tsr_optimizer *o)
 {
-    tsr_optimizer *o = arg;
     for (int i = 0; i < o->nhypers; i++) {
         double h[TSRI_HYPER_COUNT] = {0};
         prepare(o, &o->hypers[i], h);
         TSRI_TRY(tsri_variable_write(o->hypers[i].variable, 0, h, sizeof h));
     }
-    if (++o->runs % o->accumulate != 0)
-        return TSR_OK;
-    for (int i = 0; i < o->nclasses; i++)
-        o->classes[i].step += !o->classes[i].frozen;
-    o->step++;
     return TSR_OK;
+}
+
+static tsr_status before_run(void *arg)
+{
+    tsr_optimizer *o = arg;
+    TSRI_TRY(o->flag ? tsri_scaler_settle(o->flag->scaler) : TSR_OK);
+    TSRI_TRY(prepare_run(o));
+    if (++o->runs % o->accumulate == 0)
+        tsri_optim_count_update(o);
+    return TSR_OK;
+}
+
+/* As before_run, where the run tells whether there is an update. */
+static tsr_status before_scaled_run(void *arg)
+{
+    tsri_scaler_flag *flag = arg;
+    tsr_optimizer *o = flag->optimizer;
+    TSRI_TRY(o->flag ? tsri_scaler_settle(o->flag->scaler) : TSR_OK);
+    TSRI_TRY(prepare_run(o));
+    if (++o->runs % o->accumulate == 0) {
+        flag->waits = true;
+        o->flag = flag;
+    }
+    return TSR_OK;
+}
+
+static void describe_scaled(const void *flag, FILE *f)
+{
+    const tsr_optimizer *o = ((const tsri_scaler_flag *)flag)->optimizer;
+    tsri_optimizer_describe(o, f);
 }
 
 /* --- declaring -------------------------------------------------------------------------------- */
@@ -116,6 +141,7 @@ typedef struct applying {
     tsri_ctx c;
     tsr_optimizer *o;
     tsr_tensor *scale; /* f64 scalar by which gradients are multiplied; NULL: none */
+    tsr_tensor *found; /* scalar that is not 0 where updates are left out; NULL: none */
 } applying;
 
 /* The variable with the numbers of a parameter's class, on its placement. */
@@ -144,20 +170,35 @@ static tsr_status find_hyper(tsr_optimizer *o, const tsri_optim_slot *slot, tsri
     return TSR_OK;
 }
 
-/* The numbers with the gradients' scale among them. */
-static tsr_tensor *with_scale(const applying *a, tsr_tensor *numbers)
+/* A scalar as one of the numbers: f64 (1), on their placement. */
+static tsr_tensor *as_number(const applying *a, tsr_tensor *x, const tsr_tensor *numbers)
 {
     const char *file = a->c.loc.file;
-    const int line = a->c.loc.line, at = TSRI_HYPER_SCALE;
-    tsr_tensor *scale = a->scale;
-    if (scale->placement != numbers->placement)
-        scale = tsr_to_global_at(scale, numbers->placement, TSR_AUTO, file, line);
+    const int line = a->c.loc.line;
+    if (!x->failed && x->placement != numbers->placement)
+        x = tsr_to_global_at(x, numbers->placement, TSR_AUTO, file, line);
+    return tsr_reshape_at(tsr_cast_at(x, TSR_F64, file, line), TSR_DIMS(1), file, line);
+}
+
+/* The numbers with those among them that a run computes: the gradients' scale, and whether the
+ * update is left out. */
+static tsr_tensor *with_scale(const applying *a, tsr_tensor *numbers)
+{
+    enum { SKIP = TSRI_HYPER_SKIP, SCALE = TSRI_HYPER_SCALE, REST = TSRI_HYPER_SCALE + 1 };
+    _Static_assert((int)SCALE == (int)SKIP + 1, "they are neighbours");
+    const char *file = a->c.loc.file;
+    const int line = a->c.loc.line;
+    tsr_tensor *skip = tsr_narrow_at(numbers, 0, SKIP, 1, file, line);
+    if (a->found)
+        skip = tsr_maximum_at(skip, as_number(a, a->found, numbers), file, line);
     tsr_tensor *parts[] = {
-        tsr_narrow_at(numbers, 0, 0, at, file, line),
-        tsr_reshape_at(scale, TSR_DIMS(1), file, line),
-        tsr_narrow_at(numbers, 0, at + 1, TSRI_HYPER_COUNT - at - 1, file, line),
+        tsr_narrow_at(numbers, 0, 0, SKIP, file, line),
+        skip,
+        a->scale ? as_number(a, a->scale, numbers)
+                 : tsr_narrow_at(numbers, 0, SCALE, 1, file, line),
+        tsr_narrow_at(numbers, 0, REST, TSRI_HYPER_COUNT - REST, file, line),
     };
-    return tsr_concat_at(3, parts, 0, file, line);
+    return tsr_concat_at(4, parts, 0, file, line);
 }
 
 /* The numbers of one part of a parameter's update; the gradients' scale is for that which reads the
@@ -170,7 +211,7 @@ static tsr_tensor *read_numbers(applying *a, const tsri_optim_slot *slot, tsri_h
     if (status != TSR_OK)
         return tsri_graph_fail_last(g, status);
     tsr_tensor *numbers = tsri_graph_read(g, hyper->variable, a->c.loc);
-    if (!a->scale || part != TSRI_HYPER_UPDATE || numbers->failed)
+    if ((!a->scale && !a->found) || part != TSRI_HYPER_UPDATE || numbers->failed)
         return numbers;
     if (!hyper->scaled)
         hyper->scaled = with_scale(a, numbers);
@@ -272,6 +313,13 @@ static tsri_op *add_lamb(applying *a, const tsri_optim_slot *slot, tsr_tensor *v
     tsr_tensor *numbers = read_numbers(a, slot, TSRI_HYPER_LAMB);
     tsr_tensor *decay = number_of(a, numbers, TSRI_HYPER_DECAY, value->dtype);
     tsr_tensor *lr = number_of(a, numbers, TSRI_HYPER_LR, value->dtype);
+    if (a->found) {
+        tsr_tensor *found =
+            tsr_reshape_at(as_number(a, a->found, numbers), TSR_SCALAR, loc.file, loc.line);
+        tsr_tensor *none = tsri_make_fill(g, TSR_SCALAR, lr->dtype, value->placement, 0, loc);
+        lr = tsr_where_at(tsr_cast_at(found, TSR_BOOL, loc.file, loc.line), none, lr, loc.file,
+                          loc.line);
+    }
     tsr_tensor *step =
         tsr_add_at(adam->out[0], tsr_mul_at(value, decay, loc.file, loc.line), loc.file, loc.line);
     tsr_tensor *scale = tsr_mul_at(trust(a, value, step), lr, loc.file, loc.line);
@@ -340,6 +388,12 @@ static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *gra
 }
 
 /* --- checks ----------------------------------------------------------------------------------- */
+static bool updates(const tsri_hook *hook, const tsr_optimizer *o)
+{
+    return (hook->fn == before_run && hook->arg == o) ||
+           (hook->fn == before_scaled_run && ((tsri_scaler_flag *)hook->arg)->optimizer == o);
+}
+
 /* Checks what must hold before anything is declared. */
 bool tsri_want_optimizer(const tsri_ctx *c, const tsr_optimizer *o)
 {
@@ -351,7 +405,7 @@ bool tsri_want_optimizer(const tsri_ctx *c, const tsr_optimizer *o)
         return tsri_op_refuse(c, TSR_ERR_INVALID,
                               "the optimizer belongs to another world than the loss");
     for (int i = 0; i < c->g->nhooks; i++)
-        if (c->g->hooks[i].fn == before_run && c->g->hooks[i].arg == o)
+        if (updates(&c->g->hooks[i], o))
             return tsri_op_refuse(c, TSR_ERR_STATE,
                                   "this optimizer minimizes a loss of this graph already; add the "
                                   "losses, or use an optimizer for each");
@@ -525,11 +579,17 @@ bool tsri_accumulate(const tsri_ctx *c, tsr_optimizer *o, int64_t runs, int n,
 void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variable *const *params,
                           tsr_tensor *const *grads, tsr_tensor *scale)
 {
-    applying a = {.c = *c, .o = o, .scale = scale};
+    const tsri_graph_scaled *scaled = tsri_scaler_found(c->g, o);
+    applying a = {.c = *c, .o = o, .scale = scale, .found = scaled ? scaled->found : NULL};
     tsr_graph *g = c->g;
     if (g->status != TSR_OK || !add_updates(&a, n, params, grads))
         return;
-    tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
+    if (scaled) {
+        tsr_assign_at(scaled->flag->found, scaled->found, c->loc.file, c->loc.line);
+        tsri_graph_add_hook(g, (tsri_hook){before_scaled_run, describe_scaled, scaled->flag});
+    } else {
+        tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
+    }
     /* Masks follow the training step, whichever graph runs it. */
     if (g->step_value == &g->own_step)
         g->step_value = &o->runs;

@@ -299,7 +299,8 @@ typedef struct tsri_inferred {
     const tsri_nd_signature **chosen; /* per op; NULL if not live */
     int *groups_index;                /* per op: the rule's index g of a convolution, or -1 */
     float *op_cost;                   /* per op: seconds of its kernel, as chosen */
-    tsri_bucket_part *bucket;         /* per op: of its waiting operand and its results */
+    tsri_bucket_part *bucket;         /* per op: of an update, for its results */
+    tsri_bucket_part *gradient;       /* per tensor: of a gradient */
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;
@@ -332,9 +333,6 @@ typedef struct tsri_infer_opts {
      * fits where no legal choice has all of them. */
     const tsr_sbp *pinned;
 } tsri_infer_opts;
-/* Returns the operand of an op for which updates alone wait: an update's gradient, or what brings a
- * gradient into the signature that is said for it; -1: none. */
-int tsri_waiting_operand(const tsri_inferred *inferred, const tsri_op *op);
 /* Whether a conversion makes addends of zeros where there were none. */
 bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
                       const tsr_placement *to_placement, tsr_sbp to);

@@ -9,6 +9,7 @@
 #include "src/graph/op.h"
 #include "src/optim/clip.h"
 #include "src/optim/optim.h"
+#include "src/optim/scaler.h"
 #include "src/plan/plan.h"
 #include "src/train/ddp.h"
 
@@ -109,8 +110,11 @@ static bool check(const tsri_ctx *c, tsr_ddp *d, const tsr_optimizer *o, const t
         return tsri_op_refuse(c, TSR_ERR_INVALID, "ddp is NULL%s", tsri_error_cause());
     if (tsri_live_check(d, TSRI_LIVE_DDP, c->op) != TSR_OK)
         return tsri_op_refuse_last(c, TSR_ERR_INVALID);
-    if (!tsri_want_optimizer(c, o) || !tsri_want_minimize(c, m))
+    if (!tsri_want_optimizer(c, o) || !tsri_want_minimize(c, m) ||
+        !tsri_want_scaled(c, m->scaler, m->accumulate))
         return false;
+    if (m->out_found_inf)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "out_found_inf is for tsr_minimize_with");
     if (m->out_norm)
         return tsri_op_refuse(c, TSR_ERR_INVALID,
                               "out_norm is for tsr_minimize_with; tsr_ddp_info has the norm");
@@ -144,6 +148,7 @@ static void minimize(const tsri_ctx *c, tsr_ddp *d, tsr_optimizer *o, int n,
     if (!check(c, d, o, m))
         return;
     tsr_tensor *loss = tsri_add_losses(c, n, losses, m->loss_scale);
+    loss = loss ? tsri_scale_loss(c, m->scaler, loss) : NULL;
     if (!loss || !tsri_ddp_backward(c, d, o, loss))
         return;
     tsri_warn_of_evaluation(c->g, loss, c->loc);

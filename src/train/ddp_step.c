@@ -22,7 +22,7 @@ static bool fits(const tsr_ddp *d, const tsri_ddp_update *u, const tsr_optimizer
 {
     if (u->optimizer != o || u->opts.loss_scale != m->loss_scale ||
         u->opts.clip_value != m->clip_value || u->opts.clip_norm != m->clip_norm ||
-        u->opts.norm_type != m->norm_type)
+        u->opts.norm_type != m->norm_type || u->opts.scaler != m->scaler)
         return false;
     for (int i = 0; i < d->nparams; i++)
         if (u->there[i] != is_due(d, o, i))

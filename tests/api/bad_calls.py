@@ -36,10 +36,11 @@ def parameter(text):
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
            "store", "group", "dataset", "loader", "sampler", "batch_sampler",
            "generator", "ddp", "work", "worker", "batch_out",
-           "safetensors", "checkpoint", "program", "op"]
+           "safetensors", "checkpoint", "program", "op", "grad_scaler"]
 # Objects of a callback end with it, and nothing knows when.
 BORROWED = ["worker", "batch_out"]
-FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan", "op"]
+FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan", "op",
+           "grad_scaler"]
 NUMBERS = {
     "int": ["-1", "0", "INT_MAX", "INT_MIN"],
     "int64_t": ["-1", "0", "INT64_MAX", "INT64_MIN"],
@@ -68,7 +69,7 @@ STRINGS = ['""', "long_text", '"\\x01\\x1b[31m\\n%s%n"', '"no such thing"']
 UNKNOWABLE = {
     "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_op_apply", "tsr_einsum_at", "tsr_split_at",
           "tsr_weighted_random_sampler", "tsr_plan_times", "tsr_apply_gradients_at",
-          "tsr_minimize_with_at", "tsr_ddp_minimize_at", "tsr_global_norm_at", "tsr_clip_grad_"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
+          "tsr_minimize_with_at", "tsr_ddp_minimize_at", "tsr_global_norm_at", "tsr_clip_grad_", "tsr_unscale_at"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
                                        "tsr_scatter_from", "tsr_send", "tsr_recv",
                                        "tsr_subset_random_sampler"],
     "bytes": ["tsr_store_"], "room": ["tsr_store_"], "expected_bytes": ["tsr_store_"],
@@ -130,6 +131,8 @@ GOOD = {
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
     "tsr_gelu_form": "TSR_GELU_ERF", "tsr_interpolation": "TSR_NEAREST", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
+    "tsr_grad_scaler_state *": "(tsr_grad_scaler_state[1]){0}",
+    "const tsr_grad_scaler_state *": "&(const tsr_grad_scaler_state){1, 2, 0.5, 1, 0}",
     "tsr_batch_out *": "f.batch_out", "tsr_safetensors_info *": "(tsr_safetensors_info[1]){0}",
 }
 # Good options: what must be in them.
@@ -175,7 +178,7 @@ NAMED = {
     "tsr_minimize_with_at.losses": "(tsr_tensor *[]){f.wloss}", "tsr_assign_at.x": "f.w",
     "tsr_apply_gradients_at.grads": "(tsr_tensor *[]){f.w}", "tsr_global_norm_at.power": "2",
     "tsr_clip_grad_norm_at.grads": "(tsr_tensor *[]){f.x}", "tsr_clip_grad_norm_at.power": "2",
-    "tsr_clip_grad_value_at.grads": "(tsr_tensor *[]){f.x}",
+    "tsr_clip_grad_value_at.grads": "(tsr_tensor *[]){f.x}", "tsr_unscale_at.grads": "(tsr_tensor *[]){f.x}",
     "tsr_optimizer_param_group.pattern": '"*"', "tsr_optimizer_freeze.pattern": '"*"',
     "tsr_ddp_backward_at.loss": "f.local_loss", "tsr_ddp_run_at.plan": "f.ddp_plan",
     "tsr_ddp_create.module": "f.local_module", "tsr_ddp_step.optimizer": "f.local_optimizer",

@@ -44,7 +44,9 @@ static tsr_tensor *tensor_of(tsr_graph *g, const tsr_placement *p)
 static tsr_tensor *gone_tensor(void)
 {
     tsr_graph *g = tsr_graph_create(f.world, NULL);
-    tsr_tensor *x = tensor_of(g, f.placement);
+    tsr_tensor *x = NULL;
+    for (int i = 0; i < 100; i++) /* where no new tensor will soon be */
+        x = tensor_of(g, f.placement);
     tsr_graph_destroy(g);
     return x;
 }
@@ -118,6 +120,18 @@ static tsr_optimizer *gone_optimizer(void)
 static tsr_optimizer *foreign_optimizer(void)
 {
     return tsr_sgd(foreign_module(), NULL);
+}
+
+static tsr_grad_scaler *gone_grad_scaler(void)
+{
+    tsr_grad_scaler *s = tsr_grad_scaler_create(f.world, NULL);
+    tsr_grad_scaler_destroy(s);
+    return s;
+}
+
+static tsr_grad_scaler *foreign_grad_scaler(void)
+{
+    return tsr_grad_scaler_create(f.virtual_world, NULL);
 }
 
 static tsr_plan *plan_of(tsr_graph *g, const tsr_placement *p)

@@ -56,6 +56,7 @@ static struct fixture {
     tsr_module *module, *child, *fresh_module, *linear, *local_module, *bn_module;
     tsr_variable *variable, *local_variable;
     tsr_optimizer *optimizer, *local_optimizer;
+    tsr_grad_scaler *grad_scaler;
     tsr_plan *plan, *loader_plan, *ddp_plan;
     tsr_graph *trained; /* has a gradient of variable */
     tsr_store *store;
@@ -231,6 +232,7 @@ static void make_modules(void)
     f.variable = tsr_module_find(f.module, "0.weight");
     f.weight_bytes = (size_t)128 * 6 * sizeof(float);
     f.optimizer = tsr_sgd(f.module, TSR_SGD_OPTS(.momentum = 0.9));
+    f.grad_scaler = tsr_grad_scaler_create(f.world, NULL);
     f.trained = tsr_graph_create(f.world, TSR_GRAPH_OPTS(.training = true));
     tsr_tensor *x = tsr_full(f.trained, TSR_F32, TSR_DIMS(4, 6), f.placement, TSR_B, 1);
     tsr_minimize(tsr_sgd(f.module, NULL), tsr_sum(tsr_apply(f.module, x), TSR_ALL_AXES, false));

@@ -29,6 +29,7 @@ typedef enum kc_fill {
     KC_POOL_IDX,    /* some position inside the window, of operand 1's shape */
     KC_CLASS,       /* classes, of attrs.ce.classes */
     KC_COUNT,       /* 25 */
+    KC_FAULTS,      /* -6e4..6e4, and one of 50 infinite or NaN */
     KC_ROW_STATS,   /* pairs of sums of x and x^2 that have a variance: layer norm's */
 } kc_fill;
 

@@ -247,12 +247,15 @@ static void reduce(const kernel_case *k, const double *x, double *y)
 {
     int op = k->attrs.reduce.op;
     for (int64_t i = 0; i < kc_count(&k->out[0]); i++)
-        y[i] = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
+        y[i] = op == TSR_REDUCE_SUM || op == TSRI_REDUCE_FAULT ? 0
+               : op == TSR_REDUCE_MAX                          ? -INFINITY
+                                                               : INFINITY;
     for (int64_t i = 0; i < kc_count(&k->in[0]); i++) {
         const int64_t to = result_of(k, i);
-        y[to] = op == TSR_REDUCE_SUM   ? y[to] + x[i] * k->attrs.reduce.scale
-                : op == TSR_REDUCE_MAX ? fmax(y[to], x[i])
-                                       : fmin(y[to], x[i]);
+        y[to] = op == TSR_REDUCE_SUM      ? y[to] + x[i] * k->attrs.reduce.scale
+                : op == TSRI_REDUCE_FAULT ? (isfinite(x[i]) ? y[to] : INFINITY)
+                : op == TSR_REDUCE_MAX    ? fmax(y[to], x[i])
+                                          : fmin(y[to], x[i]);
     }
 }
 

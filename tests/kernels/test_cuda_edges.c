@@ -86,6 +86,7 @@ static const struct {
     {"reduce sum all", {2}, -1},
     {"reduce max 2", {2}, -1},
     {"reduce min 03", {0}, -1},
+    {"reduce fault all", {1}, -1},
     {"reduce columns", {1}, 0},
     {"prod dropped", {0}, -1},
     {"prod_dx last", {1, -1}, 1},

@@ -218,6 +218,7 @@ static const struct {
     {"reduce sum 023 keep", {0}, -1, 0},
     {"reduce max 2", {2}, -1, -INFINITY},
     {"reduce min 03", {0}, -1, INFINITY},
+    {"reduce fault all", {1}, -1, 0},
     {"prod dropped", {0}, -1, 1},
     {"prod dropped", {1}, 0, 1},
     {"prod_dx last", {1, -1}, 1, 0},

@@ -78,6 +78,13 @@ with tempfile.TemporaryDirectory() as folder: # MNIST in small: a bright bar for
                    [EPOCH.format(e, r", accuracy \S+, eval loss \S+, eval accuracy \S+( \(best\))?") for e in found],
                    "02_mnist")
 
+    for ranks in (0, 2):
+        for more in ([], ["--amp", "off"], ["--amp", "bf16", "--sync-bn"]):
+            expect(run("mnist_ddp_amp", folder, "-e", "2", "-b", "20", "-o", f"{folder}/amp{ranks}", *more,
+                       ranks=ranks),
+                   [r"begin training of epoch 1/2", r"begin training of epoch 2/2", r"begin testing",
+                    r"Accuracy is \d+\.\d\d%", r"time elapsed: \S+ s"], "mnist_ddp_amp")
+
 for ranks in (0, 2): # the other numbered ones
     lines = run("01_matmul", ranks=ranks)
     expect([line for line in lines if line.startswith(("rank", "y["))],

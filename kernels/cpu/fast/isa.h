@@ -153,7 +153,8 @@ typedef struct tsri_fast_isa {
     /* Rows [r0, r1); acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);
-    tsri_fast_reduce_fn *reduce[3][2]; /* by tsr_reduce_op: sum, max, min; by rows, by columns */
+    /* By attrs.reduce.op: sum, max, min, TSRI_REDUCE_FAULT; by rows, by columns. */
+    tsri_fast_reduce_fn *reduce[TSRI_REDUCE_FAULT + 1][2];
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);

@@ -30,7 +30,9 @@ static size_t accumulator_bytes(const reduce *k)
 
 static void clear(const reduce *k, const range *r, char *acc)
 {
-    const float none = k->op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
+    const float none = k->op == TSR_REDUCE_MAX      ? -INFINITY
+                       : k->op == TSRI_REDUCE_FAULT ? 0
+                                                    : INFINITY;
     const int64_t width = k->base.isa->width, end = (r->i1 + width - 1) / width * width;
     for (int64_t o = r->o0; o < r->o1; o++)
         for (int64_t i = r->i0; i < end && i < k->pitch; i++)
@@ -53,6 +55,8 @@ static double joined(const reduce *k, const char *acc, int64_t at, int parts)
         if (p == 0 || beyond || v != v)
             all = all != all ? all : v;
     }
+    if (k->op == TSRI_REDUCE_FAULT)
+        return all == 0 ? 0 : (double)INFINITY;
     return k->scale * all;
 }
 
@@ -149,7 +153,8 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
 {
     reduce sizes = {.op = d->attrs->reduce.op};
     const int64_t count = tsri_arg_count(&d->in[0]);
-    if (!tsri_fast_is_f32(d) || !count || sizes.op > TSR_REDUCE_MIN || !read_sizes(d, &sizes))
+    const bool known = sizes.op <= TSR_REDUCE_MIN || sizes.op == TSRI_REDUCE_FAULT;
+    if (!tsri_fast_is_f32(d) || !count || !known || !read_sizes(d, &sizes))
         return tsri_fast_decline(d);
     reduce *k = tsri_fast_make(mem, d, reduce_part, sizeof *k, count, 0);
     TSRI_NEED(k);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums, maxima and minima over rows and over columns; see tsri_fast_reduce_fn. Included once per
- * instruction set; see vec.h. Sums are f64. */
+/* Sums, maxima, minima and what is not finite, over rows and over columns; see tsri_fast_reduce_fn.
+ * Included once per instruction set; see vec.h. Sums are f64. */
 
 static void sum_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
@@ -81,3 +81,26 @@ VEC_FN vf unless_nan(vf best, vf next)
 EXTREME(max, vmax, >)
 EXTREME(min, vmin, <)
 #undef EXTREME
+
+/* Zero times what is finite is 0, and else NaN, which stays. */
+static void fault_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+{
+    for (int64_t r = 0; r < rows; r++, x += pitch) {
+        vf all = vset1(0);
+        float lane[W];
+        for (int64_t i = 0; i < cols; i += W)
+            all += vload_upto(x + i, cols - i) * vset1(0);
+        vstore(lane, all);
+        for (int64_t i = 0; i < W; i++)
+            ((float *)acc)[r] += lane[i];
+    }
+}
+
+static void fault_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+{
+    for (int64_t r = 0; r < rows; r++, x += pitch)
+        for (int64_t i = 0; i < cols; i += W) {
+            float *to = (float *)acc + i;
+            vstore(to, vload(to) + vload_upto(x + i, cols - i) * vset1(0));
+        }
+}

@@ -29,6 +29,18 @@ static int64_t times_i64(int64_t a, int64_t v)
 }
 #define KEEP_PROD(a, v) _Generic(a, double : times_f64, int64_t : times_i64)(a, v)
 
+static double fault_f64(double a, double v)
+{
+    return isfinite(v) ? a : (double)INFINITY;
+}
+
+static int64_t fault_i64(int64_t a, int64_t v)
+{
+    (void)v;
+    return a;
+}
+#define KEEP_FAULT(a, v) _Generic(a, double : fault_f64, int64_t : fault_i64)(a, v)
+
 #define REDUCE_BY(A, KEEP)                                     \
     do {                                                       \
         if (sa)                                                \
@@ -55,6 +67,8 @@ static int64_t times_i64(int64_t a, int64_t v)
             REDUCE_BY(A, KEEP_MAX);                             \
         else if (j->op == TSR_REDUCE_PRODUCT)                   \
             REDUCE_BY(A, KEEP_PROD);                            \
+        else if (j->op == TSRI_REDUCE_FAULT)                    \
+            REDUCE_BY(A, KEEP_FAULT);                           \
         else                                                    \
             REDUCE_BY(A, KEEP_MIN);                             \
     }

@@ -236,6 +236,8 @@ static tsr_status run(const tsri_cuda_kernel *k, void *const *in, void *const *o
         run_with<tsri_sum_fn>(v, in[0], to, scratch);
     else if (op == TSR_REDUCE_MAX)
         run_with<tsri_max_fn>(v, in[0], to, scratch);
+    else if (op == TSRI_REDUCE_FAULT)
+        run_with<tsri_fault_fn>(v, in[0], to, scratch);
     else
         run_with<tsri_min_fn>(v, in[0], to, scratch);
     return tsri_cuda_launched(k);

@@ -86,6 +86,7 @@ template <typename A> static __device__ __forceinline__ A combine(int op, A a, A
 {
     return op == TSR_REDUCE_SUM       ? tsri_sum_fn::of(a, v)
            : op == TSR_REDUCE_PRODUCT ? prod_fn::of(a, v)
+           : op == TSRI_REDUCE_FAULT  ? tsri_fault_fn::of(a, v)
            : op == TSR_REDUCE_MAX     ? tsri_max_fn::of(a, v)
                                       : tsri_min_fn::of(a, v);
 }
@@ -94,6 +95,7 @@ template <int LANES, typename A> static __device__ __forceinline__ A combine_lan
 {
     return op == TSR_REDUCE_SUM       ? tsri_all<LANES, tsri_sum_fn>(a)
            : op == TSR_REDUCE_PRODUCT ? tsri_all<LANES, prod_fn>(a)
+           : op == TSRI_REDUCE_FAULT  ? tsri_all<LANES, tsri_fault_fn>(a)
            : op == TSR_REDUCE_MAX     ? tsri_all<LANES, tsri_max_fn>(a)
                                       : tsri_all<LANES, tsri_min_fn>(a);
 }
@@ -133,7 +135,7 @@ static __global__ void reduce_kernel(reduce_args g, const T *x, void *y,
 template <typename T> static typename sum_of<T>::type identity_of(tsr_dtype d, int op)
 {
     typedef typename sum_of<T>::type A;
-    if (op == TSR_REDUCE_SUM || op == TSR_REDUCE_PRODUCT)
+    if (op == TSR_REDUCE_SUM || op == TSR_REDUCE_PRODUCT || op == TSRI_REDUCE_FAULT)
         return op == TSR_REDUCE_PRODUCT;
     const bool max = op == TSR_REDUCE_MAX;
     if constexpr (std::is_same<A, int64_t>::value) {

@@ -29,6 +29,8 @@ static tsr_status add_parts(run_rank *r)
     TSRI_TRY(tsr_checkpoint_add_bytes(r->checkpoint, "run", &r->of, sizeof r->of));
     TSRI_TRY(tsr_checkpoint_add_module(r->checkpoint, "model", r->program->module));
     TSRI_TRY(tsr_checkpoint_add_optimizer(r->checkpoint, "optimizer", r->program->optimizer));
+    if (r->program->scaler)
+        TSRI_TRY(tsr_checkpoint_add_grad_scaler(r->checkpoint, "scaler", r->program->scaler));
     return r->program->loader
                ? tsr_checkpoint_add_loader(r->checkpoint, "loader", r->program->loader)
                : TSR_OK;

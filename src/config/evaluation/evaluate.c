@@ -97,6 +97,8 @@ static tsr_status declare_outputs(tsri_program *p, tsr_graph *g, int64_t rows)
     const place at = place_of(node);
     tsr_tensor *outputs[4] = {NULL};
     tsri_forward f;
+    if (tsri_config_autocast(e))
+        tsr_autocast_at(g, tsri_config_autocast(e), at.file, at.line);
     TSRI_TRY(tsri_section_has(&tsri_experiment_section, e, "model")
                  ? tsri_program_forward(p, g, rows, &f)
                  : tsri_program_forward_graph(p, g, rows, &f));

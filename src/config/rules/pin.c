@@ -30,13 +30,24 @@ void tsri_pins_begin(tsri_pins *pins, const tsri_program *p)
 }
 
 /* --- moving ----------------------------------------------------------------------------------- */
-/* Puts y in the place of x wherever x is used behind y. */
-static void replace(tsri_pins *pins, const tsr_tensor *x, tsr_tensor *y, tsr_tensor **result)
+/* Whether an op is autocast's cast of x to fewer bytes, which rules bring where they bring x. */
+static bool narrows(const tsri_op *op, const tsr_tensor *x)
+{
+    bool any = false;
+    for (int k = 0; k < TSRI_AUTOCAST_DTYPES; k++)
+        any |= op->out[0] == x->as[k];
+    return any && op->kind == TSRI_OP_CAST &&
+           tsr_dtype_size(op->out[0]->dtype) < tsr_dtype_size(x->dtype);
+}
+
+/* Puts y in the place of x wherever x is used behind y, or (but_casts) but where it is narrowed. */
+static void replace(tsri_pins *pins, const tsr_tensor *x, tsr_tensor *y, bool but_casts,
+                    tsr_tensor **result)
 {
     const tsr_graph *g = pins->program->graph;
     for (int i = y->op->id + 1; i < g->nops; i++)
         for (int j = 0; j < g->ops[i]->nin; j++)
-            if (g->ops[i]->in[j] == x)
+            if (g->ops[i]->in[j] == x && !(but_casts && narrows(g->ops[i], x)))
                 g->ops[i]->in[j] = y;
     for (int i = 0; i < pins->n; i++)
         if (pins->given[i].tensor == x)
@@ -66,6 +77,15 @@ static wish wish_of(const tsri_config_pin *by)
         .gradient_use = {by->gradient_use, tsri_section_node(by, "gradient_use")},
         .node = by->head.node,
     };
+}
+
+/* A sum of what was narrowed is another than the narrowed sum. */
+static bool is_partial(tsr_sbp sbp)
+{
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == TSR_SBP_PARTIAL)
+            return true;
+    return false;
 }
 
 /* Makes what is said a signature of x's placement. */
@@ -108,6 +128,10 @@ static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, 
     tsr_tensor *y = x;
     TSRI_TRY(take(x, &w.sbp));
     TSRI_TRY(take(x, &w.use));
+    const bool narrowed = !is_partial(w.sbp.sbp) && !is_partial(w.use.sbp);
+    for (int k = 0; k < TSRI_AUTOCAST_DTYPES && narrowed; k++)
+        if (x->as[k] && narrows(x->as[k]->op, x))
+            TSRI_TRY(pin(pins, name, x->as[k], w, result));
     TSRI_TRY(take_back(x, name, &w.gradient));
     TSRI_TRY(take_back(x, name, &w.gradient_use));
     tsr_status status = TSR_OK;
@@ -120,7 +144,7 @@ static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, 
         status = bring(pins, y, w.use.sbp, TSR_AUTO, w.node, &y);
     g->scope = scope;
     TSRI_TRY(status);
-    replace(pins, x, y, result);
+    replace(pins, x, y, narrowed, result);
     return TSR_OK;
 }
 

@@ -152,7 +152,7 @@ static bool read_mask(const tsri_ctx *c, const call *v, tsr_tensor **mask)
             ends[i] =
                 tsri_make_fill(c->g, TSR_SCALAR, q->dtype, x->placement, i ? -INFINITY : 0, c->loc);
         x = tsr_where_at(x, ends[0], ends[1], c->loc.file, c->loc.line);
-    } else if (x->dtype != q->dtype) {
+    } else if (x->dtype != q->dtype && !tsri_autocasts(c->g)) {
         return tsri_op_refuse(c, TSR_ERR_DTYPE,
                               "the mask is %s and the queries are %s; legal are bool and their "
                               "dtype",
@@ -288,6 +288,7 @@ static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scal
 const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .gradient = grad_flash,
                                               .flops = flops_flash,
+                                              .autocast = TSRI_AUTOCAST_LOW,
                                               .is_product = true,
                                               .is_attention = true,
                                               .attrs = attention_attrs};

@@ -173,7 +173,8 @@ const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n 
                                      .chain = TSRI_CHAIN_PRODUCT,
                                      .walks = 1 << 0,
                                      .may_chain = may_chain,
-                                     .has_groups = true};
+                                     .has_groups = true,
+                                     .autocast = TSRI_AUTOCAST_LOW};
 const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> n (g i) A",
                                         .names = name_axes,
                                         .flops = flops,

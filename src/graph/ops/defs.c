@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The facts about each op kind, in one table; and the kinds that no user declares. */
+/* The facts about each op kind, in one table, which graphs are made with; and the kinds that no
+ * user declares. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +55,17 @@ const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
 #undef DEF
     };
     return (unsigned)kind < TSRI_OP_COUNT_ ? defs[kind] : NULL;
+}
+
+static tsri_autocast autocast_of(tsri_op_kind kind, const tsri_attrs *attrs)
+{
+    const tsri_op_def *def = tsri_op_def_of(kind);
+    return def->autocast_of ? def->autocast_of(attrs) : def->autocast;
+}
+
+tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
+{
+    return tsri_graph_create(world, opts, autocast_of);
 }
 
 bool tsri_op_has_rule(tsri_op_kind kind)

@@ -134,13 +134,24 @@ static void grad_unary(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 
 static double flops_unary(const tsri_op *op)
 {
-    enum { CHEAP = 1, SLOW = 10 };
+    enum { CHEAP = 1, SLOW = 10, FULL = SLOW };
     static const int cost[TSRI_UNARY_COUNT_] = {
 #define COST(T, FN, name, gets, cost, ...) cost,
         TSRI_UNARY_LIST(COST, )
 #undef COST
     };
     return cost[op->attrs.unary.fn] * (double)tsr_dims_count(op->out[0]->shape);
+}
+
+static tsri_autocast autocast_unary(const tsri_attrs *attrs)
+{
+    enum { CHEAP = TSRI_AUTOCAST_WIDEST, SLOW = TSRI_AUTOCAST_WIDEST, FULL = TSRI_AUTOCAST_F32 };
+    static const int how[TSRI_UNARY_COUNT_] = {
+#define HOW(T, FN, name, gets, cost, ...) cost,
+        TSRI_UNARY_LIST(HOW, )
+#undef HOW
+    };
+    return (tsri_autocast)how[attrs->unary.fn];
 }
 
 static const tsri_attr_field unary_attrs[] = {TSRI_ATTR_FIELD(unary.fn, UNARY, "function"),
@@ -151,6 +162,7 @@ const tsri_op_def tsri_def_unary = {.rule_text = "!... -> ...",
                                     .gradient = grad_unary,
                                     .flops = flops_unary,
                                     .attrs = unary_attrs,
+                                    .autocast_of = autocast_unary,
                                     .layout = TSRI_LAYOUT_ANY,
                                     .alike = TSRI_ALL_OPERANDS,
                                     .chain = TSRI_CHAIN_MAP,
@@ -210,7 +222,10 @@ static bool cast_is_linear(tsr_dtype from, tsr_dtype to)
 
 static const char *rule_cast(const tsri_op *op)
 {
-    return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "... -> ..." : "!... -> ...";
+    /* A larger float is no smaller when it is rounded. */
+    if (!tsri_is_float(op->in[0]->dtype) || !tsri_is_float(op->out[0]->dtype))
+        return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "... -> ..." : "!... -> ...";
+    return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "^... -> ..." : "!^... -> ...";
 }
 
 static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -220,8 +235,11 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[0] = tsr_cast_at(dout[0], op->in[0]->dtype, op->loc.file, op->loc.line);
 }
 
-const tsri_op_def tsri_def_cast = {
-    .rule_of = rule_cast, .gradient = grad_cast, .layout = TSRI_LAYOUT_ANY, .is_linear = true};
+const tsri_op_def tsri_def_cast = {.rule_of = rule_cast,
+                                   .gradient = grad_cast,
+                                   .autocast = TSRI_AUTOCAST_NONE,
+                                   .layout = TSRI_LAYOUT_ANY,
+                                   .is_linear = true};
 
 /* --- two operands ----------------------------------------------------------------------------- */
 
@@ -407,13 +425,24 @@ static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted
 
 static double flops_binary(const tsri_op *op)
 {
-    enum { CHEAP = 0, SLOW = 9 }; /* more than one */
+    enum { CHEAP = 0, SLOW = 9, FULL = SLOW }; /* more than one */
     static const int cost[TSRI_BINARY_COUNT_] = {
 #define COST2(T, FN, name, takes, rule, cost, ...) cost,
         TSRI_ARITHMETIC_LIST(COST2, )
 #undef COST2
     };
     return (1 + cost[op->attrs.binary.fn]) * (double)tsr_dims_count(op->out[0]->shape);
+}
+
+static tsri_autocast autocast_binary(const tsri_attrs *attrs)
+{
+    enum { CHEAP = TSRI_AUTOCAST_WIDEST, SLOW = TSRI_AUTOCAST_WIDEST, FULL = TSRI_AUTOCAST_F32 };
+    static const int how[TSRI_BINARY_COUNT_] = {
+#define HOW2(T, FN, name, takes, rule, cost, ...) cost,
+        TSRI_ARITHMETIC_LIST(HOW2, )
+#undef HOW2
+    };
+    return (tsri_autocast)how[attrs->binary.fn];
 }
 
 static const tsri_attr_field binary_attrs[] = {
@@ -424,6 +453,7 @@ const tsri_op_def tsri_def_binary = {.rule_of = rule_binary,
                                      .gradient = grad_binary,
                                      .flops = flops_binary,
                                      .attrs = binary_attrs,
+                                     .autocast_of = autocast_binary,
                                      .layout = TSRI_LAYOUT_ANY,
                                      .alike = TSRI_ALL_OPERANDS,
                                      .chain = TSRI_CHAIN_MAP,

@@ -176,13 +176,17 @@ static const tsri_attr_field ln_attrs[] = {TSRI_ATTR_FIELD(ln.eps, F64, "eps"),
                                            TSRI_ATTR_FIELD(ln.has_beta, I32, "has a bias"),
                                            TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_ln_stats = {
-    .rule_text = "!A -> B", .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_stats = {.rule_text = "!A -> B",
+                                       .names = name_axes,
+                                       .flops_per_element = 4,
+                                       .attrs = ln_attrs,
+                                       .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_ln_apply = {.rule_of = rule_apply,
                                        .names = name_axes,
                                        .gradient = grad_apply,
                                        .flops_per_element = 4,
-                                       .attrs = ln_attrs};
+                                       .attrs = ln_attrs,
+                                       .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_ln_bwd_stats = {
     .rule_of = rule_bwd_stats, .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
 const tsri_op_def tsri_def_ln_bwd_apply = {

@@ -121,12 +121,14 @@ const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
                                      .gradient = grad_matmul,
                                      .flops = flops_matmul,
                                      .is_product = true,
-                                     .attrs = matmul_attrs};
+                                     .attrs = matmul_attrs,
+                                     .autocast = TSRI_AUTOCAST_LOW};
 const tsri_op_def tsri_def_batch_matmul = {.rule = rule_matmul,
                                            .gradient = grad_matmul,
                                            .flops = flops_matmul,
                                            .is_product = true,
-                                           .attrs = matmul_attrs};
+                                           .attrs = matmul_attrs,
+                                           .autocast = TSRI_AUTOCAST_LOW};
 
 /* --- linear ----------------------------------------------------------------------------------- */
 
@@ -187,7 +189,8 @@ const tsri_op_def tsri_def_linear = {.rule_of = rule_linear,
                                      .flops = flops_linear,
                                      .is_product = true,
                                      .chain = TSRI_CHAIN_PRODUCT,
-                                     .walks = 1 << 0};
+                                     .walks = 1 << 0,
+                                     .autocast = TSRI_AUTOCAST_LOW};
 
 const tsri_op_def tsri_def_linear_dx = {.rule_text = "... n, n k -> ... k",
                                         .flops = flops_linear,

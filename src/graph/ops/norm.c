@@ -249,9 +249,12 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
         !tsri_want_vector(&c, "beta", beta, channels) || !read_options(&c, opts, x, &attrs) ||
         !want_running(&c, in + 3, channels, &attrs) || !read_sync(&c, opts, &attrs, &group))
         return c.failed;
-    if (running_mean && !c.g->training)
-        return scale_by_running(&c, &attrs, in);
-    return normalise(&c, &attrs, &group, in);
+    /* Autocast keeps the data's type; the weights are f32, and so is what is made in between. */
+    for (int i = 0; i < 3; i++)
+        in[i] = tsri_full(&c, in[i]);
+    tsr_tensor *y = running_mean && !c.g->training ? scale_by_running(&c, &attrs, in)
+                                                   : normalise(&c, &attrs, &group, in);
+    return tsri_as(&c, y, x);
 }
 
 /* --- rules ------------------------------------------------------------------------------------ */
@@ -428,13 +431,15 @@ const tsri_op_def tsri_def_bn_stats = {.rule_text = "!A -> B",
                                        .attrs = bn_attrs,
                                        .layout = TSRI_LAYOUT_NHWC,
                                        .chain = TSRI_CHAIN_SUMS,
-                                       .walks = 1 << 0};
+                                       .walks = 1 << 0,
+                                       .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_center = {.rule_text = "!A, !BC -> A",
                                         .names = name_axes,
                                         .gradient = grad_center,
                                         .flops_per_element = 4,
                                         .attrs = bn_attrs,
-                                        .layout = TSRI_LAYOUT_NHWC};
+                                        .layout = TSRI_LAYOUT_NHWC,
+                                        .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
                                        .names = name_axes,
                                        .gradient = grad_apply,
@@ -443,7 +448,8 @@ const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
                                        .layout = TSRI_LAYOUT_NHWC,
                                        .chain = TSRI_CHAIN_MAP,
                                        .walks = 1 << 0,
-                                       .is_cheap = true};
+                                       .is_cheap = true,
+                                       .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_bwd_stats = {.rule_text = "!A, !B, A -> B",
                                            .names = name_axes,
                                            .flops_per_element = 4,
@@ -460,14 +466,18 @@ const tsri_op_def tsri_def_bn_bwd_apply = {.rule_text = "!A, !B, c : A + B -> A"
                                            .walks = 1 << 0 | 1 << 3};
 const tsri_op_def tsri_def_bn_param_grad = {
     .rule_of = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
-const tsri_op_def tsri_def_bn_running = {
-    .rule = rule_running, .over = 2, .attrs = bn_attrs, .may_wait = true};
+const tsri_op_def tsri_def_bn_running = {.rule = rule_running,
+                                         .over = 2,
+                                         .attrs = bn_attrs,
+                                         .may_wait = true,
+                                         .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_fold = {
-    .rule_of = rule_fold, .gradient = grad_fold, .attrs = bn_attrs};
+    .rule_of = rule_fold, .gradient = grad_fold, .attrs = bn_attrs, .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_scale_shift = {.rule_of = rule_scale_shift,
                                           .gradient = grad_scale_shift,
                                           .flops_per_element = 4,
                                           .layout = TSRI_LAYOUT_NHWC,
                                           .chain = TSRI_CHAIN_MAP,
                                           .walks = 1 << 0,
-                                          .is_cheap = true};
+                                          .is_cheap = true,
+                                          .autocast = TSRI_AUTOCAST_NONE};

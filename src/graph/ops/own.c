@@ -496,7 +496,10 @@ static const tsri_attr_field own_attrs[] = {
     TSRI_ATTR_FIELD(own.want, MASK, "gradients of operands"),
     TSRI_ATTR_FIELDS(own.option, F64, TSRI_OWN_OPTIONS, "options"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_own = {
-    .rule = rule_own, .gradient = grad_own, .flops = flops_own, .attrs = own_attrs};
+const tsri_op_def tsri_def_own = {.rule = rule_own,
+                                  .gradient = grad_own,
+                                  .flops = flops_own,
+                                  .attrs = own_attrs,
+                                  .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_own_backward = {
     .rule = rule_own_backward, .flops = flops_own_backward, .attrs = own_attrs};

@@ -22,6 +22,8 @@ static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, b
         (mean && !tsri_want_float(&c, x)) || !tsri_want_addends(&c, x))
         return c.failed;
     double scale = mean ? 1.0 / (double)count_over(x->shape, mask) : 1;
+    if (!mean)
+        x = tsri_full(&c, x);
     return tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
 }
 
@@ -116,6 +118,7 @@ tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim, co
     if (!(p > 0))
         return tsri_op_fail(&c, TSR_ERR_INVALID,
                             "p is %g; it must be above 0 (INFINITY: the maximum)", p);
+    x = tsri_full(&c, x);
     if (isinf(p))
         return declare_extreme("norm", tsri_make_unary(x, TSRI_UNARY_ABS, 0, loc), TSR_REDUCE_MAX,
                                axes, keepdim, loc);
@@ -150,8 +153,9 @@ static const char *rule_reduce(const tsri_op *op)
 {
     const int32_t how = op->attrs.reduce.op;
     return how == TSR_REDUCE_SUM   ? "A -> B"
+           : how == TSR_REDUCE_MIN ? "!^A -> min B"
            : how == TSR_REDUCE_MAX ? "!^A -> max B"
-                                   : "!^A -> min B";
+                                   : "!A -> max B";
 }
 
 /* Gives t back the axes that the reduction dropped, as 1. Leading ones come by broadcasting. */
@@ -194,8 +198,11 @@ const tsri_op_def tsri_def_reduce = {.rule_of = rule_reduce,
                                      .flops_per_element = 1,
                                      .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
-const tsri_op_def tsri_def_softmax_max = {
-    .rule_of = rule_reduce, .names = name_axes, .flops_per_element = 1, .attrs = reduce_attrs};
+const tsri_op_def tsri_def_softmax_max = {.rule_of = rule_reduce,
+                                          .names = name_axes,
+                                          .flops_per_element = 1,
+                                          .attrs = reduce_attrs,
+                                          .autocast = TSRI_AUTOCAST_F32};
 
 /* --- prod ------------------------------------------------------------------------------------- */
 
@@ -211,6 +218,7 @@ tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *
                             "operand %s is %s; legal are floating point and i64: use tsr_cast",
                             tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
     tsr_dims shape = keepdim ? tsri_keepdim(x->shape, mask) : tsri_drop_axes(x->shape, mask);
+    x = tsri_full(&c, x);
     if (count_over(x->shape, mask) == 1)
         return tsri_as_result(tsri_make_reshape(x, shape, loc), x, loc);
     tsri_attrs attrs = {0};
@@ -239,7 +247,8 @@ const tsri_op_def tsri_def_prod = {.rule_text = "!C -> B",
                                    .names = name_axes,
                                    .gradient = grad_prod,
                                    .flops_per_element = 1,
-                                   .attrs = reduce_attrs};
+                                   .attrs = reduce_attrs,
+                                   .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_prod_dx = {.rule_text = "!C, B -> C",
                                       .names = name_prod_dx,
                                       .flops_per_element = 4,

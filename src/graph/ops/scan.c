@@ -27,6 +27,7 @@ tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
     if (!tsri_op_begin(&c, "cumsum", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis) ||
         !tsri_want_addends(&c, x))
         return c.failed;
+    x = tsri_full(&c, x);
     return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
 }
 
@@ -44,7 +45,8 @@ const tsri_op_def tsri_def_cumsum = {.rule_text = "A -> A",
                                      .names = name_line,
                                      .gradient = grad_cumsum,
                                      .flops_per_element = 1,
-                                     .attrs = cumsum_attrs};
+                                     .attrs = cumsum_attrs,
+                                     .autocast = TSRI_AUTOCAST_F32};
 
 /* --- products, and sums of exponentials ------------------------------------------------------- */
 
@@ -83,11 +85,17 @@ static const tsri_attr_field scan_attrs[] = {TSRI_ATTR_FIELD(scan.axis, I32, "ax
                                              TSRI_ATTR_FIELD(scan.fn, I32, "function"),
                                              TSRI_ATTR_END};
 
+static tsri_autocast autocast_scan(const tsri_attrs *attrs)
+{
+    return attrs->scan.fn == TSRI_SCAN_PRODUCT ? TSRI_AUTOCAST_F32 : TSRI_AUTOCAST_WIDEST;
+}
+
 const tsri_op_def tsri_def_scan = {.rule_text = "!A -> A",
                                    .names = name_line,
                                    .gradient = grad_scan,
                                    .flops_per_element = 1,
-                                   .attrs = scan_attrs};
+                                   .attrs = scan_attrs,
+                                   .autocast_of = autocast_scan};
 const tsri_op_def tsri_def_scan_dx = {
     .rule_text = "!A, !A, A -> A", .names = name_line, .flops_per_element = 4, .attrs = scan_attrs};
 

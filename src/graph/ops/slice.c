@@ -108,11 +108,11 @@ tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file
 
 static tsr_status rule_concat(const tsri_op *op, tsri_rule_text *out)
 {
-    char axes[TSRI_AXES_TEXT], in[MOST * (2 * TSR_MAX_NDIM + 3)];
+    char axes[TSRI_AXES_TEXT], in[MOST * (2 * TSR_MAX_NDIM + 4)];
     char *p = in;
     tsri_axes_text(axes, op->out[0]->shape.ndim, 1u << op->attrs.cut.axis, '.');
     for (int i = 0; i < op->nin; i++)
-        p += sprintf(p, i ? " + %s" : "%s", axes);
+        p += sprintf(p, i ? " + ^%s" : "^%s", axes);
     return tsri_write_rule(out, "%s -> %s", in, axes);
 }
 

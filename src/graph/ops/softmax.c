@@ -64,12 +64,14 @@ static const tsri_attr_field softmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I3
 const tsri_op_def tsri_def_softmax_sum = {.rule_text = "!A, !B -> B",
                                           .names = name_axes,
                                           .flops_per_element = 10,
-                                          .attrs = softmax_attrs};
+                                          .attrs = softmax_attrs,
+                                          .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_softmax_finish = {.rule_text = "!A, !B, !B -> A",
                                              .names = name_axes,
                                              .gradient = grad_finish,
                                              .flops_per_element = 10,
-                                             .attrs = softmax_attrs};
+                                             .attrs = softmax_attrs,
+                                             .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_softmax_dot = {
     .rule_text = "A, A -> B", .names = name_axes, .flops_per_element = 2, .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_bwd = {
@@ -201,9 +203,13 @@ static const tsri_attr_field ce_attrs[] = {TSRI_ATTR_FIELD(ce.smoothing, F64, "l
 const tsri_op_def tsri_def_ce_terms = {.rule_text = "!n c@, !n, !n -> n .",
                                        .gradient = grad_terms,
                                        .flops_per_element = 10,
-                                       .attrs = ce_attrs};
-const tsri_op_def tsri_def_ce_finish = {
-    .rule_of = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows, .attrs = ce_attrs};
+                                       .attrs = ce_attrs,
+                                       .autocast = TSRI_AUTOCAST_F32};
+const tsri_op_def tsri_def_ce_finish = {.rule_of = rule_ce_finish,
+                                        .gradient = grad_ce_finish,
+                                        .flops = flops_rows,
+                                        .attrs = ce_attrs,
+                                        .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_ce_dx = {
     .rule_text = "!n c@, !n, !n ., n -> n c@", .flops_per_element = 10, .attrs = ce_attrs};
 
@@ -221,7 +227,7 @@ tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reductio
     if (!tsr_dims_equal(x->shape, y->shape))
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "%s and %s; both must have one shape",
                             tsri_op_dims(&c, x), tsri_op_dims(&c, y));
-    tsr_tensor *diff = tsr_sub_at(x, y, file, line);
+    tsr_tensor *diff = tsr_sub_at(tsri_full(&c, x), tsri_full(&c, y), file, line);
     tsr_tensor *square = tsr_mul_at(diff, diff, file, line);
     if (reduction == TSR_NONE)
         return square;

@@ -323,6 +323,11 @@ static void network_forward(tsr_module *m, int nin, tsr_tensor *const *in, int n
     tsr_dims dims;
     if (!check_shapes(m, net, nin, in, &dims))
         return;
+    const tsri_ctx c = {.g = in[0]->graph, .loc = m->loc, .op = net->name};
+    tsr_tensor *low[3] = {NULL};
+    for (int i = 0; i <= states_of(net->kind); i++)
+        low[i] = tsri_low(&c, in[i]);
+    in = low;
     if (net->is_cell) {
         cell_forward(m, net, in, dims, out);
         return;

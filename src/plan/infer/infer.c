@@ -126,14 +126,13 @@ static tsr_status list_readers(tsri_problem *p)
     tsr_graph *g = p->g;
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        int waiting = tsri_waiting_operand(p->out, op);
         tsri_sides *all;
         if (!p->out->live[i])
             continue;
         TSRI_TRY(tsri_sides_of(p, p->strat[i], &all));
         for (int j = 0; j < op->nin; j++)
             TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
-                                j == waiting ? p->out->bucket[i].share : 0));
+                                p->out->gradient[op->in[j]->id].share));
         for (int j = 0; j < op->nout; j++) {
             const tsri_op *var = reader_of_written(p, op->out[j]);
             const tsri_side *kept;

@@ -62,7 +62,7 @@ typedef struct tsri_matrix {
 typedef struct tsri_reader {
     struct tsri_reader *next;
     int node;
-    double share; /* an update that reads its gradient: of its bucket; else 0 */
+    double share; /* of a gradient: of its bucket; else 0 */
     const tsri_side *want;
 } tsri_reader;
 

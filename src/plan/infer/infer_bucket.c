@@ -3,7 +3,8 @@
  * Buckets, before signatures are chosen: which gradients are made close enough to each other, and
  * are small enough, for their reductions to be one call. Each placement has one open bucket at a
  * time for each way in which its variables are laid out; a bucket is closed by its size, or by a
- * gradient that is made only when an update has read one of its members.
+ * gradient that is made only when an update has read one of its members, or what an optimizer does
+ * with it before that.
  *
  * Inference lets a member pay its share of the bucket's hand-shakes, in proportion to its bytes: so
  * the members of a bucket that are all reduced alike pay what its one call takes, and members that
@@ -19,8 +20,8 @@
 enum { MOST_MEMBERS = 256 };
 
 typedef struct member {
-    int update, made, group; /* ops; of open buckets */
-    int read;                /* the first op that waits for the reduction */
+    int update, made, read, group; /* ops, of which `read` is the gradient's first reader; of open
+                                      buckets */
     double bytes;
 } member;
 
@@ -30,22 +31,6 @@ typedef struct open_bucket {
     int number, n, first_read;
     double bytes;
 } open_bucket;
-
-/* Returns the op that brings an update's gradient into the signature that is said for it, on the
- * same ranks; NULL: nothing is said. */
-static const tsri_op *layout_of_gradient(const tsri_op *update)
-{
-    const int arg = tsri_op_gradient_operand(update->kind, update->nin);
-    const tsri_op *op = arg < 0 ? NULL : update->in[arg]->op;
-    return op && op->kind == TSRI_OP_TO_GLOBAL && op->placement == op->in[0]->placement ? op : NULL;
-}
-
-int tsri_waiting_operand(const tsri_inferred *inferred, const tsri_op *op)
-{
-    if (op->kind == TSRI_OP_TO_GLOBAL)
-        return inferred->bucket[op->id].number ? 0 : -1;
-    return layout_of_gradient(op) ? -1 : tsri_op_gradient_operand(op->kind, op->nin);
-}
 
 static int by_making(const void *a, const void *b)
 {
@@ -103,6 +88,23 @@ static int deal(const member *m, int n, double limit, bool exceed, open_bucket *
     return count;
 }
 
+/* Returns the gradient that an optimizer has made t of, element by element: cast, divided by a
+ * scale, clipped; or that is brought into the signature of t, which is said, on the same ranks. Its
+ * reduction may stand before or behind that. NULL: t is the differentiation's. */
+static const tsr_tensor *gradient_before(const tsr_tensor *t)
+{
+    const tsri_op *op = t->op;
+    if (op->kind == TSRI_OP_TO_GLOBAL && op->placement == op->in[0]->placement)
+        return op->in[0];
+    if (!op->optimizes || op->nin < 1 || tsri_op_def_of(op->kind)->layout != TSRI_LAYOUT_ANY ||
+        !tsr_dims_equal(op->in[0]->shape, t->shape))
+        return NULL;
+    for (int i = 1; i < op->nin; i++)
+        if (op->in[i]->shape.ndim > 0)
+            return NULL;
+    return op->in[0];
+}
+
 static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int *number, int count)
 {
     double *total = tsri_pool_alloc(p->pool, (size_t)count * sizeof *total);
@@ -110,12 +112,13 @@ static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int 
     for (int i = 0; i < n; i++)
         total[number[i]] += m[i].bytes;
     for (int i = 0; i < n; i++) {
+        const tsri_op *update = p->g->ops[m[i].update];
         const tsri_bucket_part part = {number[i] + 1,
                                        total[number[i]] > 0 ? m[i].bytes / total[number[i]] : 1};
-        const tsri_op *layout = layout_of_gradient(p->g->ops[m[i].update]);
         p->out->bucket[m[i].update] = part;
-        if (layout)
-            p->out->bucket[layout->id] = part;
+        const tsr_tensor *t = update->in[tsri_op_gradient_operand(update->kind, update->nin)];
+        for (; t; t = gradient_before(t))
+            p->out->gradient[t->id] = part;
     }
     return TSR_OK;
 }
@@ -134,8 +137,13 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
     size_t nops = (size_t)g->nops;
     member *m = tsri_pool_alloc(p->pool, nops * sizeof *m);
     int *number = tsri_pool_alloc(p->pool, nops * sizeof *number);
+    int *first_read = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *first_read);
     p->out->bucket = tsri_pool_alloc(p->pool, nops * sizeof *p->out->bucket);
-    TSRI_NEED(m && number && p->out->bucket);
+    p->out->gradient = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->out->gradient);
+    TSRI_NEED(m && number && first_read && p->out->bucket && p->out->gradient);
+    for (int i = g->nops - 1; i >= 0; i--)
+        for (int j = 0; j < g->ops[i]->nin && p->out->live[i]; j++)
+            first_read[g->ops[i]->in[j]->id] = i;
     open_bucket *open = NULL;
     int n = 0, nopen = 0, copen = 0;
     for (int i = 0; i < g->nops; i++) {
@@ -144,11 +152,12 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
         if (arg < 0 || !p->out->live[i])
             continue;
         const tsr_tensor *t = op->in[arg];
-        const tsri_op *layout = layout_of_gradient(op);
+        for (const tsr_tensor *before; (before = gradient_before(t)); t = before)
+            ;
         m[n] =
             (member){.update = i,
-                     .read = layout ? layout->id : i,
                      .made = maker_of(t),
+                     .read = first_read[t->id],
                      .bytes = (double)tsr_dims_count(t->shape) * (double)tsr_dtype_size(t->dtype)};
         TSRI_TRY(find_group(p->pool, op, &open, &nopen, &copen, &m[n++].group));
     }

@@ -305,12 +305,10 @@ static double flops_of(const tsri_op *op)
 static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
 {
     const tsri_nd_signature *sig = b->inferred->chosen[op->id];
-    const int waiting = tsri_waiting_operand(b->inferred, op);
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
         tsri_item base = {.loc = op->loc, .backward = t->op->backward};
-        if (i == waiting)
-            base.box.part = b->inferred->bucket[op->id];
+        base.box.part = b->inferred->gradient[t->id];
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
     return TSR_OK;

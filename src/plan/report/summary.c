@@ -80,7 +80,7 @@ static tsri_traffic_kind kind_of(const summer *s, const tsri_item *it)
 {
     const tsr_plan *plan = s->plan;
     int variable = tsri_variable_behind(&s->flow, it->in[0]);
-    if (it->box.is_bucket)
+    if (it->box.is_bucket || it->box.part.number)
         return it->box.part_of ? TSRI_TRAFFIC_UPDATES : TSRI_TRAFFIC_GRADIENTS;
     if (plan->values[tsri_plan_root(plan, it->out[0])].storage == TSRI_STORAGE_VARIABLE)
         return TSRI_TRAFFIC_UPDATES;

@@ -18,6 +18,7 @@
 typedef enum tsri_part_kind {
     TSRI_PART_MODULE = 0,
     TSRI_PART_OPTIMIZER,
+    TSRI_PART_SCALER,
     TSRI_PART_LOADER,
     TSRI_PART_SAMPLER,
     TSRI_PART_BATCH_SAMPLER,

@@ -53,6 +53,7 @@ static tsr_status check_live(const tsri_part *part)
     static const tsri_live_kind kinds[] = {
         [TSRI_PART_MODULE] = TSRI_LIVE_MODULE,
         [TSRI_PART_OPTIMIZER] = TSRI_LIVE_OPTIMIZER,
+        [TSRI_PART_SCALER] = TSRI_LIVE_GRAD_SCALER,
         [TSRI_PART_LOADER] = TSRI_LIVE_LOADER,
         [TSRI_PART_SAMPLER] = TSRI_LIVE_SAMPLER,
         [TSRI_PART_BATCH_SAMPLER] = TSRI_LIVE_BATCH_SAMPLER,

@@ -11,6 +11,7 @@
 #include "src/core/foreign.h"
 #include "src/core/live.h"
 #include "src/core/opts.h"
+#include "src/optim/scaler.h"
 #include "src/optim/state.h"
 
 enum { MAX_NAME = 200 };
@@ -113,6 +114,7 @@ tsr_status tsr_checkpoint_remove(tsr_checkpoint *c, const char *name)
 #define ADDERS(X)                                                     \
     X(module, tsr_module, MODULE, MODULE)                             \
     X(optimizer, tsr_optimizer, OPTIMIZER, OPTIMIZER)                 \
+    X(grad_scaler, tsr_grad_scaler, SCALER, GRAD_SCALER)              \
     X(loader, tsr_loader, LOADER, LOADER)                             \
     X(sampler, tsr_sampler, SAMPLER, SAMPLER)                         \
     X(batch_sampler, tsr_batch_sampler, BATCH_SAMPLER, BATCH_SAMPLER) \
@@ -139,17 +141,21 @@ static tsr_status get_text(tsri_pool *pool, const char *text, char **out_bytes, 
     return *out_bytes ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-static tsr_status get_optimizer(const tsr_optimizer *o, tsri_pool *pool, char **out_bytes,
-                                size_t *out_n)
+static tsr_status get_numbers(const tsri_part *part, tsri_pool *pool, char **out_bytes,
+                              size_t *out_n)
 {
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    if (f)
-        tsri_optimizer_put_numbers(o, f);
-    tsr_status status = f && fclose(f) == 0
-                            ? get_text(pool, text, out_bytes, out_n)
-                            : tsri_fail(TSR_ERR_NO_MEMORY, "no memory for an optimizer's numbers");
+    tsr_status status = TSR_OK;
+    if (f && part->kind == TSRI_PART_SCALER)
+        status = tsri_scaler_put(part->object, f);
+    else if (f)
+        tsri_optimizer_put_numbers(part->object, f);
+    if (!f || fclose(f) != 0)
+        status = tsri_fail(TSR_ERR_NO_MEMORY, "no memory for the numbers of part '%s'", part->name);
+    if (status == TSR_OK)
+        status = get_text(pool, text, out_bytes, out_n);
     free(text);
     return status;
 }
@@ -167,7 +173,8 @@ tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_byte
     *out_n = 0;
     switch (part->kind) {
     case TSRI_PART_OPTIMIZER:
-        return get_optimizer(part->object, pool, out_bytes, out_n);
+    case TSRI_PART_SCALER:
+        return get_numbers(part, pool, out_bytes, out_n);
     case TSRI_PART_LOADER:
         TSRI_TRY(tsr_loader_get_state(part->object, &state.loader));
         *out_n = sizeof state.loader;
@@ -224,7 +231,7 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
         [TSRI_PART_BYTES] = 0,
     };
     const size_t size = part->kind == TSRI_PART_BYTES ? part->bytes : sizes[part->kind];
-    const bool is_text = part->kind == TSRI_PART_OPTIMIZER;
+    const bool is_text = part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_SCALER;
     if (!is_text && n != size)
         return tsri_fail(TSR_ERR_INVALID, "it has %zu bytes in the checkpoint, %zu here", n, size);
     char *copy = tsri_pool_alloc(pool, n + 1); /* aligned, and ended by a NUL */
@@ -234,6 +241,8 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
     switch (part->kind) {
     case TSRI_PART_OPTIMIZER:
         return tsri_optimizer_take_numbers(part->object, copy);
+    case TSRI_PART_SCALER:
+        return tsri_scaler_take(part->object, copy);
     case TSRI_PART_LOADER:
         return moved ? move_loader(part->object, state) : tsr_loader_set_state(part->object, state);
     case TSRI_PART_SAMPLER:

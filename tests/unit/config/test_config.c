@@ -393,8 +393,8 @@ static void test_overrides(void **state)
         const char *set, *error;
     } rows[] = {
         {"train.stepz=7", "--set train.stepz=7:1:7: train.stepz: unknown key; legal are epochs, "
-                          "steps, seed, init, label_smoothing, on_nan, eval, checkpoint, metrics, "
-                          "tensorboard; did you mean 'steps'?"},
+                          "steps, seed, init, label_smoothing, on_nan, amp, eval, checkpoint, "
+                          "metrics, tensorboard; did you mean 'steps'?"},
         {"train.steps=x", "--set train.steps=x:1:13: train.steps: found 'x'; legal is a whole "
                           "number of at least 0"},
         {"placements.d.ranks=[[1], 0]",

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train.amp: what a step sends halves where its meaning stays, one bucket still reduces many
+gradients, and what can't be is refused. usage: amp.py TESSERA"""
+import os
+import tempfile
+
+from harness import check, done, equal, tessera, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+BASE = """
+tessera: 1
+mesh: {{{mesh}}}
+device: cuda
+cluster: {{gpu: h100-sxm, nodes: 1, gpus_per_node: 8}}
+model: {{name: mlp, args: {{hidden: 512, layers: 3}}}}
+data: {{dataset: synthetic, batch_size: 1024, shape: [512], classes: 16}}
+optimizer: {{name: adam{optimizer}}}
+{more}
+train: {{steps: 1{train}}}
+"""
+
+
+def plan(mesh="dp: 8", optimizer="", more="", train=""):
+    path = os.path.join(FOLDER.name, "e.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(BASE.format(mesh=mesh, optimizer=optimizer, more=more, train=train))
+    return tessera_json("plan", path)
+
+
+def bytes_of(p, purpose):
+    return sum(x["bytes"] for x in p["boxing"] if x["purpose"] == purpose)
+
+
+def calls_of(p, purpose):
+    return sum(1 for x in p["boxing"] if x["purpose"] == purpose)
+
+
+def dtypes(p, purpose):
+    return {v["dtype"] for x in p["boxing"] if x["purpose"] == purpose for v in x["in"]}
+
+
+def test_data_parallel():
+    full, half, scaled = plan(), plan(train=", amp: bf16"), plan(train=", amp: f16")
+    check(bytes_of(full, "gradients") > 3e6, "gradients are sent")
+    for p, low in ((half, "bf16"), (scaled, "f16")):
+        equal(dtypes(p, "gradients"), {low}, "what is reduced")
+        equal(2 * bytes_of(p, "gradients"), bytes_of(full, "gradients"), f"bytes in {low}")
+        check(calls_of(p, "gradients") <= 2 * calls_of(full, "gradients"), f"buckets in {low}")
+
+
+def test_clipped():
+    """Clipping reads gradients before the update does: they are reduced in buckets all the same."""
+    full, clipped = plan(), plan(optimizer=", clip_norm: 1")
+    both = plan(optimizer=", clip_norm: 1", train=", amp: f16")
+    equal(bytes_of(clipped, "gradients"), bytes_of(full, "gradients"), "bytes of clipped gradients")
+    # An all-reduce may be a reduce-scatter and an all-gather.
+    check(calls_of(clipped, "gradients") <= 2 * calls_of(full, "gradients"), "calls when clipped")
+    equal(2 * bytes_of(both, "gradients"), bytes_of(full, "gradients"), "scaled and clipped")
+
+
+def test_gathered_weights():
+    full = plan(more="strategy: zero3")
+    half = plan(more="strategy: zero3", train=", amp: bf16")
+    check(bytes_of(full, "weights") > 1e6, "weights are gathered")
+    equal(dtypes(half, "weights"), {"bf16"}, "what is gathered")
+    equal(2 * bytes_of(half, "weights"), bytes_of(full, "weights"), "bytes of gathered weights")
+
+
+def test_tensor_parallel():
+    full = plan(mesh="tp: 8", more="strategy: megatron")
+    half = plan(mesh="tp: 8", more="strategy: megatron", train=", amp: bf16")
+    sent = {p: sum(bytes_of(x, p) for x in (half,)) for p in ("forward", "backward")}
+    for purpose, got in sent.items():
+        check(got <= bytes_of(full, purpose), f"{purpose} values: {got} bytes")
+    check(2 * sum(sent.values()) <= 1.01 * (bytes_of(full, "forward") + bytes_of(full, "backward")),
+          f"activations: {sent}")
+
+
+def test_refused():
+    path = os.path.join(FOLDER.name, "r.yaml")
+    cases = [("train: {amp: fp16}", "train.amp", "bf16"),
+             ("train: {amp: {dtype: bf16, init_scale: 2}}", "train.amp.init_scale", "unknown key"),
+             ("train: {amp: {dtype: f16, growth_factor: 1}}", "train.amp.growth_factor", "1.0000"),
+             ("dtype: f64\ntrain: {amp: bf16}", "train.amp", "beside a dtype of f64")]
+    for text, key, says in cases:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("tessera: 1\nmesh: {dp: 2}\ndevice: cpu\nmodel: {name: mobilenet_v2}\n"
+                    "data: {dataset: cifar10, batch_size: 8}\n" + text)
+        _, error = tessera("plan", path, code=1)
+        check(key in error and says in error, f"{text}: {error}")
+
+
+test_data_parallel()
+test_clipped()
+test_gathered_weights()
+test_tensor_parallel()
+test_refused()
+done()
