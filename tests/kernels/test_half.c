@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* f16 and bf16 on CPUs, where the table of cases does not reach: the conversions, bit for bit as
+ * tsri_convert has them, on every instruction set; pieces and their ends; special values; results
+ * in place of operands; empty shards; operands of several dtypes. */
+#include "fast_case.h"
+
+#include "kernels/cpu/half/half.h"
+#include "src/core/convert.h"
+
+#include <math.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char *const isas[] = {"base", "avx2", "avx512"};
+static const tsr_dtype halves[] = {TSR_F16, TSR_BF16};
+
+enum { ALL = 1 << 16 };
+
+static bool is_nan(tsr_dtype half, uint16_t bits)
+{
+    return (bits & 0x7fff) > (half == TSR_F16 ? 0x7c00 : 0x7f80);
+}
+
+static void check_widening(tsr_dtype half)
+{
+    static uint16_t all[ALL];
+    static float got[ALL], want[ALL];
+    for (int i = 0; i < ALL; i++)
+        all[i] = (uint16_t)i;
+    tsri_convert(want, TSR_F32, all, half, ALL);
+    tsri_widen_of(half)(all, got, ALL);
+    for (int i = 0; i < ALL; i++)
+        if (is_nan(half, all[i]) ? !isnan(got[i]) : memcmp(&got[i], &want[i], 4) != 0)
+            fail_msg("%s %#x widens to %a, not %a", tsr_dtype_name(half), i, (double)got[i],
+                     (double)want[i]);
+}
+
+/* Every upper half of an f32, with the lower halves about which rounding decides. */
+static void check_narrowing(tsr_dtype half)
+{
+    static const uint32_t lows[] = {0,      1,      0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000,
+                                    0x3001, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff};
+    static float x[ALL];
+    static uint16_t got[ALL], want[ALL];
+    for (size_t low = 0; low < sizeof lows / sizeof *lows; low++) {
+        for (uint32_t i = 0; i < ALL; i++) {
+            const uint32_t bits = i << 16 | lows[low];
+            memcpy(&x[i], &bits, 4);
+        }
+        tsri_convert(want, half, x, TSR_F32, ALL);
+        tsri_narrow_of(half)(x, got, ALL);
+        for (int i = 0; i < ALL; i++)
+            if (isnan(x[i]) ? !is_nan(half, got[i]) : got[i] != want[i])
+                fail_msg("%a narrows to %s %#x, not %#x", (double)x[i], tsr_dtype_name(half),
+                         got[i], want[i]);
+    }
+}
+
+/* Nothing beside the n elements is written. */
+static void check_ends(tsr_dtype half)
+{
+    for (int n = 0; n < 70; n++) {
+        uint16_t h[72], back[72];
+        float f[72];
+        memset(back, 0xab, sizeof back);
+        for (int i = 0; i < 72; i++) {
+            h[i] = (uint16_t)(0x3c00 + i);
+            f[i] = 7;
+        }
+        tsri_widen_of(half)(h, f, n);
+        assert_true(f[n] == 7 && f[n + 1] == 7);
+        tsri_narrow_of(half)(f, back, n);
+        assert_memory_equal(back, h, (size_t)n * sizeof *h);
+        assert_true(back[n] == 0xabab && back[n + 1] == 0xabab);
+    }
+}
+
+static void test_conversions(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        check_widening(halves[i / 3]);
+        check_narrowing(halves[i / 3]);
+        check_ends(halves[i / 3]);
+    }
+    unsetenv("TESSERA_CPU_ISA");
+}
+
+/* --- kernels ---------------------------------------------------------------------------------- */
+
+static void set(fc_tensor *t, int64_t i, double v)
+{
+    tsri_convert((char *)t->data + (size_t)i * tsr_dtype_size(t->arg.dtype), t->arg.dtype, &v,
+                 TSR_F64, 1);
+}
+
+static double at(const fc_tensor *t, int64_t i)
+{
+    double v;
+    tsri_convert(&v, TSR_F64, (const char *)t->data + (size_t)i * tsr_dtype_size(t->arg.dtype),
+                 t->arg.dtype, 1);
+    return v;
+}
+
+static double rounded(tsr_dtype dtype, double v)
+{
+    uint64_t bits;
+    tsri_convert(&bits, dtype, &v, TSR_F64, 1);
+    tsri_convert(&v, TSR_F64, &bits, dtype, 1);
+    return v;
+}
+
+static void run(tsri_op_kind op, const tsri_attrs *attrs, int nin, fc_tensor *const *in,
+                fc_tensor *out)
+{
+    for (const tsri_kernels *const *impl = tsri_kernels_cpu(); *impl; impl++)
+        if (fc_run(*impl, op, attrs, 1, nin, in, 1, &out))
+            return;
+    fail_msg("%s: %s", tsri_op_name(op), tsr_last_error());
+}
+
+/* Sizes about those of pieces, of one thread and of several: x + y is exact in f64, and rounded
+ * once. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 17, 2047, 2048, 2049, 4096, 40000, 98305};
+    const tsri_attrs add = {.binary.fn = TSRI_BINARY_ADD};
+    for (int i = 0; i < 2 * 8; i++)
+        for (int threads = 1; threads < 4; threads++) {
+            const tsr_dtype half = halves[i % 2];
+            fc_tensor x = fc_rows(half, 1, sizes[i / 2], 0, 0, 0), y = x, z = x;
+            y = fc_rows(half, 1, sizes[i / 2], 0, 0, 0);
+            z = fc_rows(half, 1, sizes[i / 2], 0, 0, 0);
+            for (int64_t k = 0; k < x.n; k++) {
+                set(&x, k, (double)(k % 251) * 0.37 - 40);
+                set(&y, k, (double)(k % 127) * 1.7);
+            }
+            omp_set_num_threads(threads);
+            run(TSRI_OP_BINARY, &add, 2, (fc_tensor *[]){&x, &y}, &z);
+            for (int64_t k = 0; k < x.n; k++)
+                if (at(&z, k) != rounded(half, at(&x, k) + at(&y, k)))
+                    fail_msg("%s, %lld of %lld: %g + %g gives %g", tsr_dtype_name(half),
+                             (long long)k, (long long)x.n, at(&x, k), at(&y, k), at(&z, k));
+            fc_free(3, (fc_tensor *[]){&x, &y, &z});
+        }
+    omp_set_num_threads(1);
+}
+
+static void test_special_values(void **state)
+{
+    (void)state;
+    const double big = 60000, values[] = {NAN, INFINITY, -INFINITY, 0, -0.0, big, -big, 0x1p-24};
+    const tsri_attrs twice = {.scale.a = 2};
+    for (int i = 0; i < 2; i++) {
+        fc_tensor x = fc_rows(halves[i], 1, 8, 0, 0, 0), y = fc_rows(halves[i], 1, 8, 0, 0, 0);
+        for (int k = 0; k < 8; k++)
+            set(&x, k, values[k]);
+        run(TSRI_OP_SCALE, &twice, 1, (fc_tensor *[]){&x}, &y);
+        assert_true(isnan(at(&y, 0)));
+        for (int k = 1; k < 8; k++)
+            assert_true(at(&y, k) == rounded(halves[i], 2 * at(&x, k)));
+        assert_true(signbit(at(&y, 4)));
+        /* What is beyond f16's range is an infinity; bf16 reaches as far as f32. */
+        assert_int_equal(isinf(at(&y, 5)) != 0, halves[i] == TSR_F16);
+        fc_free(2, (fc_tensor *[]){&x, &y});
+    }
+}
+
+/* A result may be exactly where its first operand is. */
+static void test_in_place(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    const tsri_attrs square = {.unary.fn = TSRI_UNARY_SQUARE};
+    for (int i = 0; i < 2; i++) {
+        tsri_kernel_desc d = {.op = TSRI_OP_UNARY, .attrs = &square, .nin = 1, .nout = 1};
+        tsri_kernel *k;
+        fc_tensor x = fc_rows(halves[i], 1, N, 0, 0, 0);
+        d.in[0] = d.out[0] = x.arg;
+        for (int j = 0; j < N; j++)
+            set(&x, j, (double)(j % 100) * 0.25);
+        assert_int_equal(tsri_kernel_create(NULL, tsri_kernels_cpu(), &d, &k), TSR_OK);
+        void *scratch = aligned_alloc(64, k->scratch_bytes / 64 * 64 + 64);
+        assert_int_equal(k->run(k, (void *[]){x.data}, (void *[]){x.data}, scratch), TSR_OK);
+        for (int j = 0; j < N; j++)
+            assert_true(at(&x, j) == rounded(halves[i], (double)(j % 100 * (j % 100)) / 16));
+        k->destroy(k);
+        free(scratch);
+        fc_free(1, (fc_tensor *[]){&x});
+    }
+}
+
+/* A shard without elements has no buffers; a sum of none is 0. */
+static void test_empty(void **state)
+{
+    (void)state;
+    const tsri_attrs plain = {0};
+    for (int i = 0; i < 2; i++) {
+        fc_tensor a = fc_rows(halves[i], 2, 3, 0, 0, 0), b = fc_rows(halves[i], 2, 0, 5, 0, 0);
+        fc_tensor c = fc_rows(halves[i], 2, 3, 5, 0, 0), d = fc_rows(halves[i], 2, 0, 7, 0, 0);
+        tsri_kernel_desc desc = {.op = TSRI_OP_MATMUL, .attrs = &plain, .nin = 2, .nout = 1};
+        tsri_kernel *k;
+        desc.in[0] = a.arg;
+        desc.in[1] = b.arg;
+        desc.out[0] = c.arg;
+        memset(c.data, 0xff, 30);
+        for (int shape = 0; shape < 2; shape++) {
+            assert_int_equal(tsri_kernel_create(NULL, tsri_kernels_cpu(), &desc, &k), TSR_OK);
+            void *scratch = aligned_alloc(64, k->scratch_bytes / 64 * 64 + 64);
+            assert_int_equal(
+                k->run(k, (void *[2]){NULL, NULL}, (void *[]){shape ? NULL : c.data}, scratch),
+                TSR_OK);
+            free(scratch);
+            k->destroy(k);
+            desc.op = TSRI_OP_BINARY;
+            desc.in[0] = desc.in[1] = desc.out[0] = d.arg;
+        }
+        for (int j = 0; j < 15; j++)
+            assert_true(at(&c, j) == 0);
+        fc_free(4, (fc_tensor *[]){&a, &b, &c, &d});
+    }
+}
+
+/* A mask leaves what makes f32's kernels work. */
+static void test_mask(void **state)
+{
+    (void)state;
+    const tsri_attrs plain = {0};
+    fc_tensor x = fc_rows(TSR_BF16, 2, 4, 4, 0, 0);
+    tsri_kernel_desc d = {.op = TSRI_OP_MATMUL, .attrs = &plain, .nin = 2, .nout = 1};
+    tsri_kernel *k;
+    d.in[0] = d.in[1] = d.out[0] = x.arg;
+    setenv("TESSERA_KERNELS", "ref", 1);
+    assert_int_equal(tsri_kernel_create(NULL, tsri_kernels_cpu(), &d, &k), TSR_OK);
+    unsetenv("TESSERA_KERNELS");
+    assert_string_equal(k->impl, "via32");
+    k->destroy(k);
+    fc_free(1, (fc_tensor *[]){&x});
+}
+
+/* Weights and their gradients in f32 beside halves: each operand and result as it is declared. */
+static void test_mixed(void **state)
+{
+    (void)state;
+    const tsri_attrs plain = {0};
+    for (int i = 0; i < 2; i++) {
+        fc_tensor x = fc_rows(halves[i], 2, 4, 3, 0, 0), dy = fc_rows(halves[i], 2, 4, 2, 0, 0);
+        fc_tensor dw = fc_rows(TSR_F32, 2, 2, 3, 0, 0);
+        for (int k = 0; k < 12; k++)
+            set(&x, k, 1 + k * 0x1p-7);
+        for (int k = 0; k < 8; k++)
+            set(&dy, k, 1 - k * 0x1p-7);
+        run(TSRI_OP_LINEAR_DW, &plain, 2, (fc_tensor *[]){&x, &dy}, &dw);
+        for (int n = 0; n < 2; n++)
+            for (int c = 0; c < 3; c++) {
+                double want = 0;
+                for (int r = 0; r < 4; r++)
+                    want += at(&dy, r * 2 + n) * at(&x, r * 3 + c);
+                assert_true(at(&dw, n * 3 + c) == want); /* which f32 holds, and no half */
+            }
+        fc_free(3, (fc_tensor *[]){&x, &dy, &dw});
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conversions),    cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_empty),          cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_mixed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
