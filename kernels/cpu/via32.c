@@ -5,7 +5,7 @@
  * core's first-level cache, with a kernel of a piece; another op's operands are converted as a
  * whole, into scratch.
  */
-#include "kernels/cpu/half/half.h"
+#include "kernels/cpu/fast/half.h"
 
 #include <omp.h>
 

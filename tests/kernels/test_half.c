@@ -4,7 +4,7 @@
  * in place of operands; empty shards; operands of several dtypes. */
 #include "fast_case.h"
 
-#include "kernels/cpu/half/half.h"
+#include "kernels/cpu/fast/gemm16.h"
 #include "src/core/convert.h"
 
 #include <math.h>
@@ -113,6 +113,65 @@ static double rounded(tsr_dtype dtype, double v)
     tsri_convert(&bits, dtype, &v, TSR_F64, 1);
     tsri_convert(&v, TSR_F64, &bits, dtype, 1);
     return v;
+}
+
+/* A product whose every sum f32 holds exactly: of multiples of 1/64 below 4. */
+static void one_product(int64_t m, int64_t n, int64_t k, int how)
+{
+    const bool ta = how == 1, tb = how == 2, linear = how == 3;
+    const tsri_attrs attrs = {.matmul = {ta, tb}};
+    const tsr_dtype to = (m + n + k) % 2 ? TSR_BF16 : TSR_F32;
+    fc_tensor a = fc_rows(TSR_BF16, 2, ta ? k : m, ta ? m : k, 0, 0);
+    fc_tensor b = fc_rows(TSR_BF16, 2, tb || linear ? n : k, tb || linear ? k : n, 0, 0);
+    fc_tensor c = fc_rows(to, 2, m, n, 0, 0);
+    fc_tensor bias = fc_rows(n % 2 ? TSR_BF16 : TSR_F32, 1, n, 0, 0, 0);
+    for (int64_t i = 0; i < a.n; i++)
+        set(&a, i, (double)(i * 7 % 31 - 15) / 8);
+    for (int64_t i = 0; i < b.n; i++)
+        set(&b, i, (double)(i * 11 % 29 - 14) / 8);
+    for (int64_t i = 0; i < n; i++)
+        set(&bias, i, (double)(i % 256));
+    fc_tensor *const in[] = {&a, &b, &bias}, *const out[] = {&c};
+    assert_true(fc_run(&tsri_kernels_cpu_fast, linear ? TSRI_OP_LINEAR : TSRI_OP_MATMUL, &attrs, 1,
+                       2 + linear, in, 1, out));
+    const int64_t am = ta ? 1 : k, ak = ta ? m : 1, bk = tb || linear ? 1 : n;
+    const int64_t bn = tb || linear ? k : 1;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double want = linear ? (double)(j % 256) : 0;
+            for (int64_t t = 0; t < k; t++)
+                want += (double)((i * am + t * ak) * 7 % 31 - 15) *
+                        (double)((t * bk + j * bn) * 11 % 29 - 14) / 64;
+            if (at(&c, i * n + j) != rounded(to, want))
+                fail_msg("%lldx%lldx%lld, %d, (%lld, %lld): %g, not %g", (long long)m, (long long)n,
+                         (long long)k, how, (long long)i, (long long)j, at(&c, i * n + j), want);
+        }
+    fc_free(4, (fc_tensor *[]){&a, &b, &c, &bias});
+}
+
+/* Sizes about those of tiles, blocks, groups of columns and parts of sums; every order of operands;
+ * a bias; results of bf16 and f32. */
+static void test_products(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},    {16, 16, 32},  {32, 32, 64},   {33, 31, 33},
+                                       {15, 17, 1},  {48, 16, 96},  {64, 40, 31},   {5, 300, 70},
+                                       {70, 5, 129}, {31, 600, 33}, {540, 33, 4100}};
+    int ran = 0;
+    for (int isa = 0; isa < 2; isa++) {
+        setenv("TESSERA_CPU_ISA", isa ? "avx512_bf16" : "amx", 1);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && tsri_isa16_best(); i++)
+            for (int how = 0; how < 4; how++) {
+                omp_set_num_threads(1 + how % 3);
+                one_product(sizes[i][0], sizes[i][1], sizes[i][2], how);
+                ran++;
+            }
+        unsetenv("TESSERA_CPU_ISA");
+    }
+    omp_set_num_threads(1);
+    print_message("%d products\n", ran);
+    if (!ran)
+        skip(); /* the processor has neither AMX nor AVX512-BF16 */
 }
 
 static void run(tsri_op_kind op, const tsri_attrs *attrs, int nin, fc_tensor *const *in,
@@ -271,10 +330,10 @@ static void test_mixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conversions),    cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_special_values), cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_empty),          cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_conversions), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_in_place),    cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_mask),        cmocka_unit_test(test_mixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,15 +150,16 @@ static void test_every_dtype_is_taken(void **state)
 static void test_instruction_sets(void **state)
 {
     (void)state;
-    static const char *const isas[] = {"base", "avx2", "avx512"};
+    static const char *const isas[] = {"base", "avx2", "avx512", "avx512_bf16"};
+    enum { ISAS = sizeof isas / sizeof *isas };
     int ran = 0;
     for (int i = 0; i < DTYPES * kernel_cases_count; i++) {
         kc_values v = values_of(i);
-        for (int at = 0; at < 6; at++) {
-            setenv("TESSERA_CPU_ISA", isas[at % 3], 1);
-            omp_set_num_threads(at < 3 ? 1 : 3);
+        for (int at = 0; at < 2 * ISAS; at++) {
+            setenv("TESSERA_CPU_ISA", isas[at % ISAS], 1);
+            omp_set_num_threads(at < ISAS ? 1 : 3);
             for (const tsri_kernels *const *impl = tsri_kernels_cpu(); impl[1]; impl++)
-                ran += run_case(&v, *impl, isas[at % 3], dtypes[i % DTYPES], KC_ROW);
+                ran += run_case(&v, *impl, isas[at % ISAS], dtypes[i % DTYPES], KC_ROW);
         }
         omp_set_num_threads(1);
         unsetenv("TESSERA_CPU_ISA");

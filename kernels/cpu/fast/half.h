@@ -3,8 +3,8 @@
  * f16 and bf16 on CPUs. Kernels compute in f32, or in f64 where the f32 kernel does, and round each
  * result once, to nearest even. A "half" is a value of either dtype.
  */
-#ifndef TESSERA_KERNELS_CPU_HALF_H
-#define TESSERA_KERNELS_CPU_HALF_H
+#ifndef TESSERA_KERNELS_CPU_FAST_HALF_H
+#define TESSERA_KERNELS_CPU_FAST_HALF_H
 
 #include "kernels/cpu/fast/fast.h"
 

@@ -5,7 +5,7 @@
  * used, since it takes subnormal numbers for 0. f16 has instructions (F16C, AVX-512); without them,
  * it is converted by arithmetic on bits and one addition of f32, which does the rounding.
  */
-#include "kernels/cpu/half/half.h"
+#include "kernels/cpu/fast/half.h"
 
 #include <string.h>
 
