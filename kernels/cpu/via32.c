@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every op on halves: a kernel of the same op on f32, between conversions of the operands and
- * results that are halves. An op whose elements do not see each other goes in pieces that stay in a
- * core's first-level cache, with a kernel of a piece; another op's operands are converted as a
- * whole, into scratch.
+ * results that are halves. Where elements, or the rows of an axis, do not see each other, the work
+ * goes in pieces that stay in a core's cache, with a kernel of a piece; results that are sums over
+ * rows are added up. Another op's operands are converted as a whole, into scratch.
  */
 #include "kernels/cpu/fast/half.h"
+#include "kernels/norm.h"
 
 #include <omp.h>
+#include <string.h>
 
 enum {
-    PIECE = 2048,           /* elements of an element-wise piece */
+    PIECE = 2048,           /* elements of an element-wise piece: for the first-level cache */
+    ROWS_PIECE = 60 << 10,  /* of an operand of rows: for the second; no kernel starts a team */
     WORTH_A_TEAM = 1 << 15, /* elements to convert */
 };
 
@@ -23,6 +26,8 @@ typedef struct operand {
     int64_t count; /* elements of the buffer */
     size_t at;     /* where its f32 form is: in a part's scratch, or among what parts share */
     int same;      /* a result: the operand whose buffer it is, or -1 */
+    bool sum;      /* a result: over all items */
+    size_t total;  /* where its sum so far is, in a part's scratch */
 } operand;
 
 /* The work is `items`, of which a piece has `piece` and the last one what is left. */
@@ -30,6 +35,7 @@ typedef struct via32 {
     tsri_kernel base;
     tsri_kernel *body, *tail; /* of a piece, and of the last where that is shorter */
     int nin, nout, threads;
+    bool flat; /* items are elements; else rows, or piece is 0 and there are none */
     int64_t items, piece;
     size_t shared_bytes, part_bytes, inner_at;
     operand in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
@@ -106,9 +112,24 @@ static tsr_status run_whole(const tsri_kernel *kernel, void *const *in, void *co
 /* Where a piece of n items from `begin` on is, for the f32 kernel. */
 static void *piece_of(const job *j, const operand *o, char *own, void *buffer, int64_t begin)
 {
-    if (!o->half)
+    if (!o->half && !o->sum)
         return element(buffer, o->size, begin * o->step);
-    return (o->step ? own : j->scratch) + o->at;
+    return (o->step || o->sum ? own : j->scratch) + o->at;
+}
+
+/* Results that are sums are of f64, or else added up in f32. */
+static size_t sum_bytes(const operand *o)
+{
+    return tsri_fast_align((size_t)o->count * (o->size == 8 ? 8 : 4));
+}
+
+static void add_sum(const operand *o, const void *from, void *to)
+{
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->size == 8)
+            ((double *)to)[i] += ((const double *)from)[i];
+        else
+            ((float *)to)[i] += ((const float *)from)[i];
 }
 
 static tsr_status run_piece(const job *j, char *own, int64_t begin, int64_t n)
@@ -127,23 +148,45 @@ static tsr_status run_piece(const job *j, char *own, int64_t begin, int64_t n)
     TSRI_TRY(kernel->run(kernel, x, y, own + k->inner_at));
     for (int i = 0; i < k->nout; i++) {
         const operand *o = &k->out[i];
-        if (o->half)
+        if (o->sum)
+            add_sum(o, y[i], own + o->total);
+        else if (o->half)
             o->narrow(y[i], (uint16_t *)j->out[i] + begin * o->step, n * o->step);
     }
     return TSR_OK;
+}
+
+static char *own_of(const job *j, int part)
+{
+    return j->scratch + j->k->shared_bytes + (size_t)part * j->k->part_bytes;
 }
 
 static void run_part(void *arg, int part)
 {
     const job *j = arg;
     const via32 *k = j->k;
-    char *own = j->scratch + k->shared_bytes + (size_t)part * k->part_bytes;
+    char *own = own_of(j, part);
+    for (int i = 0; i < k->nout; i++)
+        if (k->out[i].sum)
+            memset(own + k->out[i].total, 0, sum_bytes(&k->out[i]));
     const int64_t end = tsri_fast_cut(k->items, k->threads, part + 1, k->piece);
     for (int64_t i = tsri_fast_cut(k->items, k->threads, part, k->piece); i < end; i += k->piece) {
         const tsr_status s = run_piece(j, own, i, end - i < k->piece ? end - i : k->piece);
         if (s != TSR_OK)
             __atomic_store_n(j->status, s, __ATOMIC_RELAXED);
     }
+}
+
+/* Adds up what all parts have summed, in order. */
+static void store_sum(const job *j, const operand *o, void *out)
+{
+    void *total = own_of(j, 0) + o->total;
+    for (int part = 1; part < j->k->threads; part++)
+        add_sum(o, own_of(j, part) + o->total, total);
+    if (o->half)
+        o->narrow(total, out, o->count);
+    else
+        memcpy(out, total, (size_t)o->count * o->size);
 }
 
 static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *const *out,
@@ -156,6 +199,9 @@ static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *c
         if (k->in[i].half && !k->in[i].step)
             convert_all(k, &k->in[i], in[i], j.scratch + k->in[i].at, false);
     tsri_fast_team(k->threads, run_part, &j);
+    for (int i = 0; i < k->nout; i++)
+        if (k->out[i].sum)
+            store_sum(&j, &k->out[i], out[i]);
     return status;
 }
 
@@ -216,10 +262,100 @@ static bool is_flat(const tsri_kernel_desc *d)
     return tsri_arg_count(&d->out[0]) > 0;
 }
 
-static operand make_operand(const tsri_arg *a, int64_t items, bool shared)
+/* Returns the operands, bit by bit, that have a row for each of the results' rows along axis 0, or
+ * for each of those that the results are sums over; the others are for all rows. 0: rows see each
+ * other, or an error of the run may need to be told from the caller's thread. */
+static unsigned operands_by_rows(const tsri_kernel_desc *d)
+{
+    const unsigned all = (1u << d->nin) - 1;
+    switch (d->op) {
+    case TSRI_OP_SOFTMAX:
+    case TSRI_OP_SOFTMAX_DX:
+    case TSRI_OP_SOFTMAX_SUM:
+    case TSRI_OP_SOFTMAX_FINISH:
+    case TSRI_OP_SOFTMAX_DOT:
+    case TSRI_OP_SOFTMAX_BWD:
+        return d->attrs->softmax.axis != 0 ? all : 0;
+    case TSRI_OP_LN_STATS:
+    case TSRI_OP_LN_APPLY:
+    case TSRI_OP_LN_BWD_STATS:
+    case TSRI_OP_LN_BWD_APPLY:
+    case TSRI_OP_LN_PARAM_GRAD: {
+        const tsri_norm_roles r = tsri_ln_roles(d);
+        const unsigned params = (1u << r.gamma | 1u << r.beta) & ~1u;
+        return d->attrs->ln.axes < d->in[0].ndim ? all & ~params : 0;
+    }
+    case TSRI_OP_BN_STATS:
+    case TSRI_OP_BN_APPLY:
+    case TSRI_OP_BN_ACT:
+    case TSRI_OP_BN_BWD_STATS:
+    case TSRI_OP_BN_BWD_APPLY:
+    case TSRI_OP_BN_ACT_BWD_STATS:
+    case TSRI_OP_BN_ACT_BWD_APPLY:
+        return d->attrs->bn.parts <= 1 ? 1u | 1u << tsri_bn_roles(d->op).dy : 0;
+    case TSRI_OP_SCALE_SHIFT:
+    case TSRI_OP_CONV2D:
+    case TSRI_OP_CONV2D_DX:
+    case TSRI_OP_LINEAR:
+    case TSRI_OP_LINEAR_DX:
+        return 1;
+    case TSRI_OP_MAX_POOL:
+    case TSRI_OP_MAX_POOL_DX:
+    case TSRI_OP_AVG_POOL:
+    case TSRI_OP_AVG_POOL_DX:
+    case TSRI_OP_ADAPTIVE_POOL:
+    case TSRI_OP_ADAPTIVE_POOL_DX:
+        return all;
+    case TSRI_OP_FLASH_ATTENTION:
+    case TSRI_OP_FLASH_ATTENTION_DX:
+        return d->attrs->attention.has_mask && d->in[3].shape[0] == 1 ? all & ~8u : all;
+    default:
+        return 0;
+    }
+}
+
+static bool are_sums(tsri_op_kind op)
+{
+    return op == TSRI_OP_BN_STATS || op == TSRI_OP_BN_BWD_STATS || op == TSRI_OP_BN_ACT_BWD_STATS ||
+           op == TSRI_OP_LN_PARAM_GRAD;
+}
+
+/* Whether a has `items` rows, one behind the other. */
+static bool has_rows(const tsri_arg *a, int64_t items)
+{
+    return a->ndim > 0 && a->shape[0] == items && a->stride[0] == tsri_arg_count(a) / items;
+}
+
+/* Sets items and piece where the work can go by rows, in more than one piece. */
+static void cut_rows(via32 *k, const tsri_kernel_desc *d)
+{
+    const unsigned by = operands_by_rows(d);
+    const int64_t items = by && d->in[0].ndim ? d->in[0].shape[0] : 0;
+    int64_t largest = 1;
+    for (int i = 0; i < d->nin + d->nout; i++) {
+        const bool out = i >= d->nin;
+        const tsri_arg *a = out ? &d->out[i - d->nin] : &d->in[i];
+        if (out ? are_sums(d->op) : !(by >> i & 1))
+            continue;
+        if (items < 2 || !tsri_arg_count(a) || !has_rows(a, items))
+            return;
+        const int64_t row = tsri_arg_count(a) / items;
+        largest = row > largest ? row : largest;
+    }
+    const int64_t piece = largest > ROWS_PIECE ? 1 : ROWS_PIECE / largest;
+    if (items < 2 || piece >= items)
+        return;
+    k->items = items;
+    k->piece = piece;
+    /* A row that is large is itself for the team. */
+    if (largest > ROWS_PIECE)
+        k->threads = 1;
+}
+
+static operand make_operand(const via32 *k, const tsri_arg *a, bool by_items)
 {
     operand o = {.size = tsr_dtype_size(a->dtype), .count = tsri_arg_count(a), .same = -1};
-    o.step = shared ? 0 : o.count / items;
+    o.step = k->piece && by_items ? o.count / k->items : 0;
     if (tsri_is_half(a->dtype)) {
         o.half = a->dtype;
         o.widen = tsri_widen_of(a->dtype);
@@ -228,58 +364,73 @@ static operand make_operand(const tsri_arg *a, int64_t items, bool shared)
     return o;
 }
 
+static size_t take(size_t *end, size_t bytes)
+{
+    const size_t at = *end;
+    *end += tsri_fast_align(bytes);
+    return at;
+}
+
 static void place(via32 *k, operand *o)
 {
-    size_t *at = o->step ? &k->part_bytes : &k->shared_bytes;
-    if (o->same >= 0 && k->in[o->same].half) {
+    if (o->sum) {
+        o->at = take(&k->part_bytes, sum_bytes(o));
+        o->total = take(&k->part_bytes, sum_bytes(o));
+    } else if (o->same >= 0 && k->in[o->same].half) {
         o->at = k->in[o->same].at;
-        return;
+    } else if (o->half && o->step) {
+        o->at = take(&k->part_bytes, (size_t)(o->step * k->piece) * sizeof(float));
+    } else if (o->half) {
+        o->at = take(&k->shared_bytes, (size_t)o->count * sizeof(float));
     }
-    if (!o->half)
-        return;
-    o->at = *at;
-    *at += tsri_fast_align((size_t)(o->step ? o->step * k->piece : o->count) * sizeof(float));
 }
 
-static void widen_arg(tsri_arg *a)
-{
-    if (tsri_is_half(a->dtype))
-        a->dtype = TSR_F32;
-}
-
-/* The op on f32; `n` items of it, all of a row, unless n is 0. */
+/* The op on f32; `n` items of it, unless n is 0. */
 static tsri_kernel_desc describe(const via32 *k, const tsri_kernel_desc *desc, int64_t n)
 {
     tsri_kernel_desc d = *desc;
     for (int i = 0; i < d.nin + d.nout; i++) {
         tsri_arg *a = i < d.nin ? &d.in[i] : &d.out[i - d.nin];
         const operand *o = i < d.nin ? &k->in[i] : &k->out[i - d.nin];
-        widen_arg(a);
-        if (n && o->step)
+        if (tsri_is_half(a->dtype))
+            a->dtype = TSR_F32;
+        if (n && o->step && k->flat)
             *a = (tsri_arg){
                 .dtype = a->dtype, .ndim = 1, .shape = {n}, .stride = {1}, .gshape = {n}};
+        else if (n && o->step)
+            a->shape[0] = n;
     }
     return d;
 }
 
-static tsr_status make_inner(tsri_mem *mem, via32 *k, const tsri_kernel_desc *desc)
+/* Makes a kernel of the op on f32. Kernels of pieces that threads share are for one thread. */
+static tsr_status make_f32(tsri_mem *mem, const via32 *k, const tsri_kernel_desc *desc, int64_t n,
+                           tsri_kernel **out_kernel)
 {
     static const tsri_kernels *const f32[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_onednn,
                                               &tsri_kernels_cpu_ref, NULL};
-    const bool pieces = k->piece > 0;
-    tsri_kernel_desc d = describe(k, desc, k->piece);
-    TSRI_TRY(tsri_kernel_create(mem, f32, &d, &k->body));
+    const tsri_kernel_desc d = describe(k, desc, n);
+    const int team = omp_get_max_threads();
+    if (k->piece && k->threads > 1)
+        omp_set_num_threads(1);
+    const tsr_status status = tsri_kernel_create(mem, f32, &d, out_kernel);
+    omp_set_num_threads(team);
+    return status;
+}
+
+static tsr_status make_inner(tsri_mem *mem, via32 *k, const tsri_kernel_desc *desc)
+{
+    TSRI_TRY(make_f32(mem, k, desc, k->piece, &k->body));
     size_t inner = k->body->scratch_bytes;
-    if (pieces && k->items % k->piece) {
-        d = describe(k, desc, k->items % k->piece);
-        TSRI_TRY(tsri_kernel_create(mem, f32, &d, &k->tail));
+    if (k->piece && k->items % k->piece) {
+        TSRI_TRY(make_f32(mem, k, desc, k->items % k->piece, &k->tail));
         inner = inner < k->tail->scratch_bytes ? k->tail->scratch_bytes : inner;
     }
-    k->inner_at = pieces ? k->part_bytes : k->shared_bytes;
-    if (pieces)
+    k->inner_at = k->piece ? k->part_bytes : k->shared_bytes;
+    if (k->piece)
         k->part_bytes += tsri_fast_align(inner);
     k->base.scratch_bytes =
-        pieces ? k->shared_bytes + (size_t)k->threads * k->part_bytes : k->shared_bytes + inner;
+        k->piece ? k->shared_bytes + (size_t)k->threads * k->part_bytes : k->shared_bytes + inner;
     return TSR_OK;
 }
 
@@ -301,24 +452,27 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
                          tsri_op_name(d->op));
     via32 *k = tsri_mem_alloc(mem, sizeof *k);
     TSRI_NEED(k);
-    const bool flat = is_flat(d);
-    k->base = (tsri_kernel){.run = flat ? run_pieces : run_whole, .destroy = destroy};
-    k->base.impl = "via32";
     k->nin = d->nin;
     k->nout = d->nout;
+    k->flat = is_flat(d);
     k->threads = omp_get_max_threads();
-    if (flat) {
+    if (k->flat) {
         k->items = tsri_arg_count(&d->out[0]);
         k->piece = PIECE < k->items ? PIECE : k->items;
         k->threads = k->items < WORTH_A_TEAM ? 1 : k->threads;
+    } else {
+        cut_rows(k, d);
     }
+    k->base = (tsri_kernel){
+        .run = k->piece ? run_pieces : run_whole, .destroy = destroy, .impl = "via32"};
     for (int i = 0; i < d->nin; i++) {
-        k->in[i] = make_operand(&d->in[i], flat ? k->items : 1,
-                                !flat || (is_update(d) && i == d->nin - 1));
+        const bool is_hyper = is_update(d) && i == d->nin - 1;
+        k->in[i] = make_operand(k, &d->in[i], k->flat ? !is_hyper : operands_by_rows(d) >> i & 1);
         place(k, &k->in[i]);
     }
     for (int i = 0; i < d->nout; i++) {
-        k->out[i] = make_operand(&d->out[i], flat ? k->items : 1, !flat);
+        k->out[i] = make_operand(k, &d->out[i], !are_sums(d->op));
+        k->out[i].sum = k->piece && are_sums(d->op);
         k->out[i].same = in_place(d, i);
         place(k, &k->out[i]);
     }

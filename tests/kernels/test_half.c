@@ -2,6 +2,8 @@
 /* f16 and bf16 on CPUs, where the table of cases does not reach: the conversions, bit for bit as
  * tsri_convert has them, on every instruction set; pieces and their ends; special values; results
  * in place of operands; empty shards; operands of several dtypes. */
+#include "case_words.h"
+#include "cases.h"
 #include "fast_case.h"
 
 #include "kernels/cpu/fast/gemm16.h"
@@ -327,6 +329,73 @@ static void test_mixed(void **state)
     }
 }
 
+/* clang-format off */
+/* More than one piece: rows that share parameters, sums over rows, rows that are large. */
+static const kernel_case row_cases[] = {
+    NORMS("pieces", 37, 24, 1, TSRI_ACT_RELU6, 256, 37, 24, 16, 16),
+    NORMS("large rows", 3, 5, 1, TSRI_ACT_RELU, 14400, 3, 5, 120, 120),
+    NORMS("virtual batches", 37, 24, 2, TSRI_ACT_RELU6, 256, 37, 24, 16, 16),
+    LAYERS("pieces", 1, 700, (3, 91), (700)),
+    LAYERS("two axes", 2, 600, (271), (20, 30)),
+    SOFTMAX_ROWS("pieces", 271, 701),
+    FLASH("pieces", 5, 4, 40, 50, 96, 96, 0, 0.125),
+    FLASH_MASKED("one mask", 5, 4, 40, 50, 96, 96, 1, 0.125, R(1, 1, 40, 50)),
+    FLASH_MASKED("masks", 5, 4, 40, 50, 96, 96, 0, 0.125, R(5, 1, 1, 50)),
+    CONVS("pieces", 9, 16, 30, 30, 8, 3, 3, 30, 30, 1, CONV(3, 3, 1, 1, 1, 1, 1, 1, 1)),
+    CONVS("depthwise pieces", 9, 16, 30, 30, 16, 3, 3, 30, 30, 16, CONV(3, 3, 1, 1, 1, 1, 1, 1, 16)),
+    {.name = "max_pool pieces", .op = TSRI_OP_MAX_POOL, POOL(2, 2, 2, 2, 0, 0, 0), .nin = 1, .nout = 2,
+     .in = {FILLED(KC_FEW, 9, 16, 30, 30)}, .out = {F(9, 16, 15, 15), OF(TSR_I32, 0, 9, 16, 15, 15)}},
+    {.name = "max_pool_dx pieces", .op = TSRI_OP_MAX_POOL_DX, POOL(2, 2, 2, 2, 0, 0, 0), .nin = 2, .nout = 1,
+     .in = {OF(TSR_I32, KC_POOL_IDX, 9, 16, 15, 15), F(9, 16, 15, 15)}, .out = {F(9, 16, 30, 30)}},
+    {.name = "linear pieces", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
+     .in = {F(300, 290), F(70, 290), F(70)}, .out = {F(300, 70)}},
+};
+/* clang-format on */
+
+static const tsri_kernels *named(const char *name)
+{
+    const tsri_kernels *const *impl = tsri_kernels_cpu();
+    while (strcmp((*impl)->name, name) != 0)
+        impl++;
+    return *impl;
+}
+
+static void check_rows(const kc_values *v, tsr_dtype half, kc_layout layout)
+{
+    const kernel_case *c = v->c;
+    if (kc_run(c, named("via32"), half, layout, v->in, v->out) != TSR_OK)
+        fail_msg("%s: %s", c->name, tsr_last_error());
+    for (int o = 0; o < c->nout; o++) {
+        const tsr_dtype to = c->out[o].dtype ? c->out[o].dtype : half;
+        double top = 0;
+        for (int64_t i = 0; i < kc_count(&c->out[o]); i++)
+            top = fmax(top, fabs(v->want[o][i]));
+        for (int64_t i = 0; i < kc_count(&c->out[o]); i++) {
+            const double limit = to == TSR_I32 ? 0 : 2e-5 * top, want = v->want[o][i];
+            if (!(v->out[o][i] >= kc_round(to, want - limit) &&
+                  v->out[o][i] <= kc_round(to, want + limit)))
+                fail_msg("%s, %s: result %d, element %lld is %g, not %g", c->name,
+                         tsr_dtype_name(half), o, (long long)i, v->out[o][i], want);
+        }
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof row_cases / sizeof *row_cases; i++) {
+        const tsr_dtype half = halves[i % 2];
+        kc_values v = kc_values_make(&row_cases[i / 2], half);
+        assert_int_equal(kc_run(v.c, named("ref"), TSR_F64, KC_ROW, v.in, v.want), TSR_OK);
+        for (int threads = 1; threads <= 3; threads++) {
+            omp_set_num_threads(threads);
+            check_rows(&v, half, threads == 3 ? KC_ROW : KC_PLAN);
+        }
+        omp_set_num_threads(1);
+        kc_values_free(&v);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_pieces),      cmocka_unit_test(test_special_values),
         cmocka_unit_test(test_in_place),    cmocka_unit_test(test_empty),
         cmocka_unit_test(test_mask),        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
