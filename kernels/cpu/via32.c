@@ -53,8 +53,7 @@ static char *element(void *buffer, size_t size, int64_t i)
     return buffer ? (char *)buffer + (size_t)i * size : NULL;
 }
 
-/* --- whole operands -----------------------------------------------------------------------------
- */
+/* --- whole operands --------------------------------------------------------------------------- */
 
 typedef struct conversion {
     const operand *o;
@@ -106,8 +105,7 @@ static tsr_status run_whole(const tsri_kernel *kernel, void *const *in, void *co
     return TSR_OK;
 }
 
-/* --- in pieces ----------------------------------------------------------------------------------
- */
+/* --- in pieces -------------------------------------------------------------------------------- */
 
 /* Where a piece of n items from `begin` on is, for the f32 kernel. */
 static void *piece_of(const job *j, const operand *o, char *own, void *buffer, int64_t begin)
@@ -205,8 +203,7 @@ static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *c
     return status;
 }
 
-/* --- making -------------------------------------------------------------------------------------
- */
+/* --- making ----------------------------------------------------------------------------------- */
 
 static void destroy(tsri_kernel *kernel)
 {

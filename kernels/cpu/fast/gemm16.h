@@ -17,8 +17,8 @@ enum {
 };
 
 /* A block c[32][32] = (add ? c : 0) + a b over `steps` of 32 terms. a's rows are `pitch` bf16
- * apart, its steps `step`; b is packed: [step][2 tiles][16 pairs of k][16 columns][2]. Of the
- * block's two rows and columns of tiles only the first `rows` and `cols` are made. */
+ * apart, its steps `step`; b is packed: [step][2 tiles][16 pairs of k][16 columns][2]. Tiles beyond
+ * the first `rows` by `cols` hold nothing that is wanted. */
 typedef struct tsri_block16 {
     const uint16_t *a, *b;
     int64_t pitch, step, steps;
