@@ -151,7 +151,7 @@ BF16 static void block_bf16(const tsri_block16 *p)
 }
 
 static const tsri_isa16 isa_bf16 = {
-    .impl = "half:avx512_bf16", .block = block_bf16, .pack = pack16, .store = store16};
+    .impl = "fast:avx512_bf16", .block = block_bf16, .pack = pack16, .store = store16};
 
 /* --- AMX -------------------------------------------------------------------------------------- */
 
@@ -215,7 +215,7 @@ AMX static void block_amx(const tsri_block16 *p)
     _tile_stored(3, p->c + C_LOWER + TSRI_TILE, C_PITCH);
 }
 
-static const tsri_isa16 isa_amx = {.impl = "half:amx",
+static const tsri_isa16 isa_amx = {.impl = "fast:amx",
                                    .begin = begin_amx,
                                    .end = end_amx,
                                    .block = block_amx,
