@@ -14,6 +14,7 @@
 enum {
     PIECE = 2048,           /* elements of an element-wise piece: for the first-level cache */
     ROWS_PIECE = 60 << 10,  /* of an operand of rows: for the second; no kernel starts a team */
+    SUM_MOST = 16 << 10,    /* elements of a sum that are worth adding up for each piece */
     WORTH_A_TEAM = 1 << 15, /* elements to convert */
 };
 
@@ -35,7 +36,8 @@ typedef struct via32 {
     tsri_kernel base;
     tsri_kernel *body, *tail; /* of a piece, and of the last where that is shorter */
     int nin, nout, threads;
-    bool flat; /* items are elements; else rows, or piece is 0 and there are none */
+    bool flat;  /* items are elements; else rows, or piece is 0 and there are none */
+    bool large; /* a row is more than a piece ought to be */
     int64_t items, piece;
     size_t shared_bytes, part_bytes, inner_at;
     operand in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
@@ -302,6 +304,8 @@ static unsigned operands_by_rows(const tsri_kernel_desc *d)
     case TSRI_OP_AVG_POOL_DX:
     case TSRI_OP_ADAPTIVE_POOL:
     case TSRI_OP_ADAPTIVE_POOL_DX:
+    case TSRI_OP_CONV2D_DW:
+    case TSRI_OP_LINEAR_DW:
         return all;
     case TSRI_OP_FLASH_ATTENTION:
     case TSRI_OP_FLASH_ATTENTION_DX:
@@ -314,7 +318,7 @@ static unsigned operands_by_rows(const tsri_kernel_desc *d)
 static bool are_sums(tsri_op_kind op)
 {
     return op == TSRI_OP_BN_STATS || op == TSRI_OP_BN_BWD_STATS || op == TSRI_OP_BN_ACT_BWD_STATS ||
-           op == TSRI_OP_LN_PARAM_GRAD;
+           op == TSRI_OP_LN_PARAM_GRAD || op == TSRI_OP_CONV2D_DW || op == TSRI_OP_LINEAR_DW;
 }
 
 /* Whether a has `items` rows, one behind the other. */
@@ -332,6 +336,8 @@ static void cut_rows(via32 *k, const tsri_kernel_desc *d)
     for (int i = 0; i < d->nin + d->nout; i++) {
         const bool out = i >= d->nin;
         const tsri_arg *a = out ? &d->out[i - d->nin] : &d->in[i];
+        if (out && are_sums(d->op) && tsri_arg_count(a) > SUM_MOST)
+            return;
         if (out ? are_sums(d->op) : !(by >> i & 1))
             continue;
         if (items < 2 || !tsri_arg_count(a) || !has_rows(a, items))
@@ -344,9 +350,7 @@ static void cut_rows(via32 *k, const tsri_kernel_desc *d)
         return;
     k->items = items;
     k->piece = piece;
-    /* A row that is large is itself for the team. */
-    if (largest > ROWS_PIECE)
-        k->threads = 1;
+    k->large = largest > ROWS_PIECE;
 }
 
 static operand make_operand(const via32 *k, const tsri_arg *a, bool by_items)
@@ -415,9 +419,22 @@ static tsr_status make_f32(tsri_mem *mem, const via32 *k, const tsri_kernel_desc
     return status;
 }
 
+/* Whether several threads may run the kernel of a piece at once: oneDNN's keeps the buffers of its
+ * run, and the reference starts a team by itself where there is much to do. */
+static bool shares_threads(const via32 *k)
+{
+    return strcmp(k->body->impl, "onednn") != 0 && !(k->large && !strcmp(k->body->impl, "ref"));
+}
+
 static tsr_status make_inner(tsri_mem *mem, via32 *k, const tsri_kernel_desc *desc)
 {
     TSRI_TRY(make_f32(mem, k, desc, k->piece, &k->body));
+    if (k->threads > 1 && k->piece && !shares_threads(k)) {
+        k->body->destroy(k->body);
+        k->body = NULL;
+        k->threads = 1;
+        TSRI_TRY(make_f32(mem, k, desc, k->piece, &k->body));
+    }
     size_t inner = k->body->scratch_bytes;
     if (k->piece && k->items % k->piece) {
         TSRI_TRY(make_f32(mem, k, desc, k->items % k->piece, &k->tail));

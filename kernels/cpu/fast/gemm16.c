@@ -14,6 +14,7 @@ enum {
     GROUP_BYTES = 1 << 20,  /* of packed b */
     CHUNK = 512,            /* rows whose sums are kept */
     WORTH_A_TEAM = 1 << 20, /* multiplications */
+    BLOCK_FLOATS = TSRI_BLOCK * TSRI_BLOCK,
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -108,39 +109,60 @@ typedef struct job {
     char *scratch;
 } job;
 
-/* Columns [j, j + n), which are packed, of rows [r, r + rows), over terms [k, k + terms). sums: of
- * the blocks so far, one behind the other; of one block where all terms are here. */
-static void row_block(const job *q, int64_t r, int64_t rows, int64_t j, int64_t n, int64_t k,
-                      int64_t terms, uint16_t *room, const uint16_t *packed, float *sums)
+/* Blocks of rows [r, r + rows), r being of a, by n packed columns, over terms [k, k + terms): added
+ * to sums, or begun. One block lies `pitch` floats behind the other. With `c`, a block's sums are
+ * stored there as they are complete. */
+typedef struct strip {
+    int64_t r, rows, n, k, terms, pitch;
+    uint16_t *room;
+    const uint16_t *packed;
+    bool add;
+    float *sums;
+    const char *bias;
+    char *c;
+} strip;
+
+static void store_block(const tsri_gemm16 *g, const strip *s, int64_t t, const float *sums)
 {
-    const tsri_gemm16 *g = q->g;
-    const bool first = k == 0, last = k + terms == g->k;
-    tsri_block16 p = {.a = room,
+    const char *bias = s->bias ? s->bias + t * (g->wide_bias ? 4 : 2) : NULL;
+    g->isa->store(sums, s->rows, least(s->n - t, TSRI_BLOCK), bias, g->wide_bias,
+                  s->c + t * (g->wide ? 4 : 2), g->ldc, g->wide);
+}
+
+static void row_block(const tsri_gemm16 *g, const uint16_t *a, const strip *s)
+{
+    tsri_block16 p = {.a = s->room,
                       .pitch = TSRI_STEP,
                       .step = 4 * TSRI_TILE_WORDS,
-                      .steps = (terms + TSRI_STEP - 1) / TSRI_STEP,
-                      .rows = rows > TSRI_TILE ? 2 : 1,
-                      .add = !first};
-    if (!g->ta && rows % TSRI_TILE == 0 && terms % TSRI_STEP == 0) {
-        p.a = q->a + r * g->lda + k;
+                      .steps = (s->terms + TSRI_STEP - 1) / TSRI_STEP,
+                      .rows = s->rows > TSRI_TILE ? 2 : 1,
+                      .add = s->add};
+    if (!g->ta && s->rows % TSRI_TILE == 0 && s->terms % TSRI_STEP == 0) {
+        p.a = a + s->r * g->lda + s->k;
         p.pitch = g->lda;
         p.step = TSRI_STEP;
     } else {
-        pack_a(g, q->a, r, rows, k, terms, room);
+        pack_a(g, a, s->r, s->rows, s->k, s->terms, s->room);
     }
-    for (int64_t t = 0; t < n; t += TSRI_BLOCK) {
-        const int64_t cols = least(n - t, TSRI_BLOCK), at = j + t;
-        p.b = packed + t * p.steps * TSRI_STEP;
-        p.cols = cols > TSRI_TILE ? 2 : 1;
-        p.c = sums + (first && last ? 0 : t * TSRI_BLOCK);
+    for (int64_t t = 0; t < s->n; t += TSRI_BLOCK) {
+        p.b = s->packed + t * p.steps * TSRI_STEP;
+        p.cols = s->n - t > TSRI_TILE ? 2 : 1;
+        p.c = s->sums + t / TSRI_BLOCK * s->pitch;
         g->isa->block(&p);
-        if (!last)
-            continue;
-        const char *bias = q->bias;
-        bias = bias ? bias + at * (g->wide_bias ? 4 : 2) : NULL;
-        g->isa->store(p.c, rows, cols, bias, g->wide_bias,
-                      (char *)q->c + (r * g->ldc + at) * (g->wide ? 4 : 2), g->ldc, g->wide);
+        if (s->c)
+            store_block(g, s, t, p.c);
     }
+}
+
+/* Columns [j, j + n) of terms [k, k + terms) are packed. */
+static strip strip_of(const job *q, int64_t r, int64_t rows, int64_t j, int64_t n)
+{
+    const tsri_gemm16 *g = q->g;
+    return (strip){.r = r,
+                   .rows = rows,
+                   .n = n,
+                   .bias = q->bias ? (const char *)q->bias + j * (g->wide_bias ? 4 : 2) : NULL,
+                   .c = (char *)q->c + (r * g->ldc + j) * (g->wide ? 4 : 2)};
 }
 
 /* Rows [m0, m1) of columns [j, j + n). */
@@ -157,9 +179,19 @@ static void group(const job *q, int64_t m0, int64_t m1, int64_t j, int64_t n, ch
             const int64_t terms = least(g->terms, g->k - k);
             if (parts || c == m0)
                 pack_b(g, q->b, j, n, k, terms, packed);
-            for (int64_t r = c; r < end; r += TSRI_BLOCK)
-                row_block(q, r, least(end - r, TSRI_BLOCK), j, n, k, terms, room, packed,
-                          sums + (parts ? (r - c) * g->group : 0));
+            for (int64_t r = c; r < end; r += TSRI_BLOCK) {
+                strip s = strip_of(q, r, least(end - r, TSRI_BLOCK), j, n);
+                s.k = k;
+                s.terms = terms;
+                s.add = k > 0;
+                s.room = room;
+                s.packed = packed;
+                s.sums = sums + (parts ? (r - c) * g->group : 0);
+                s.pitch = parts ? BLOCK_FLOATS : 0;
+                if (k + terms < g->k)
+                    s.c = NULL;
+                row_block(g, q->a, &s);
+            }
         }
     }
 }
@@ -186,4 +218,97 @@ void tsri_gemm16_run(const tsri_gemm16 *g, const uint16_t *a, const uint16_t *b,
 {
     job q = {.g = g, .a = a, .b = b, .bias = bias, .c = c, .scratch = scratch};
     tsri_fast_team(g->threads, run_part, &q);
+}
+
+/* --- by hand ---------------------------------------------------------------------------------- */
+
+tsri_gemm16 tsri_gemm16_plan_packed(const tsri_fast_gemm *of, bool wide, bool wide_bias)
+{
+    return (tsri_gemm16){.isa = tsri_isa16_best(),
+                         .m = of->m,
+                         .n = of->n,
+                         .k = of->k,
+                         .lda = of->lda,
+                         .bk = of->bk,
+                         .bn = of->bn,
+                         .ldc = of->ldc,
+                         .ta = of->ta,
+                         .wide = wide,
+                         .wide_bias = wide_bias};
+}
+
+size_t tsri_gemm16_room(int64_t terms)
+{
+    return (size_t)(TSRI_BLOCK * round_up(terms, TSRI_STEP)) * 2;
+}
+
+size_t tsri_gemm16_packed(const tsri_gemm16 *g, int64_t terms)
+{
+    return (size_t)(round_up(g->n, TSRI_BLOCK) * round_up(terms, TSRI_STEP)) * 2;
+}
+
+void tsri_gemm16_pack(const tsri_gemm16 *g, const uint16_t *b, int64_t terms, uint16_t *packed)
+{
+    pack_b(g, b, 0, g->n, 0, terms, packed);
+}
+
+void tsri_gemm16_rows(const tsri_gemm16 *g, int64_t rows, const uint16_t *a, const uint16_t *packed,
+                      const void *bias, void *c, void *room)
+{
+    float sums[BLOCK_FLOATS];
+    const job q = {.g = g, .bias = bias, .c = c};
+    if (g->isa->begin)
+        g->isa->begin();
+    for (int64_t r = 0; r < rows; r += TSRI_BLOCK) {
+        strip s = strip_of(&q, r, least(rows - r, TSRI_BLOCK), 0, g->n);
+        s.terms = g->k;
+        s.room = room;
+        s.packed = packed;
+        s.sums = sums;
+        row_block(g, a, &s);
+    }
+    if (g->isa->end)
+        g->isa->end();
+}
+
+static int64_t strip_floats(const tsri_gemm16 *g)
+{
+    return round_up(g->n, TSRI_BLOCK) * TSRI_BLOCK;
+}
+
+size_t tsri_gemm16_sums(const tsri_gemm16 *g)
+{
+    return (size_t)(round_up(g->m, TSRI_BLOCK) / TSRI_BLOCK * strip_floats(g)) * sizeof(float);
+}
+
+void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, const uint16_t *packed,
+                     bool first, float *sums, void *room)
+{
+    if (g->isa->begin)
+        g->isa->begin();
+    for (int64_t r = 0; r < g->m; r += TSRI_BLOCK) {
+        const strip s = {.r = r,
+                         .rows = least(g->m - r, TSRI_BLOCK),
+                         .n = g->n,
+                         .terms = terms,
+                         .pitch = BLOCK_FLOATS,
+                         .room = room,
+                         .packed = packed,
+                         .add = !first,
+                         .sums = sums + r / TSRI_BLOCK * strip_floats(g)};
+        row_block(g, a, &s);
+    }
+    if (g->isa->end)
+        g->isa->end();
+}
+
+void tsri_gemm16_store(const tsri_gemm16 *g, const float *sums, void *c)
+{
+    const job q = {.g = g, .c = c};
+    for (int64_t r = 0; r < g->m; r += TSRI_BLOCK) {
+        const strip s = strip_of(&q, r, least(g->m - r, TSRI_BLOCK), 0, g->n);
+        const float *from = sums + r / TSRI_BLOCK * strip_floats(g);
+        for (int64_t t = 0; t < g->n; t += TSRI_BLOCK)
+            store_block(g, &s, t, from + t / TSRI_BLOCK * BLOCK_FLOATS);
+    }
 }

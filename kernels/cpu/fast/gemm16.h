@@ -63,6 +63,21 @@ typedef struct tsri_gemm16 {
 /* Returns the product that `of` is, with the operands' dtypes of desc: planned for as many threads
  * as it is worth, or for one. */
 tsri_gemm16 tsri_gemm16_plan(const tsri_kernel_desc *desc, const tsri_fast_gemm *of, bool alone);
+/* Products by hand, on the calling thread: b is packed once for many rows, and all of k is summed
+ * at a time. Bytes of the room that rows of a need; of packed b, of which `terms` are there;
+ * packing it; c[rows, n] with packed b. */
+tsri_gemm16 tsri_gemm16_plan_packed(const tsri_fast_gemm *of, bool wide, bool wide_bias);
+size_t tsri_gemm16_room(int64_t terms);
+size_t tsri_gemm16_packed(const tsri_gemm16 *g, int64_t terms);
+void tsri_gemm16_pack(const tsri_gemm16 *g, const uint16_t *b, int64_t terms, uint16_t *packed);
+void tsri_gemm16_rows(const tsri_gemm16 *g, int64_t rows, const uint16_t *a, const uint16_t *packed,
+                      const void *bias, void *c, void *room);
+/* Products whose k comes in parts: bytes of the sums, which lie in blocks; adding `terms` more to
+ * them, or beginning them; c of the sums. */
+size_t tsri_gemm16_sums(const tsri_gemm16 *g);
+void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, const uint16_t *packed,
+                     bool first, float *sums, void *room);
+void tsri_gemm16_store(const tsri_gemm16 *g, const float *sums, void *c);
 /* Whether a product's or convolution's operands and results are such: bf16, but for results and a
  * bias, which may be f32. */
 bool tsri_gemm16_takes(const tsri_kernel_desc *desc);
