@@ -6,8 +6,9 @@
  * A kernel is made once, when a plan is compiled, and run every step. One slot per op; several
  * implementations are asked in order and each may decline a shape, dtype or layout with
  * TSR_ERR_UNSUPPORTED. The last one, the reference (plain C), takes everything: f32 and f64 and,
- * where they make sense, integers; any strides; empty shards. TESSERA_VERBOSE=dispatch tells which
- * one was taken; TESSERA_KERNELS=ref (or a comma list of names) masks the others.
+ * where they make sense, integers; any strides; empty shards. For f16 and bf16 the one before it
+ * makes f32's kernels work. TESSERA_VERBOSE=dispatch tells which one was taken;
+ * TESSERA_KERNELS=ref (or a comma list of names) masks the others.
  */
 #ifndef TESSERA_KERNELS_KERNELS_H
 #define TESSERA_KERNELS_KERNELS_H
@@ -105,7 +106,7 @@ struct tsri_kernel {
     tsr_status (*run)(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
     void (*destroy)(tsri_kernel *k); /* frees k itself too */
     size_t scratch_bytes;
-    const char *impl;                 /* "ref", "fast:avx512", "onednn": static */
+    const char *impl;                 /* "ref", "fast:avx512", "onednn", "via32": static */
     const tsri_kernel_pieces *pieces; /* optional; lives as long as the kernel */
     /* Optional: makes one kernel that does the work of n kernels with this same `join`, whose
      * operands are fixed (those of the i-th are in[i][] and out[i][]) and do not meet: what one
@@ -125,6 +126,7 @@ typedef struct tsri_kernels {
     size_t size; /* of this struct */
     const char *name;
     tsri_kernel_create_fn *slot[TSRI_OP_COUNT_];
+    bool is_needed; /* no mask leaves it out: it takes what the last implementation does not */
 } tsri_kernels;
 
 /* The implementations for a CPU, best first, ending with the reference. NULL-terminated. */

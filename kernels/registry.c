@@ -53,7 +53,7 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
     for (; *list; list++) {
         tsri_kernel_create_fn *create = (*list)->slot[desc->op];
         /* The last one is the reference, without which a mask would leave ops without a kernel. */
-        if (!create || (list[1] && !listed(mask, (*list)->name)))
+        if (!create || (list[1] && !(*list)->is_needed && !listed(mask, (*list)->name)))
             continue;
         tsr_status status = create(mem, desc, out_kernel);
         if (status == TSR_OK && declined)

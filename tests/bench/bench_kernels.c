@@ -3,12 +3,14 @@
  * The kernels of one training step of MobileNetV2 (torchvision's, width 1, images of 32x32), in the
  * order of a step and on buffers like a step's: what each op costs, by layer and by kind.
  *
- *     bench_kernels [-n batch] [-i iterations] [-v]
+ *     bench_kernels [-n batch] [-i iterations] [-t f32|bf16|f16] [-v]
  *
- * Threads: OMP_NUM_THREADS. Kernels: TESSERA_KERNELS. -v prints every op. Where other programs run,
- * least times tell more than medians.
+ * -t: of images and of the products' weights, which are then cast from f32 and their gradients to
+ * it; what else there is stays f32. Threads: OMP_NUM_THREADS. Kernels: TESSERA_KERNELS. -v prints
+ * every op. Where other programs run, least times tell more than medians.
  */
 #include "kernels/kernels.h"
+#include "src/core/convert.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,8 @@
 #include <unistd.h>
 
 enum { MAX_STEPS = 1024, MAX_ITERATIONS = 200, MAX_LAYERS = 64, ROTATE = 3 };
+
+static tsr_dtype dtype = TSR_F32; /* of images and the products' weights */
 
 typedef struct tensor {
     tsri_arg arg;
@@ -72,9 +76,9 @@ static void fill(float *p, int64_t n, float scale, float level)
     }
 }
 
-static tsri_arg row_major(tsr_dtype dtype, int ndim, const int64_t *shape)
+static tsri_arg row_major(tsr_dtype type, int ndim, const int64_t *shape)
 {
-    tsri_arg a = {.dtype = dtype, .ndim = ndim};
+    tsri_arg a = {.dtype = type, .ndim = ndim};
     int64_t pitch = 1;
     for (int i = ndim - 1; i >= 0; i--) {
         a.shape[i] = a.gshape[i] = shape[i];
@@ -96,16 +100,21 @@ static tensor make(tsri_arg arg)
 {
     tensor t = {.arg = arg};
     t.data = allocate((size_t)count(&arg) * tsr_dtype_size(arg.dtype));
-    if (arg.dtype == TSR_F32)
+    if (arg.dtype == TSR_F32) {
         fill(t.data, count(&arg), 1.0f, 0.0f);
-    else
+    } else if (arg.dtype == TSR_F16 || arg.dtype == TSR_BF16) {
+        float *wide = allocate((size_t)count(&arg) * sizeof *wide);
+        fill(wide, count(&arg), 1.0f, 0.0f);
+        tsri_convert(t.data, arg.dtype, wide, TSR_F32, count(&arg));
+        free(wide);
+    } else
         memset(t.data, 0, (size_t)count(&arg) * tsr_dtype_size(arg.dtype));
     return t;
 }
 
 static tsri_arg images(int64_t n, int64_t c, int64_t h, int64_t w)
 {
-    tsri_arg a = row_major(TSR_F32, 4, (int64_t[]){n, c, h, w});
+    tsri_arg a = row_major(dtype, 4, (int64_t[]){n, c, h, w});
     a.stride[0] = h * w * c;
     a.stride[1] = 1;
     a.stride[2] = w * c;
@@ -184,7 +193,7 @@ static tensor forward(bench *b, tensor x, int64_t co, int kernel, int stride, bo
     l->bn.bn.spatial = h * w;
     l->bn.bn.parts = 1;
     l->bn.bn.act = act ? TSRI_ACT_RELU6 : TSRI_ACT_NONE;
-    tsri_arg wa = row_major(TSR_F32, 4, (int64_t[]){co, ci / l->groups, kernel, kernel});
+    tsri_arg wa = row_major(dtype, 4, (int64_t[]){co, ci / l->groups, kernel, kernel});
     tsri_arg sums = row_major(TSR_F64, 3, (int64_t[]){1, 2, co});
     l->w = make(wa);
     l->dw = make(wa);
@@ -233,8 +242,18 @@ static tensor backward(bench *b, int index, tensor dz)
 static void update(bench *b, tensor p, tensor g)
 {
     static const tsri_attrs sgd = {.update.has = 1};
-    tensor v = make(p.arg);
-    add(b, "update", TSRI_OP_SGD, &sgd, 0, 4, (tensor[]){p, v, g, b->hyper}, 2, (tensor[]){p, v});
+    tsri_arg arg = p.arg;
+    arg.dtype = TSR_F32;
+    tensor v = make(arg), master = p, dmaster = g;
+    if (p.arg.dtype != TSR_F32) {
+        master = make(arg);
+        dmaster = make(arg);
+        add(b, "update", TSRI_OP_CAST, &sgd, 0, 1, &g, 1, &dmaster);
+    }
+    add(b, "update", TSRI_OP_SGD, &sgd, 0, 4, (tensor[]){master, v, dmaster, b->hyper}, 2,
+        (tensor[]){master, v});
+    if (p.arg.dtype != TSR_F32)
+        add(b, "update", TSRI_OP_CAST, &sgd, 0, 1, &master, 1, &p);
 }
 
 /* Blocks: first and last layer, and whether a shortcut passes by. */
@@ -280,9 +299,9 @@ static tensor head(bench *b, tensor x)
     static const tsri_attrs none = {0};
     int64_t n = x.arg.shape[0], c = x.arg.shape[1];
     tensor pooled = make(images(n, c, 1, 1)), dpooled = make(pooled.arg), flat = pooled;
-    flat.arg = row_major(TSR_F32, 2, (int64_t[]){n, c});
-    tensor w = make(row_major(TSR_F32, 2, (int64_t[]){10, c})), dw = make(w.arg);
-    tensor bias = vector(10, 1, 0), y = make(row_major(TSR_F32, 2, (int64_t[]){n, 10}));
+    flat.arg = row_major(dtype, 2, (int64_t[]){n, c});
+    tensor w = make(row_major(dtype, 2, (int64_t[]){10, c})), dw = make(w.arg);
+    tensor bias = vector(10, 1, 0), y = make(row_major(dtype, 2, (int64_t[]){n, 10}));
     tensor dflat = {flat.arg, dpooled.data}, dx = make(x.arg);
     add(b, "head", TSRI_OP_ADAPTIVE_POOL, &none, 0, 1, &x, 1, &pooled);
     add(b, "head", TSRI_OP_LINEAR, &none, 0, 3, (tensor[]){flat, w, bias}, 1, &y);
@@ -416,20 +435,25 @@ int main(int argc, char **argv)
     int64_t n = 64;
     int iterations = 20, c;
     bool verbose = false;
-    while ((c = getopt(argc, argv, "n:i:v")) != -1) {
+    while ((c = getopt(argc, argv, "n:i:t:v")) != -1) {
         if (c == 'n') {
             n = atol(optarg);
         } else if (c == 'i') {
             iterations = atoi(optarg);
+        } else if (c == 't') {
+            dtype = tsr_dtype_parse(optarg);
         } else if (c == 'v') {
             verbose = true;
         } else {
-            fprintf(stderr, "usage: bench_kernels [-n batch] [-i iterations] [-v]\n");
+            fprintf(stderr,
+                    "usage: bench_kernels [-n batch] [-i iterations] [-t f32|bf16|f16] [-v]\n");
             return 2;
         }
     }
-    if (n < 1 || iterations < 1 || iterations > MAX_ITERATIONS) {
-        fprintf(stderr, "bench_kernels: batch from 1, iterations 1 to %d\n", MAX_ITERATIONS);
+    if (n < 1 || iterations < 1 || iterations > MAX_ITERATIONS ||
+        (dtype != TSR_F32 && dtype != TSR_F16 && dtype != TSR_BF16)) {
+        fprintf(stderr, "bench_kernels: batch from 1, iterations 1 to %d, f32, f16 or bf16\n",
+                MAX_ITERATIONS);
         return 2;
     }
     static double total[MAX_ITERATIONS];

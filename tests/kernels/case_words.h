@@ -254,6 +254,46 @@
     {.name = "gather_dx " text, .op = TSRI_OP_GATHER_DX, .attrs.gather = {axis_, 0, 0}, .nin = 2,  \
      .nout = 1, .in = {{.dims = Y, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},                \
      .out = {{.dims = X}}}
+
+/* Layer norm: all its parts. r_ and f_: axes of the rows and of the features, in ( ). */
+#define LN(axes_, n_, g_, b_)                                                                      \
+    .attrs.ln = {.eps = 1e-5, .count = n_, .axes = axes_, .has_gamma = g_, .has_beta = b_}
+#define LN_DATA(r_, f_) F(R r_, R f_)
+#define LN_SUMS(how, r_) OF(TSR_F64, how, R r_, 2)
+#define LN_CASE(name_, op_, axes_, n_, g_, b_, nin_, nout_, ...)                                   \
+    {.name = name_, .op = op_, LN(axes_, n_, g_, b_), .nin = nin_, .nout = nout_, __VA_ARGS__}
+#define LAYERS(text, axes_, n_, r_, f_)                                                            \
+    LN_CASE("ln_stats " text, TSRI_OP_LN_STATS, axes_, n_, 1, 1, 1, 1,                             \
+        .in = {LN_DATA(r_, f_)},                                                                   \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_apply " text, TSRI_OP_LN_APPLY, axes_, n_, 1, 1, 4, 1,                             \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_), F(R f_)},                      \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply gamma " text, TSRI_OP_LN_APPLY, axes_, n_, 1, 0, 3, 1,                       \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_)},                               \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply beta " text, TSRI_OP_LN_APPLY, axes_, n_, 0, 1, 3, 1,                        \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_)},                               \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply plain " text, TSRI_OP_LN_APPLY, axes_, n_, 0, 0, 2, 1,                       \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_)},                                        \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_bwd_stats " text, TSRI_OP_LN_BWD_STATS, axes_, n_, 1, 1, 4, 1,                     \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_), LN_DATA(r_, f_)},              \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_bwd_stats plain " text, TSRI_OP_LN_BWD_STATS, axes_, n_, 0, 1, 3, 1,               \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_)},                       \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_bwd_apply " text, TSRI_OP_LN_BWD_APPLY, axes_, n_, 1, 1, 5, 1,                     \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_), LN_DATA(r_, f_),               \
+               LN_SUMS(0, r_)},                                                                    \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_bwd_apply plain " text, TSRI_OP_LN_BWD_APPLY, axes_, n_, 0, 1, 4, 1,               \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_), LN_SUMS(0, r_)},       \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_param_grad " text, TSRI_OP_LN_PARAM_GRAD, axes_, n_, 1, 1, 3, 2,                   \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_)},                       \
+        .out = {F(R f_), F(R f_)})
 /* clang-format on */
 
 #endif

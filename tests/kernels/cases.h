@@ -67,6 +67,15 @@ int64_t kc_count(const kc_arg *a);
 /* A double array for operand i of the case, filled; values are exact in f32. The caller frees. */
 double *kc_make(const kernel_case *c, int i, uint64_t seed);
 
+/* A case's operands, its results, and what they ought to be. */
+typedef struct kc_values {
+    const kernel_case *c;
+    double *in[8], *out[4], *want[4];
+} kc_values;
+/* Fills the operands with values of a dtype, where the case leaves it open; results are 0. */
+kc_values kc_values_make(const kernel_case *c, tsr_dtype dtype);
+void kc_values_free(kc_values *v);
+
 /* What the case asks of an implementation. Borrows the case's attributes. */
 tsri_kernel_desc kc_desc(const kernel_case *c, tsr_dtype dtype, kc_layout layout);
 

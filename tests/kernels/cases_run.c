@@ -279,6 +279,33 @@ double kc_round(tsr_dtype dtype, double v)
     return get(&a, &word, 0);
 }
 
+kc_values kc_values_make(const kernel_case *c, tsr_dtype dtype)
+{
+    kc_values v = {.c = c};
+    for (int i = 0; i < c->nin; i++) {
+        v.in[i] = kc_make(c, i, 11);
+        for (int64_t j = 0; c->in[i].dtype == TSR_DTYPE_NONE && j < kc_count(&c->in[i]); j++)
+            v.in[i][j] = kc_round(dtype, v.in[i][j]);
+    }
+    for (int i = 0; i < c->nout; i++) {
+        v.out[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
+        v.want[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
+        if (!v.out[i] || !v.want[i])
+            abort();
+    }
+    return v;
+}
+
+void kc_values_free(kc_values *v)
+{
+    for (int i = 0; i < 8; i++)
+        free(v->in[i]);
+    for (int i = 0; i < 4; i++) {
+        free(v->out[i]);
+        free(v->want[i]);
+    }
+}
+
 /* Around each buffer on a device: bytes that are a NaN in every float dtype, which nobody may write
  * and which show in results if somebody reads them. */
 enum { MARGIN = 256 };

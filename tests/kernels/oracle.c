@@ -166,7 +166,7 @@ static void running(const kernel_case *k, double *const *in, double *const *out)
         double mean = in[0][r * 2 * c + i % c] / n;
         double var = in[0][r * 2 * c + c + i % c] / n - mean * mean;
         out[0][i] = 0.9 * in[1][i] + 0.1 * (mean + (centre ? centre[r * 2 * c + i % c] / n : 0));
-        out[1][i] = 0.9 * in[2][i] + 0.1 * var * n / (n - 1);
+        out[1][i] = 0.9 * in[2][i] + 0.1 * var * (n > 1 ? n / (n - 1) : 1);
     }
 }
 

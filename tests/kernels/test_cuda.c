@@ -23,36 +23,12 @@ static double tolerance_of(const kernel_case *c, tsr_dtype dtype)
     return dtype == TSR_F64 ? 1e-12 : dtype == TSR_F32 ? f32 : dtype == TSR_F16 ? 4e-3 : 3e-2;
 }
 
-typedef struct values {
-    const kernel_case *c;
-    double *in[8], *out[4], *want[4];
-} values;
-
-static values make_values(const kernel_case *c, tsr_dtype dtype)
+static kc_values make_values(const kernel_case *c, tsr_dtype dtype)
 {
-    values v = {.c = c};
-    for (int i = 0; i < c->nin; i++) {
-        v.in[i] = kc_make(c, i, 11);
-        for (int64_t j = 0; c->in[i].dtype == TSR_DTYPE_NONE && j < kc_count(&c->in[i]); j++)
-            v.in[i][j] = kc_round(dtype, v.in[i][j]);
-    }
-    for (int i = 0; i < c->nout; i++) {
-        v.out[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
-        v.want[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
-    }
+    kc_values v = kc_values_make(c, dtype);
     if (kc_run(c, reference(), TSR_F64, KC_ROW, v.in, v.want) != TSR_OK)
         fail_msg("%s, reference: %s", c->name, tsr_last_error());
     return v;
-}
-
-static void free_values(values *v)
-{
-    for (int i = 0; i < 8; i++)
-        free(v->in[i]);
-    for (int i = 0; i < 4; i++) {
-        free(v->out[i]);
-        free(v->want[i]);
-    }
 }
 
 /* Whether results are 0 and infinity, which no tolerance tells apart. */
@@ -61,7 +37,7 @@ static bool is_fault(const kernel_case *c)
     return c->op == TSRI_OP_REDUCE && c->attrs.reduce.op == TSRI_REDUCE_FAULT;
 }
 
-static void compare(const values *v, const char *who, tsr_dtype dtype, kc_layout layout)
+static void compare(const kc_values *v, const char *who, tsr_dtype dtype, kc_layout layout)
 {
     for (int o = 0; o < v->c->nout; o++) {
         const kc_arg *a = &v->c->out[o];
@@ -91,7 +67,7 @@ typedef struct tally {
 static void run_case(const kernel_case *c, const tsri_kernels *impl, bool last, tsr_dtype dtype,
                      tally *t)
 {
-    values v = make_values(c, dtype);
+    kc_values v = make_values(c, dtype);
     for (int layout = KC_ROW; layout <= KC_PLAN; layout++) {
         tsr_status s = kc_run_on(device, c, impl, dtype, (kc_layout)layout, v.in, v.out);
         if (s == TSR_ERR_UNSUPPORTED && !last) {
@@ -105,7 +81,7 @@ static void run_case(const kernel_case *c, const tsri_kernels *impl, bool last, 
         t->ran++;
         t->in_plans[c->op] += dtype == TSR_F32 && layout == KC_PLAN;
     }
-    free_values(&v);
+    kc_values_free(&v);
 }
 
 /* An implementation that declines all that an op has is one that nobody runs. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: which kernel takes one, and 1x1 as matrix products. */
-#include "kernels/cpu/fast/fast.h"
+#include "kernels/cpu/fast/gemm16.h"
 
 static bool images(const tsri_arg *a, int64_t *n, int64_t *channels, int64_t size[2])
 {
@@ -23,8 +23,9 @@ bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv)
         y = &desc->in[1];
         w = &desc->out[0];
     }
-    tsri_fast_conv c = {.groups = desc->groups, .bias = desc->nin > 2};
-    if (!tsri_fast_is_f32(desc) || !images(x, &c.n, &c.ci, c.in) ||
+    tsri_fast_conv c = {
+        .groups = desc->groups, .bias = desc->nin > 2, .bf16 = tsri_gemm16_takes(desc)};
+    if (!(tsri_fast_is_f32(desc) || c.bf16) || !images(x, &c.n, &c.ci, c.in) ||
         !images(y, &c.n, &c.co, c.out) || w->ndim != 4 || !tsri_fast_is_row_major(w) ||
         !tsri_arg_count(w))
         return false;
@@ -43,7 +44,7 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     tsri_fast_conv c;
     if (!tsri_fast_conv_of(desc, &c))
         return tsri_fast_decline(desc);
-    if (c.groups == c.ci && c.groups == c.co && c.groups > 1)
+    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 && !c.bf16)
         return tsri_fast_depthwise(mem, desc, &c, out_kernel);
     if (c.groups != 1)
         return tsri_fast_decline(desc);

@@ -160,14 +160,19 @@ bool tsri_fast_is_f32(const tsri_kernel_desc *desc)
     return true;
 }
 
-bool tsri_fast_is_plain(const tsri_kernel_desc *desc)
+bool tsri_fast_is_full(const tsri_kernel_desc *desc)
 {
-    bool plain = tsri_fast_is_f32(desc);
+    bool full = true;
     for (int i = 0; i < desc->nin + desc->nout; i++) {
         const tsri_arg *a = i < desc->nin ? &desc->in[i] : &desc->out[i - desc->nin];
-        plain = plain && tsri_arg_count(a) && tsri_fast_is_row_major(a);
+        full = full && tsri_arg_count(a) && tsri_fast_is_row_major(a);
     }
-    return plain;
+    return full;
+}
+
+bool tsri_fast_is_plain(const tsri_kernel_desc *desc)
+{
+    return tsri_fast_is_f32(desc) && tsri_fast_is_full(desc);
 }
 
 bool tsri_fast_is_row_major(const tsri_arg *a)

@@ -53,7 +53,8 @@ void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg);
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit);
 
 bool tsri_fast_is_f32(const tsri_kernel_desc *desc);
-/* Whether all operands and results are f32, not empty, and row-major. */
+/* Whether all operands and results are not empty, and row-major; and f32. */
+bool tsri_fast_is_full(const tsri_kernel_desc *desc);
 bool tsri_fast_is_plain(const tsri_kernel_desc *desc);
 /* Row-major, axes of one element aside. */
 bool tsri_fast_is_row_major(const tsri_arg *a);
@@ -126,7 +127,7 @@ typedef struct tsri_fast_conv {
     int64_t n, ci, co, groups;
     int64_t in[2], out[2];
     int kernel[2], stride[2], pad[2], dilation[2];
-    bool bias;
+    bool bias, bf16; /* bf16: as tsri_gemm16_takes has it, else all is f32 */
 } tsri_fast_conv;
 bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv);
 /* Makes a kernel of the product that tsri_fast_gemm_linear returns; its operands are those of the

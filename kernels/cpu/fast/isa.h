@@ -179,7 +179,8 @@ extern const tsri_fast_isa tsri_fast_isa_base;
 extern const tsri_fast_isa tsri_fast_isa_avx2, tsri_fast_isa_avx512;
 #endif
 
-/* The best of this machine, or of TESSERA_CPU_ISA (avx512, avx2, base) if that is less. */
+/* The best of this machine, or of TESSERA_CPU_ISA (avx512, avx2, base) if that is less; products of
+ * bf16 have more: tsri_isa16_best. */
 const tsri_fast_isa *tsri_fast_isa_best(void);
 
 #endif

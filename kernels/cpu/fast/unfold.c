@@ -4,12 +4,13 @@
  * the order kh, kw, channel, and weights are brought into that order first. Rows go in chunks that
  * stay in cache; each thread has its own.
  */
-#include "kernels/cpu/fast/fast.h"
+#include "kernels/cpu/fast/gemm16.h"
 
 #include <string.h>
 
 enum {
     CHUNK_FLOATS = 32 << 10,
+    CHUNK16 = 192 << 10, /* of bf16: products of more terms are worth more */
     LONG_ROWS =
         16 << 10, /* dw: beyond, these are summed on their own before they join the others */
 };
@@ -18,6 +19,8 @@ typedef struct unfold {
     tsri_fast base;
     tsri_fast_conv conv;
     tsri_fast_gemm gemm;        /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
+    tsri_gemm16 gemm16;         /* the same of bf16 */
+    tsri_narrow_fn *narrow;     /* dx, dw: NULL where it is f32 */
     int64_t taps, depth, chunk; /* depth: taps * ci; chunk: output pixels */
     size_t weight_bytes, packed_bytes, col_bytes, part_bytes;
     size_t block_bytes; /* dw: of long sums */
@@ -68,30 +71,34 @@ static bool next_run(const tsri_fast_conv *c, int64_t oh, int64_t ow, int kh, wi
     return true;
 }
 
-/* to and from may be neither NULL nor overlap; n is small. */
-static void copy(float *to, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = from[i];
-}
-
-static void fill_row(const unfold *k, const float *image, int64_t oh, int64_t ow, float *col)
-{
-    const tsri_fast_conv *c = &k->conv;
-    const int64_t line = c->kernel[1] * c->ci;
-    for (int kh = 0; kh < c->kernel[0]; kh++, col += line) {
-        window_run t;
-        bool any = next_run(c, oh, ow, kh, &t);
-        if (!any || t.end - t.begin < c->kernel[1])
-            memset(col, 0, (size_t)line * sizeof *col);
-        if (any && c->dilation[1] == 1)
-            copy(col + t.begin * c->ci, image + t.at, (t.end - t.begin) * c->ci);
-        else if (any)
-            for (int kw = t.begin; kw < t.end; kw++)
-                copy(col + kw * c->ci,
-                     image + t.at + (int64_t)(kw - t.begin) * c->dilation[1] * c->ci, c->ci);
+/* to and from may be neither NULL nor overlap; n is small. A row of the unfolded image of elements
+ * of type T. */
+#define FILL_ROW(T, copy, fill_row)                                                               \
+    static void copy(T *to, const T *from, int64_t n)                                             \
+    {                                                                                             \
+        for (int64_t i = 0; i < n; i++)                                                           \
+            to[i] = from[i];                                                                      \
+    }                                                                                             \
+                                                                                                  \
+    static void fill_row(const unfold *k, const T *image, int64_t oh, int64_t ow, T *col)         \
+    {                                                                                             \
+        const tsri_fast_conv *c = &k->conv;                                                       \
+        const int64_t line = c->kernel[1] * c->ci;                                                \
+        for (int kh = 0; kh < c->kernel[0]; kh++, col += line) {                                  \
+            window_run t;                                                                         \
+            bool any = next_run(c, oh, ow, kh, &t);                                               \
+            if (!any || t.end - t.begin < c->kernel[1])                                           \
+                memset(col, 0, (size_t)line * sizeof *col);                                       \
+            if (any && c->dilation[1] == 1)                                                       \
+                copy(col + t.begin * c->ci, image + t.at, (t.end - t.begin) * c->ci);             \
+            else if (any)                                                                         \
+                for (int kw = t.begin; kw < t.end; kw++)                                          \
+                    copy(col + kw * c->ci,                                                        \
+                         image + t.at + (int64_t)(kw - t.begin) * c->dilation[1] * c->ci, c->ci); \
+        }                                                                                         \
     }
-}
+FILL_ROW(float, copy, fill_row)
+FILL_ROW(uint16_t, copy16, fill_row16)
 
 static void add_row(const unfold *k, const float *col, int64_t oh, int64_t ow, float *image)
 {
@@ -110,13 +117,17 @@ static void add_row(const unfold *k, const float *col, int64_t oh, int64_t ow, f
 }
 
 /* Rows [r, r + n) of all output pixels, into col. */
-static void fill_rows(const unfold *k, const float *x, int64_t r, int64_t n, float *col)
+static void fill_rows(const unfold *k, const void *x, int64_t r, int64_t n, void *col)
 {
     const tsri_fast_conv *c = &k->conv;
     const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
     int64_t image = r / plane, oh = r % plane / c->out[1], ow = r % c->out[1];
-    for (int64_t i = 0; i < n; i++, col += k->depth) {
-        fill_row(k, x + image * size, oh, ow, col);
+    for (int64_t i = 0; i < n; i++) {
+        if (c->bf16)
+            fill_row16(k, (const uint16_t *)x + image * size, oh, ow,
+                       (uint16_t *)col + i * k->depth);
+        else
+            fill_row(k, (const float *)x + image * size, oh, ow, (float *)col + i * k->depth);
         if (++ow < c->out[1])
             continue;
         ow = 0;
@@ -216,6 +227,138 @@ static tsr_status unfold_run(const tsri_kernel *kernel, void *const *in, void *c
     return tsri_fast_run(kernel, in, out, scratch);
 }
 
+/* --- bf16 ------------------------------------------------------------------------------------- */
+
+/* A part's place in the scratch, behind the weights w[co][kh][kw][ci]: packed weights or a packed
+ * chunk of col, col, the room of rows of a, and sums in f32: of an image of dx, or of dw. */
+typedef struct room16 {
+    uint16_t *packed, *col;
+    void *room;
+    float *sums;
+} room16;
+
+static room16 room16_of(const unfold *k, void *scratch, int part)
+{
+    char *at = (char *)scratch + tsri_fast_align(k->weight_bytes) + (size_t)part * k->part_bytes;
+    room16 r = {.packed = tsri_fast_take(&at, k->packed_bytes)};
+    r.col = tsri_fast_take(&at, k->col_bytes);
+    r.room = tsri_fast_take(&at, tsri_gemm16_room(k->gemm16.ta ? k->chunk : k->gemm16.k));
+    r.sums = (float *)(void *)at;
+    return r;
+}
+
+static void forward16_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const unfold *k = (const unfold *)f;
+    const room16 at = room16_of(k, p->scratch, p->index);
+    tsri_gemm16_pack(&k->gemm16, p->scratch, k->depth, at.packed);
+    for (int64_t r = p->begin; r < p->end; r += k->chunk) {
+        const int64_t n = least(p->end - r, k->chunk);
+        fill_rows(k, p->in[0], r, n, at.col);
+        tsri_gemm16_rows(&k->gemm16, n, at.col, at.packed, k->conv.bias ? p->in[2] : NULL,
+                         (char *)p->out[0] + r * k->conv.co * (k->gemm16.wide ? 4 : 2), at.room);
+    }
+}
+
+static void dx16_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const unfold *k = (const unfold *)f;
+    const tsri_fast_conv *c = &k->conv;
+    const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
+    const room16 at = room16_of(k, p->scratch, p->index);
+    float *col = (float *)(void *)at.col;
+    tsri_gemm16_pack(&k->gemm16, p->scratch, c->co, at.packed);
+    for (int64_t image = p->begin; image < p->end; image++) {
+        const uint16_t *dy = (const uint16_t *)p->in[0] + image * plane * c->co;
+        float *dx = k->narrow ? at.sums : (float *)p->out[0] + image * size;
+        memset(dx, 0, (size_t)size * sizeof *dx);
+        for (int64_t r = 0; r < plane; r += k->chunk) {
+            const int64_t n = least(plane - r, k->chunk);
+            tsri_gemm16_rows(&k->gemm16, n, dy + r * c->co, at.packed, NULL, col, at.room);
+            for (int64_t i = 0; i < n; i++)
+                add_row(k, col + i * k->depth, (r + i) / c->out[1], (r + i) % c->out[1], dx);
+        }
+        if (k->narrow)
+            k->narrow(dx, (uint16_t *)p->out[0] + image * size, size);
+    }
+}
+
+static void dw16_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const unfold *k = (const unfold *)f;
+    const room16 at = room16_of(k, p->scratch, p->index);
+    if (p->begin == p->end)
+        memset(at.sums, 0, tsri_gemm16_sums(&k->gemm16));
+    for (int64_t r = p->begin; r < p->end; r += k->chunk) {
+        const int64_t n = least(p->end - r, k->chunk);
+        fill_rows(k, p->in[0], r, n, at.col);
+        tsri_gemm16_pack(&k->gemm16, at.col, n, at.packed);
+        tsri_gemm16_add(&k->gemm16, n, (const uint16_t *)p->in[1] + r * k->conv.co, at.packed,
+                        r == p->begin, at.sums, at.room);
+    }
+}
+
+/* The sums of all parts, which are in the order of blocks, become dw[co][ci][taps]. */
+static tsr_status dw16_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                           void *scratch)
+{
+    const unfold *k = (const unfold *)kernel;
+    const int64_t floats = (int64_t)(tsri_gemm16_sums(&k->gemm16) / sizeof(float));
+    float *total = room16_of(k, scratch, 0).sums, *w = scratch;
+    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
+    for (int p = 1; p < k->base.threads; p++) {
+        tsri_fast_map map = {.x = total, .y = room16_of(k, scratch, p).sums, .out = total};
+        k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, floats);
+    }
+    tsri_gemm16_store(&k->gemm16, total, w);
+    float *ordered = k->narrow ? total : out[0];
+    reorder(k, w, ordered, k->conv.ci, k->conv.ci);
+    if (k->narrow)
+        k->narrow(ordered, out[0], k->conv.co * k->depth);
+    return TSR_OK;
+}
+
+static tsr_status unfold16_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                               void *scratch)
+{
+    const unfold *k = (const unfold *)kernel;
+    const uint16_t *from = in[1];
+    uint16_t *to = scratch;
+    for (int64_t o = 0; o < k->conv.co; o++, from += k->depth, to += k->depth)
+        for (int64_t t = 0; t < k->taps; t++)
+            for (int64_t c = 0; c < k->conv.ci; c++)
+                to[t * k->conv.ci + c] = from[c * k->taps + t];
+    return tsri_fast_run(kernel, in, out, scratch);
+}
+
+static void plan16(unfold *k, const tsri_kernel_desc *desc)
+{
+    const tsri_fast_conv *c = &k->conv;
+    const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
+    const bool wide = desc->out[0].dtype == TSR_F32,
+               wide_bias = c->bias && desc->in[2].dtype == TSR_F32;
+    k->base.part = dx ? dx16_part : dw ? dw16_part : forward16_part;
+    k->base.base.run = dw ? dw16_run : unfold16_run;
+    k->gemm16 = tsri_gemm16_plan_packed(&k->gemm, dx || dw || wide, wide_bias);
+    k->base.base.impl = k->gemm16.isa->impl;
+    k->narrow = wide ? NULL : tsri_narrow_of(TSR_BF16);
+    k->chunk = CHUNK16 / (k->depth + c->co) / TSRI_BLOCK * TSRI_BLOCK;
+    k->chunk = k->chunk < 2 * TSRI_BLOCK ? 2 * TSRI_BLOCK : k->chunk;
+    k->weight_bytes = (size_t)(c->co * k->depth) * (dw ? sizeof(float) : 2);
+    k->packed_bytes = tsri_gemm16_packed(&k->gemm16, dw ? k->chunk : k->gemm16.k);
+    k->col_bytes = (size_t)(k->chunk * k->depth) * (dx ? sizeof(float) : 2);
+    size_t sums = dx ? (size_t)(c->in[0] * c->in[1] * c->ci) * sizeof(float) : 0;
+    if (dw) { /* also room for dw as it is ordered */
+        sums = tsri_gemm16_sums(&k->gemm16);
+        sums = sums < k->weight_bytes ? k->weight_bytes : sums;
+    }
+    k->part_bytes = tsri_fast_align(k->packed_bytes) + tsri_fast_align(k->col_bytes) +
+                    tsri_fast_align(tsri_gemm16_room(dw ? k->chunk : k->gemm16.k)) +
+                    tsri_fast_align(sums);
+    k->base.base.scratch_bytes =
+        tsri_fast_align(k->weight_bytes) + (size_t)k->base.threads * k->part_bytes;
+}
+
 tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
                             tsri_kernel **out_kernel)
 {
@@ -238,6 +381,11 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->chunk = CHUNK_FLOATS / (k->depth + c->co) / 8 * 8;
     k->chunk = k->chunk < 32 ? 32 : k->chunk;
     k->gemm = tsri_fast_gemm_linear(k->base.isa, desc->op, rows, c->co, k->depth);
+    *out_kernel = &k->base.base;
+    if (c->bf16) {
+        plan16(k, desc);
+        return TSR_OK;
+    }
     k->weight_bytes = (size_t)(c->co * k->depth) * sizeof(float);
     k->packed_bytes = (size_t)tsri_fast_packed(&k->gemm) * sizeof(float);
     k->col_bytes = (size_t)(k->chunk * k->depth) * sizeof(float);
@@ -246,6 +394,5 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
                     tsri_fast_align(k->gemm.ta ? k->weight_bytes : k->packed_bytes);
     k->base.base.scratch_bytes =
         tsri_fast_align(k->weight_bytes) + (size_t)k->base.threads * k->part_bytes;
-    *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -258,7 +258,7 @@ static tsr_status build(conv *k, plan *p, bool *out_slow)
 static tsr_status onednn_conv(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     plan p = {.desc = desc};
-    if (!tsri_fast_conv_of(desc, &p.c))
+    if (!tsri_fast_conv_of(desc, &p.c) || p.c.bf16)
         return tsri_fail(TSR_ERR_UNSUPPORTED, "oneDNN: %s: not for these operands",
                          tsri_op_name(desc->op));
     conv *k = tsri_mem_alloc(mem, sizeof *k);

@@ -2,6 +2,7 @@
 /* Random numbers by the element's index in the global tensor, and constants. */
 #include "kernels/cpu/ref/ref.h"
 
+#include "src/core/dims.h"
 #include "src/core/rng.h"
 
 #include <math.h>
@@ -49,6 +50,19 @@ static uint64_t first_index(const tsri_ref_job *j)
 DROPOUT(float, dropout_f32)
 DROPOUT(double, dropout_f64)
 
+/* The value of dtype d before b, rounded to it. */
+static double before(tsr_dtype d, double b)
+{
+    if (d == TSR_F64)
+        return nextafter(b, -INFINITY);
+    if (d == TSR_F32)
+        return (double)nextafterf((float)b, -INFINITY);
+    uint16_t bits; /* sign and magnitude */
+    tsri_ref_store(d, &bits, 0, b);
+    bits = (uint16_t)((bits & 0x7fff) == 0 ? 0x8001 : bits >> 15 ? bits + 1 : bits - 1);
+    return tsri_ref_load(d, &bits, 0);
+}
+
 static void random_row(void *arg, const tsri_ref_row *r)
 {
     const tsri_ref_job *j = arg;
@@ -69,8 +83,7 @@ static void random_row(void *arg, const tsri_ref_row *r)
         tsri_ref_store(d, j->out[0], y, v);
         /* Rounding may have reached b, which is not in the interval. */
         if (a < b && tsri_ref_load(d, j->out[0], y) >= b)
-            tsri_ref_store(d, j->out[0], y,
-                           d == TSR_F32 ? (double)nextafterf((float)b, (float)a) : nextafter(b, a));
+            tsri_ref_store(d, j->out[0], y, before(d, b));
     }
 }
 
@@ -87,7 +100,7 @@ tsr_status tsri_ref_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
 
 tsr_status tsri_ref_random(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (!tsri_ref_is_float(d->out[0].dtype) || (d->nin && d->in[0].dtype != TSR_I64))
+    if (!tsri_is_float(d->out[0].dtype) || (d->nin && d->in[0].dtype != TSR_I64))
         return tsri_ref_decline(d);
     int64_t index[TSR_MAX_NDIM];
     tsri_ref_global_index(&d->out[0], index);
