@@ -69,6 +69,8 @@ bool tsri_want_eps(const tsri_ctx *c, double eps);
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
 
 /* --- autocast of functions made of several ops ------------------------------------------------ */
+/* Returns whether autocast gives two operands of different types one. */
+bool tsri_autocast_joins(const tsr_graph *g, const tsr_tensor *x, const tsr_tensor *y);
 /* Return x, a checked operand or NULL, as autocast passes it to a function that is made in f32, or
  * in the region's type. */
 tsr_tensor *tsri_full(const tsri_ctx *c, tsr_tensor *x);

@@ -152,7 +152,7 @@ static bool read_mask(const tsri_ctx *c, const call *v, tsr_tensor **mask)
             ends[i] =
                 tsri_make_fill(c->g, TSR_SCALAR, q->dtype, x->placement, i ? -INFINITY : 0, c->loc);
         x = tsr_where_at(x, ends[0], ends[1], c->loc.file, c->loc.line);
-    } else if (x->dtype != q->dtype && !tsri_autocasts(c->g)) {
+    } else if (x->dtype != q->dtype && !tsri_autocast_joins(c->g, x, q)) {
         return tsri_op_refuse(c, TSR_ERR_DTYPE,
                               "the mask is %s and the queries are %s; legal are bool and their "
                               "dtype",

@@ -99,8 +99,7 @@ bool tsri_op_refuse_last(const tsri_ctx *c, tsr_status status)
     return false;
 }
 
-/* Whether autocast gives both operands one type. */
-static bool autocast_joins(const tsr_graph *g, const tsr_tensor *x, const tsr_tensor *y)
+bool tsri_autocast_joins(const tsr_graph *g, const tsr_tensor *x, const tsr_tensor *y)
 {
     return tsri_autocasts(g) && tsri_is_float(x->dtype) && tsri_is_float(y->dtype) &&
            x->dtype != TSR_F64 && y->dtype != TSR_F64;
@@ -124,7 +123,7 @@ tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x)
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x)
 {
     for (int i = 1; i < n; i++)
-        if (x[i] && x[i]->dtype != x[0]->dtype && !autocast_joins(c->g, x[i], x[0]))
+        if (x[i] && x[i]->dtype != x[0]->dtype && !tsri_autocast_joins(c->g, x[i], x[0]))
             return tsri_op_refuse(
                 c, TSR_ERR_DTYPE,
                 "operands 0 and %d are %s and %s; one dtype is needed: use tsr_cast", i,

@@ -21,8 +21,10 @@ tsr_tensor *tsr_where_at(tsr_tensor *cond, tsr_tensor *x, tsr_tensor *y, const c
     tsr_dims shape;
     if (!tsri_op_begin(&c, "where", 3, in, 0, loc) || !want_cond(&c, cond))
         return c.failed;
-    if (!tsri_want_same_dtype(&c, 2, in + 1))
-        return c.failed;
+    if (x->dtype != y->dtype && !tsri_autocast_joins(c.g, x, y))
+        return tsri_op_fail(&c, TSR_ERR_DTYPE,
+                            "x and y are %s and %s; one dtype is needed: use tsr_cast",
+                            tsr_dtype_name(x->dtype), tsr_dtype_name(y->dtype));
     if (!tsri_broadcast_shapes(x->shape, y->shape, &shape) ||
         !tsri_broadcast_shapes(cond->shape, shape, &shape))
         return tsri_op_fail(&c, TSR_ERR_SHAPE,

@@ -203,7 +203,7 @@ static const struct {
      "base.yaml:1:1: found a list; legal is a mapping, with keys of experiments"},
     {"include: base.yaml\n", TRAIN "train:\n  stepz: 3\n",
      "base.yaml:6:3: train.stepz: unknown key; legal are epochs, steps, seed, init, "
-     "label_smoothing, on_nan, eval, checkpoint, metrics, tensorboard; did you mean 'steps'?"},
+     "label_smoothing, on_nan, amp, eval, checkpoint, metrics, tensorboard; did you mean 'steps'?"},
     {"include: base.yaml\ntrain: {steps: 3}\n", TRAIN "train:\n  seed: x\n",
      "base.yaml:6:9: train.seed: found 'x'; legal is a whole number of at least 0"},
     {"include: base.yaml\ntensors: {input: {placement: e}}\n", TRAIN,

@@ -188,9 +188,9 @@ static void test_rules_elementwise(void **state)
     tsr_mul_scalar(x, 2);
     derives(TSRI_OP_SCALE, "S0->S0; S1->S1; S2->S2; P->P", NULL);
     tsr_cast(x, TSR_F64);
-    derives(TSRI_OP_CAST, "S0->S0; S1->S1; S2->S2; P->P", NULL);
+    derives(TSRI_OP_CAST, "S0->S0; S1->S1; S2->S2; P->P; Pmax->Pmax; Pmin->Pmin", NULL);
     tsr_cast(x, TSR_BF16);
-    derives(TSRI_OP_CAST, "S0->S0; S1->S1; S2->S2", NULL);
+    derives(TSRI_OP_CAST, "S0->S0; S1->S1; S2->S2; Pmax->Pmax; Pmin->Pmin", NULL);
     tsr_add(x, c);
     derives(TSRI_OP_BINARY, "S0,B->S0; S1,B->S1; S2,S0->S2; P,P->P", NULL);
     tsr_add(x, k);

@@ -89,7 +89,11 @@ static void test_cuts(void **state)
     start(true);
     tsr_tensor *x[3] = {f32(D(5, 2, 7)), f32(D(5, 3, 7)), f32(D(5, 0, 7))}, *y[3], *d[2];
     is(tsr_concat(3, x, -2), TSR_F32, D(5, 5, 7));
-    derives(TSRI_OP_CONCAT, "S0,S0,S0->S0; S2,S2,S2->S2; P,P,P->P", NULL);
+    derives(TSRI_OP_CONCAT,
+            "S0,S0,S0->S0; S2,S2,S2->S2; P,P,P->P; Pmax,B,B->Pmax; B,Pmax,B->Pmax; "
+            "B,B,Pmax->Pmax; Pmax,Pmax,Pmax->Pmax; Pmin,B,B->Pmin; B,Pmin,B->Pmin; "
+            "B,B,Pmin->Pmin; Pmin,Pmin,Pmin->Pmin",
+            NULL);
     shows(tsr_concat(1, x, 0), x[0]);
     tsr_gradients(tsr_concat(2, x, 1), 2, x, d);
     derives(TSRI_OP_SPLIT, "S0->S0,S0; S2->S2,S2; P->P,P; Pmax->Pmax,Pmax; Pmin->Pmin,Pmin", NULL);
