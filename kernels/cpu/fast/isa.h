@@ -108,11 +108,14 @@ typedef struct tsri_fast_attend {
     float lse, gain, mean, scale;
 } tsri_fast_attend;
 
-/* y: of a unary function's gradient the result's gradient. */
+/* y: of a unary function's gradient the result's gradient. a, b: the function's numbers; of a power
+ * a is its exponent's nearest float, and b what is left of it. fixed: of a binary function, of
+ * which one operand is a single number. */
 typedef struct tsri_fast_map {
     const float *x, *y;
     float *out;
     float a, b;
+    bool fixed_x, fixed_y;
 } tsri_fast_map;
 typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end);
 
