@@ -21,7 +21,7 @@ static int64_t column_of(const entropy *k, const int64_t *labels, int64_t i)
     return !tsri_label_is_ignored(&k->desc, labels[i]) && at >= 0 && at < k->classes ? at : -1;
 }
 
-/* Of what is a number: a NaN shows in the sum. */
+/* Returns the largest class that is a number: a NaN shows in the sum. */
 static float largest(const tsri_fast_isa *isa, const float *x, int64_t n)
 {
     float most = -INFINITY;

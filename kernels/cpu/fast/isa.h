@@ -163,7 +163,7 @@ typedef struct tsri_fast_isa {
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);
-    /* The same over n rows, `pitch` apart, of up to TSRI_FAST_COLUMNS columns. */
+    /* Softmax and its gradient over n rows, `pitch` apart, of up to TSRI_FAST_COLUMNS columns. */
     void (*softmax_columns)(const float *x, float *y, int64_t n, int64_t pitch, int64_t cols,
                             bool is_log);
     void (*softmax_dx_columns)(const float *y, const float *dy, float *dx, int64_t n, int64_t pitch,

@@ -93,7 +93,7 @@ static void softmax_dx(const float *y, const float *dy, float *dx, int64_t n, bo
     }
 }
 
-/* The same over n rows, `pitch` apart, of up to TSRI_FAST_COLUMNS columns; sums are f64. */
+/* Softmax over n rows, `pitch` apart, of up to TSRI_FAST_COLUMNS columns; sums are f64. */
 static void softmax_columns(const float *x, float *y, int64_t n, int64_t pitch, int64_t cols,
                             bool is_log)
 {
