@@ -161,5 +161,9 @@ const char *tsri_chain_impl(const tsri_kernel *chain, int i);
  * `ids` is in 0 <= id < size, of the global axis. */
 tsr_status tsri_check_id(const tsri_kernel_desc *desc, const tsri_arg *ids, int64_t i, int64_t id,
                          int64_t size);
+/* The check of cross entropy's labels, of an op whose operand 0 is x(n, c): TSR_ERR_INVALID unless
+ * that of row i is a class of the global tensor or ignored. desc->attrs must live. */
+tsr_status tsri_check_label(const tsri_kernel_desc *desc, int64_t i, int64_t label);
+bool tsri_label_is_ignored(const tsri_kernel_desc *desc, int64_t label);
 
 #endif

@@ -24,7 +24,8 @@
     X(T, SUB, sub, NUMBERS, "... + ... -> ...", CHEAP, VECTORS, a - b, wrap(a) - wrap(b), "x - y") \
     X(T, MUL, mul, NUMBERS, "..., ... -> ...", CHEAP, VECTORS, a * b, wrap(a) * wrap(b), "x y") \
     X(T, DIV, div, FLOATS, "..., !... -> ...", CHEAP, VECTORS, a / b, whole_div(a, b), "x / y") \
-    X(T, POW, pow, FLOATS, "!..., !... -> ...", FULL, LANES, pow(a, b), whole_pow(a, b), "x^y") \
+    X(T, POW, pow, FLOATS, "!..., !... -> ...", FULL, VECTORS, pow(a, b), whole_pow(a, b), \
+      "x^y") \
     X(T, MAXIMUM, maximum, BYTES, "!..., !... -> ...", CHEAP, VECTORS, \
       pick(a > b, a, pick(a != a, a, b)), \
       a > b ? a : b, "The larger.") \

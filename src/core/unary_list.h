@@ -112,9 +112,9 @@
 
 /* Functions with a number a, and functions that share a public call. */
 #define TSRI_UNARY_OTHER_LIST(X, T) \
-    X(T, POW, pow, OPERAND, FULL, LANES, \
+    X(T, POW, pow, OPERAND, FULL, VECTORS, \
       pow(v, a), \
-      a == 0 ? 0 : u * a * pow(v, a - 1), "x^a; x^0 is flat everywhere") \
+      pick(a == 0, num(0), u * a * pow(v, a - 1)), "x^a; x^0 is flat everywhere") \
     X(T, ADD, add_scalar, OPERAND, CHEAP, VECTORS, v + a, u, "x + a") \
     X(T, RDIV, rdiv_scalar, OPERAND, FULL, VECTORS, a / v, -u * a / v / v, "a / x") \
     X(T, GELU, gelu, OPERAND, SLOW, VECTORS, \

@@ -15,7 +15,6 @@
 extern const tsri_kernels tsri_kernels_cpu_ref;
 
 static const char *const isas[] = {"base", "avx2", "avx512"};
-static const tsri_attrs half = {.unary = {.a = 1.5, .b = 2.5}};
 
 enum { FRACTIONS = 7, EXPONENTS = 277, STEPS = 4001, SPECIAL = 8 };
 
@@ -79,10 +78,9 @@ static bool is_near(float y, double want, double by, double tol)
     return fabs((double)y - want) <= tol;
 }
 
-static void check(const char *isa, tsri_unary_fn fn, bool gradient, bool *out_taken)
+static void check(const char *isa, tsri_unary_fn fn, double a, bool gradient)
 {
-    tsri_attrs at = half;
-    at.unary.fn = fn;
+    const tsri_attrs at = {.unary = {.a = a, .b = 2.5, .fn = fn}};
     const tsri_op_kind op = gradient ? TSRI_OP_UNARY_GRAD : TSRI_OP_UNARY;
     fc_tensor x = inputs();
     if (gradient && tsri_unary_saves_output(fn)) { /* v is then a result */
@@ -96,17 +94,18 @@ static void check(const char *isa, tsri_unary_fn fn, bool gradient, bool *out_ta
     fc_tensor wx = widened(&x), wu = widened(&u);
     fc_tensor y = fc_rows(TSR_F32, 1, x.n, 0, 0, 0), want = fc_rows(TSR_F64, 1, x.n, 0, 0, 0);
     setenv("TESSERA_CPU_ISA", isa, 1);
-    *out_taken = fc_run(&tsri_kernels_cpu_fast, op, &at, 0, 1 + gradient, (fc_tensor *[]){&x, &u},
-                        1, (fc_tensor *[]){&y});
+    assert_true(fc_run(&tsri_kernels_cpu_fast, op, &at, 0, 1 + gradient, (fc_tensor *[]){&x, &u}, 1,
+                       (fc_tensor *[]){&y}));
     assert_true(fc_run(&tsri_kernels_cpu_ref, op, &at, 0, 1 + gradient, (fc_tensor *[]){&wx, &wu},
                        1, (fc_tensor *[]){&want}));
-    for (int64_t i = 0; *out_taken && i < x.n; i++) {
-        const double v = ((double *)wx.data)[i], by = gradient ? ((double *)wu.data)[i] : 1;
+    for (int64_t i = 0; i < x.n; i++) {
+        const double v = ((double *)wx.data)[i], more = fn == TSRI_UNARY_POW ? a : 1;
+        const double by = gradient ? ((double *)wu.data)[i] * more : 1;
         const double w = ((double *)want.data)[i];
         const double tol =
             relative(fn, v) * fabs(w) + cancelled(fn, gradient, v) * fabs(by) + 1e-36;
         if (!is_near(((float *)y.data)[i], w, by, tol))
-            fail_msg("%s %s%s at %.9g: %.9g, not %.9g", isa, tsri_unary_name(fn),
+            fail_msg("%s %s %g%s at %.9g: %.9g, not %.9g", isa, tsri_unary_name(fn), a,
                      gradient ? "'s gradient" : "", v, (double)((float *)y.data)[i], w);
     }
     fc_free(6, (fc_tensor *[]){&x, &u, &wx, &wu, &y, &want});
@@ -116,14 +115,29 @@ static void test_vectors(void **state)
 {
     (void)state;
     for (int fn = 0; fn < TSRI_UNARY_COUNT_; fn++)
-        for (int i = 0; i < 6; i++) {
-            bool taken;
-            check(isas[i / 2], (tsri_unary_fn)fn, i % 2, &taken);
-            assert_int_equal(taken, fn != TSRI_UNARY_POW); /* the one row that says LANES */
-        }
+        for (int i = 0; i < 6; i++)
+            check(isas[i / 2], (tsri_unary_fn)fn, 1.5, i % 2);
 }
 
-/* Each is one rounding, so vectors give what the reference gives, to the bit; any NaN is one. */
+/* Exponents that few operations make, and those that no float is. */
+static void test_powers(void **state)
+{
+    (void)state;
+    static const double exponents[] = {0, 1,  2,   3,   -1,    -2,   0.5,    -0.5,   4,
+                                       7, -3, 2.7, 0.1, -1e-9, -0.7, 1000.1, 8388607};
+    for (size_t k = 0; k < sizeof exponents / sizeof exponents[0]; k++)
+        for (int i = 0; i < 6; i++)
+            check(isas[i / 2], TSRI_UNARY_POW, exponents[k], i % 2);
+    const tsri_attrs large = {.unary = {.a = 16777217, .fn = TSRI_UNARY_POW}};
+    fc_tensor x = inputs(), y = inputs();
+    assert_false(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_UNARY, &large, 0, 1, (fc_tensor *[]){&x}, 1,
+                        (fc_tensor *[]){&y}));
+    fc_free(2, (fc_tensor *[]){&x, &y});
+}
+
+/* Each but pow is one rounding, so vectors give what the reference gives, to the bit; any NaN is
+ * one.
+ */
 static void test_binary(void **state)
 {
     (void)state;
@@ -143,18 +157,50 @@ static void test_binary(void **state)
         assert_true(fc_run(&tsri_kernels_cpu_ref, TSRI_OP_BINARY, &at, 0, 2,
                            (fc_tensor *[]){&x, &u}, 1, (fc_tensor *[]){&want}));
         for (int64_t k = 0; k < y.n; k++)
-            if (!(py[k] == pwant[k] || (isnan(py[k]) && isnan(pwant[k]))))
+            if (!is_near(py[k], (double)pwant[k], 1,
+                         fn == TSRI_BINARY_POW ? 5e-7 * fabs((double)pwant[k]) + 1e-36 : 0))
                 fail_msg("%s %s of %.9g and %.9g: %.9g, not %.9g", isas[i % 3],
                          tsri_binary_name(fn), (double)((float *)x.data)[k], (double)pu[k],
                          (double)py[k], (double)pwant[k]);
     }
-    assert_int_equal(taken, 3 * 6); /* pow and comparisons are left to the reference */
+    assert_int_equal(taken, 3 * 7); /* comparisons are left to the reference */
     fc_free(4, (fc_tensor *[]){&x, &u, &y, &want});
+}
+
+/* Operands with axes of one element, on either side. */
+static void test_broadcast(void **state)
+{
+    (void)state;
+    static const int64_t small[][3] = {{1, 6, 1},  {1, 1, 37}, {1, 1, 1},
+                                       {4, 1, 37}, {4, 1, 1},  {1, 6, 37}};
+    int taken = 0;
+    for (int i = 0; i < 3 * 6 * 2 * TSRI_BINARY_COUNT_; i++) {
+        const tsri_attrs at = {.binary = {.fn = (tsri_binary_fn)(i / 36)}};
+        const int64_t *dims = small[i / 6 % 6];
+        fc_tensor x = fc_rows(TSR_F32, 3, 4, 6, 37, 0), y = fc_rows(TSR_F32, 3, 4, 6, 37, 0);
+        fc_tensor want = fc_rows(TSR_F32, 3, 4, 6, 37, 0);
+        fc_tensor u = fc_rows(TSR_F32, 3, dims[0], dims[1], dims[2], 0);
+        fc_tensor *in[2] = {i % 2 ? &x : &u, i % 2 ? &u : &x};
+        setenv("TESSERA_CPU_ISA", isas[i / 2 % 3], 1);
+        if (fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BINARY, &at, 0, 2, in, 1, (fc_tensor *[]){&y})) {
+            taken++;
+            assert_true(fc_run(&tsri_kernels_cpu_ref, TSRI_OP_BINARY, &at, 0, 2, in, 1,
+                               (fc_tensor *[]){&want}));
+            for (int64_t k = 0; k < y.n; k++) {
+                const double w = (double)((float *)want.data)[k];
+                assert_true(is_near(((float *)y.data)[k], w, 1,
+                                    at.binary.fn == TSRI_BINARY_POW ? 5e-7 * fabs(w) : 0));
+            }
+        }
+        fc_free(4, (fc_tensor *[]){&x, &y, &want, &u});
+    }
+    assert_int_equal(taken, 3 * 6 * 2 * 7);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors),
-                                       cmocka_unit_test(test_binary)};
+                                       cmocka_unit_test(test_powers), cmocka_unit_test(test_binary),
+                                       cmocka_unit_test(test_broadcast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element-wise ops whose operands have one shape and one order of elements, walked flat; dropout.
+/* Element-wise ops whose operands have one shape and one order of elements, walked flat; broadcasts
+ * in runs; dropout.
  */
 #include "kernels/cpu/fast/fast.h"
+#include "kernels/cpu/ref/ref.h"
 
 #include <math.h>
 
@@ -63,9 +65,17 @@ tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
 {
     const unsigned fn = (unsigned)desc->attrs->unary.fn;
     const tsri_fast_isa *isa = tsri_fast_isa_best();
-    tsri_fast_map_fn *const *maps = desc->op == TSRI_OP_UNARY ? isa->unary : isa->unary_grad;
-    return create(mem, desc, fn < TSRI_UNARY_COUNT_ ? maps[fn] : NULL, desc->attrs->unary.a,
-                  desc->attrs->unary.b, out_kernel);
+    const bool gradient = desc->op != TSRI_OP_UNARY;
+    const double a = desc->attrs->unary.a;
+    double b = desc->attrs->unary.b;
+    if (fn >= TSRI_UNARY_COUNT_)
+        return tsri_fast_decline(desc);
+    if (fn == TSRI_UNARY_POW) {
+        if (!(fabs(a) < 0x1p23)) /* the nearest float may be even where a is odd */
+            return tsri_fast_decline(desc);
+        b = gradient ? a - 1 - (double)((float)a - 1.0f) : a - (double)(float)a;
+    }
+    return create(mem, desc, (gradient ? isa->unary_grad : isa->unary)[fn], a, b, out_kernel);
 }
 
 tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
@@ -73,11 +83,50 @@ tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
     return create(mem, desc, tsri_fast_isa_best()->scale, desc->attrs->scale.a, 0, out_kernel);
 }
 
+typedef struct broadcast {
+    tsri_ref ref;
+    tsri_fast_map_fn *map;
+} broadcast;
+
+/* A run in which one operand may be a single number. */
+static void broadcast_row(void *arg, const tsri_ref_row *r)
+{
+    const tsri_ref_job *j = arg;
+    const tsri_fast_map map = {.x = (const float *)j->in[0] + r->off[1],
+                               .y = (const float *)j->in[1] + r->off[2],
+                               .out = (float *)j->out[0] + r->off[0],
+                               .fixed_x = r->step[1] == 0,
+                               .fixed_y = r->step[2] == 0};
+    ((const broadcast *)j->ref)->map(&map, 0, r->n);
+}
+
+/* Takes operands whose runs are dense or one number. */
+static tsr_status create_broadcast(tsri_mem *mem, const tsri_kernel_desc *desc,
+                                   tsri_fast_map_fn *map, tsri_kernel **out_kernel)
+{
+    tsri_ref_iter it;
+    tsri_ref_walk_map(&it, desc);
+    for (int o = 0; o < it.nops; o++) {
+        const int64_t step = it.stride[o][it.ndim - 1];
+        if (!it.count || (step != 1 && (o == 0 || step != 0)))
+            return tsri_fast_decline(desc);
+    }
+    broadcast *k = tsri_ref_make_rows(mem, desc, broadcast_row, sizeof *k);
+    TSRI_NEED(k);
+    k->ref.iter = it;
+    k->ref.base.impl = tsri_fast_isa_best()->impl;
+    k->map = map;
+    *out_kernel = &k->ref.base;
+    return TSR_OK;
+}
+
 tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const unsigned fn = (unsigned)desc->attrs->binary.fn;
-    return create(mem, desc, fn < TSRI_BINARY_COUNT_ ? tsri_fast_isa_best()->binary[fn] : NULL, 0,
-                  0, out_kernel);
+    tsri_fast_map_fn *map = fn < TSRI_BINARY_COUNT_ ? tsri_fast_isa_best()->binary[fn] : NULL;
+    if (map && tsri_fast_is_f32(desc) && !takes(desc))
+        return create_broadcast(mem, desc, map, out_kernel);
+    return create(mem, desc, map, 0, 0, out_kernel);
 }
 
 tsr_status tsri_fast_add_n(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)

@@ -17,7 +17,10 @@
 #define TSRI_FAST_X86 1
 #endif
 
-enum { TSRI_FAST_TAPS = 64 }; /* of a depthwise window at most */
+enum {
+    TSRI_FAST_TAPS = 64,     /* of a depthwise window at most */
+    TSRI_FAST_COLUMNS = 256, /* of a softmax over rows, at a time */
+};
 
 /* c[rows][cols] = (add ? c : 0) + bias[cols] + sum over k of a[row*ar + k*ak] * b[k*bk + col].
  * packed: b's rows are whole vectors. */
@@ -108,11 +111,14 @@ typedef struct tsri_fast_attend {
     float lse, gain, mean, scale;
 } tsri_fast_attend;
 
-/* y: of a unary function's gradient the result's gradient. */
+/* y: of a unary function's gradient the result's gradient. a, b: the function's numbers; of a power
+ * a is its exponent's nearest float, and b what is left of it. fixed: of a binary function, of
+ * which one operand is a single number. */
 typedef struct tsri_fast_map {
     const float *x, *y;
     float *out;
     float a, b;
+    bool fixed_x, fixed_y;
 } tsri_fast_map;
 typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end);
 
@@ -158,6 +164,14 @@ typedef struct tsri_fast_isa {
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);
+    /* Softmax and its gradient over n rows, `pitch` apart, of up to TSRI_FAST_COLUMNS columns. */
+    void (*softmax_columns)(const float *x, float *y, int64_t n, int64_t pitch, int64_t cols,
+                            bool is_log);
+    void (*softmax_dx_columns)(const float *y, const float *dy, float *dx, int64_t n, int64_t pitch,
+                               int64_t cols, bool is_log);
+    /* Rows of n classes: the sum of e^(x - most); by (e^(x - lse[0] - lse[1]) - even). */
+    double (*ce_sum)(const float *x, int64_t n, float most);
+    void (*ce_dx)(const float *x, float *dx, int64_t n, const float *lse, float by, float even);
     void (*attend)(const tsri_fast_attend *p);
     void (*attend_back)(const tsri_fast_attend *p);
     double (*dot)(const float *x, const float *y, int64_t n);

@@ -9,19 +9,24 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
 #if VEC_ISA == 512
-#define LIBM_NAME(name) _ZGVeN16v_##name##f
+#define LIBM_NAME(name) _ZGVeN16##name##f
 #elif VEC_ISA == 256
-#define LIBM_NAME(name) _ZGVdN8v_##name##f
+#define LIBM_NAME(name) _ZGVdN8##name##f
 #else
-#define LIBM_NAME(name) _ZGVbN4v_##name##f
+#define LIBM_NAME(name) _ZGVbN4##name##f
 #endif
 /* The x86-64 vector ABI's name of the function, so that programs need no -ffast-math. */
-#define LIBM(name)                   \
-    extern vf LIBM_NAME(name)(vf x); \
-    VEC_FN vf v##name(vf x)          \
-    {                                \
-        return LIBM_NAME(name)(x);   \
+#define LIBM(name)                       \
+    extern vf LIBM_NAME(v_##name)(vf x); \
+    VEC_FN vf v##name(vf x)              \
+    {                                    \
+        return LIBM_NAME(v_##name)(x);   \
     }
+extern vf LIBM_NAME(vv_pow)(vf x, vf y);
+VEC_FN vf vpow(vf x, vf y)
+{
+    return LIBM_NAME(vv_pow)(x, y);
+}
 #else
 #define LIBM(name)                  \
     VEC_FN vf v##name(vf x)         \
@@ -30,6 +35,12 @@
             x[i] = name##f(x[i]);   \
         return x;                   \
     }
+VEC_FN vf vpow(vf x, vf y)
+{
+    for (int i = 0; i < W; i++)
+        x[i] = powf(x[i], y[i]);
+    return x;
+}
 #endif
 LIBM(exp2)
 LIBM(expm1)

@@ -15,7 +15,7 @@ VEC_FN vf vchoose(vint mask, vf a, vf b)
 
 VEC_FN vf vabs(vf x)
 {
-    return vmax(x, -x);
+    return (vf)((vint)x & INT32_MAX);
 }
 
 #include "kernels/cpu/fast/libm_t.h"
@@ -126,6 +126,35 @@ VEC_FN vf vnormal_cdf(vf x)
     return vchoose((vint)(x > vset1(0.0f)), vset1(1.0f) - tail, tail);
 }
 
+/* x^(y + rest) to 4 units in the last place; y and rest: of all lanes alike, rest much smaller.
+ * Exponents of which one or two operations make the power are to 2 units. x^(1/2) is not the square
+ * root of -0 and -infinity. */
+VEC_FN vf vpower(vf x, vf y, vf rest)
+{
+    const vf one = vset1(1.0f), inf = vset1(__builtin_inff());
+    const float exponent = y[0];
+    if (rest[0] != 0.0f) { /* so the exponent is no whole number */
+        const vf size = vabs(x), change = vfma(rest, vlog(size), one);
+        const vint plain = (vint)(size > vset1(0.0f)) & (vint)(size < inf);
+        const vf z = vpow(size, y) * vchoose(plain, change, one);
+        return vchoose(plain & (vint)(x < size), vset1(__builtin_nanf("")), z);
+    }
+    if (exponent == 1.0f)
+        return x;
+    if (exponent == 2.0f)
+        return x * x;
+    if (exponent == 3.0f)
+        return x * x * x;
+    if (exponent == -1.0f)
+        return one / x;
+    if (exponent == -2.0f)
+        return one / (x * x);
+    if (exponent != 0.5f && exponent != -0.5f)
+        return vpow(x, y);
+    const vf root = vchoose((vint)(x == -inf), inf, vsqrt(x + vset1(0.0f)));
+    return exponent > 0.0f ? root : one / root;
+}
+
 #define REAL vf
 #define REAL_FN VEC_FN
 #define num(c) vset1((float)(c))
@@ -157,6 +186,7 @@ VEC_FN vf vnormal_cdf(vf x)
 #define floor vfloor
 #define ceil vceil
 #define rint vrint
+#define pow(x, y) vpower(x, y, b)
 #include "kernels/unary_t.h"
 
 /* A function and its gradient, of a vector and of a buffer's elements [i, end). */
@@ -190,19 +220,28 @@ VEC_FN vf vnormal_cdf(vf x)
 #define UNARY_LOOPS(T, FN, name, gets, cost, by, forward, gradient, doc) \
     UNARY_BY_##by(FN, forward, gradient)
 TSRI_UNARY_LIST(UNARY_LOOPS, )
+#undef pow
+#define pow vpow
 
-#define BINARY_BY_VECTORS(FN, real)                                                           \
-    VEC_FN vf binary_of_##FN(vf a, vf b)                                                      \
-    {                                                                                         \
-        return real;                                                                          \
-    }                                                                                         \
-    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                   \
-    {                                                                                         \
-        for (; i < end; i += W)                                                               \
-            vstore_upto(                                                                      \
-                p->out + i,                                                                   \
-                binary_of_##FN(vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i)), \
-                end - i);                                                                     \
+#define BINARY_LOOP(FN, load_x, load_y) \
+    for (; i < end; i += W)             \
+    vstore_upto(p->out + i, binary_of_##FN(load_x, load_y), end - i)
+#define BINARY_BY_VECTORS(FN, real)                                                        \
+    VEC_FN vf binary_of_##FN(vf a, vf b)                                                   \
+    {                                                                                      \
+        return real;                                                                       \
+    }                                                                                      \
+    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                \
+    {                                                                                      \
+        if (p->fixed_x) {                                                                  \
+            const vf x = vset1(*p->x);                                                     \
+            BINARY_LOOP(FN, x, vload_upto(p->y + i, end - i));                             \
+        } else if (p->fixed_y) {                                                           \
+            const vf y = vset1(*p->y);                                                     \
+            BINARY_LOOP(FN, vload_upto(p->x + i, end - i), y);                             \
+        } else {                                                                           \
+            BINARY_LOOP(FN, vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i)); \
+        }                                                                                  \
     }
 #define BINARY_BY_LANES(FN, real)
 #define BINARY_LOOPS(T, FN, name, takes, rule, cost, by, real, whole, doc) BINARY_BY_##by(FN, real)
@@ -210,6 +249,8 @@ TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
 #undef BINARY_LOOPS
 #undef BINARY_BY_LANES
 #undef BINARY_BY_VECTORS
+#undef BINARY_LOOP
+#undef pow
 #undef UNARY_LOOPS
 #undef UNARY_BY_LANES
 #undef UNARY_BY_VECTORS

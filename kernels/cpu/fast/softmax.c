@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention's work on rows of row-major scores: the causal mask, softmax over the last axis and
- * its gradient. Threads share rows. */
+/* The causal mask of row-major scores; softmax and its gradient. Threads share rows of the axis. */
 #include "kernels/cpu/fast/fast.h"
 
 #include <string.h>
 
 typedef struct rows {
     tsri_fast base;
-    int64_t width;
+    int64_t width, inner; /* of softmax's axis, and the elements behind it */
     bool back, log;
     float value;
     int64_t high, most; /* of the mask: rows of a matrix; a row i keeps columns up to i + most */
@@ -23,6 +22,25 @@ static void softmax_part(const tsri_fast *f, const tsri_fast_part *p)
             f->isa->softmax_dx(x, (const float *)p->in[1] + r * k->width, y, k->width, k->log);
         else
             f->isa->softmax(x, y, k->width, k->log);
+    }
+}
+
+/* Blocks of columns of x[outer][width][inner]. */
+static void columns_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const rows *k = (const rows *)f;
+    const int64_t blocks = (k->inner + TSRI_FAST_COLUMNS - 1) / TSRI_FAST_COLUMNS;
+    for (int64_t b = p->begin; b < p->end; b++) {
+        const int64_t first = b % blocks * TSRI_FAST_COLUMNS, rest = k->inner - first;
+        const int64_t cols = rest < TSRI_FAST_COLUMNS ? rest : TSRI_FAST_COLUMNS;
+        const int64_t at = b / blocks * k->width * k->inner + first;
+        const float *x = (const float *)p->in[0] + at;
+        float *y = (float *)p->out[0] + at;
+        if (k->back)
+            f->isa->softmax_dx_columns(x, (const float *)p->in[1] + at, y, k->width, k->inner, cols,
+                                       k->log);
+        else
+            f->isa->softmax_columns(x, y, k->width, k->inner, cols, k->log);
     }
 }
 
@@ -58,9 +76,16 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_fast_par
 tsr_status tsri_fast_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     rows *k = NULL;
-    if (d->attrs->softmax.axis != d->out[0].ndim - 1)
-        return tsri_fast_decline(d);
+    const tsri_arg *y = &d->out[0];
+    const int axis = d->attrs->softmax.axis;
     TSRI_TRY(create(mem, d, softmax_part, &k));
+    k->inner = tsri_arg_count_of(y, axis + 1, y->ndim);
+    k->width = y->shape[axis];
+    k->base.items = tsri_arg_count_of(y, 0, axis);
+    if (k->inner > 1) {
+        k->base.part = columns_part;
+        k->base.items *= (k->inner + TSRI_FAST_COLUMNS - 1) / TSRI_FAST_COLUMNS;
+    }
     k->back = d->op == TSRI_OP_SOFTMAX_DX;
     k->log = d->attrs->softmax.log;
     *out_kernel = &k->base.base;

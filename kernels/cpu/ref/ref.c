@@ -155,8 +155,7 @@ tsr_status tsri_ref_create_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsr
     return TSR_OK;
 }
 
-tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
-                               tsri_kernel **out_kernel)
+void tsri_ref_walk_map(tsri_ref_iter *it, const tsri_kernel_desc *desc)
 {
     const tsri_arg *y = &desc->out[0];
     int64_t stride[TSRI_KERNEL_MAX_ARGS][TSR_MAX_NDIM] = {{0}};
@@ -167,7 +166,17 @@ tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri
             stride[o][at] = x->shape[i] == 1 && y->shape[at] != 1 ? 0 : x->stride[i];
         ops[1 + o] = stride[o];
     }
-    return tsri_ref_create_rows(mem, desc, row, 1 + desc->nin, ops, out_kernel);
+    tsri_ref_walk(it, y->ndim, y->shape, 1 + desc->nin, ops);
+}
+
+tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
+                               tsri_kernel **out_kernel)
+{
+    tsri_ref *ref = tsri_ref_make_rows(mem, desc, row, sizeof *ref);
+    TSRI_NEED(ref);
+    tsri_ref_walk_map(&ref->iter, desc);
+    *out_kernel = &ref->base;
+    return TSR_OK;
 }
 
 bool tsri_ref_alike(const tsri_kernel_desc *desc, int begin, int end)

@@ -36,6 +36,8 @@ typedef void tsri_ref_row_fn(void *arg, const tsri_ref_row *row);
 /* Begins a walk of `nops` operands, by their strides. */
 void tsri_ref_walk(tsri_ref_iter *it, int ndim, const int64_t *shape, int nops,
                    const int64_t *const *stride);
+/* Begins a walk of out[0] and every operand (op 1 + i is in[i]), broadcasting from the right. */
+void tsri_ref_walk_map(tsri_ref_iter *it, const tsri_kernel_desc *desc);
 /* Calls fn on every run, in no order: on the OpenMP team if there is much to do and `parallel`. */
 void tsri_ref_iter_run(const tsri_ref_iter *it, tsri_ref_row_fn *fn, void *arg, bool parallel);
 
@@ -72,7 +74,7 @@ void *tsri_ref_make_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_r
  */
 tsr_status tsri_ref_create_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
                                 int nops, const int64_t *const *stride, tsri_kernel **out_kernel);
-/* Does so with every operand in its place (op 1 + i is in[i]), broadcasting from the right. */
+/* Makes a kernel without more that walks out[0] and every operand, as tsri_ref_walk_map does. */
 tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
                                tsri_kernel **out_kernel);
 /* The refusal: TSR_ERR_UNSUPPORTED naming op and dtypes. */

@@ -51,18 +51,7 @@ TSRI_REF_SAME(softmax_bwd, softmax);
 
 static bool is_ignored(const tsri_ref *ref, int64_t label)
 {
-    return ref->attrs.ce.has_ignore && label == ref->attrs.ce.ignore_index;
-}
-
-/* Row i's label, known to be a class of the whole tensor or ignored. */
-static tsr_status check_label(const tsri_ref *ref, const tsri_arg *x, int64_t i, int64_t label)
-{
-    if (is_ignored(ref, label) || (label >= 0 && label < x->gshape[1]))
-        return TSR_OK;
-    return tsri_fail(TSR_ERR_INVALID,
-                     "%s: label %lld of row %lld is not a class: 0 <= label < %lld",
-                     tsri_op_name(ref->desc.op), (long long)label, (long long)(x->offset[0] + i),
-                     (long long)x->gshape[1]);
+    return tsri_label_is_ignored(&ref->desc, label);
 }
 
 static void store_row(const tsri_kernel_desc *d, void *const *out, int64_t i, double loss,
@@ -83,7 +72,7 @@ static tsr_status ce_run(const tsri_kernel *k, void *const *in, void *const *out
     const double s = ref->attrs.ce.smoothing;
     for (int64_t i = 0; i < x->shape[0]; i++) {
         int64_t label = ((const int64_t *)in[1])[i * ref->desc.in[1].stride[0]];
-        TSRI_TRY(check_label(ref, x, i, label));
+        TSRI_TRY(tsri_check_label(&ref->desc, i, label));
         double max, log_sum, mean, loss = 0, weight = 0;
         if (x->dtype == TSR_F32)
             ce_row_f32(x, (const float *)in[0] + i * x->stride[0], &max, &log_sum, &mean);
@@ -116,7 +105,7 @@ static tsr_status ce_terms_run(const tsri_kernel *k, void *const *in, void *cons
     const tsri_arg *x = &ref->desc.in[0], *t = &ref->desc.out[0];
     for (int64_t i = 0; i < x->shape[0]; i++) {
         int64_t label = ((const int64_t *)in[1])[i * ref->desc.in[1].stride[0]];
-        TSRI_TRY(check_label(ref, x, i, label));
+        TSRI_TRY(tsri_check_label(&ref->desc, i, label));
         double m = tsri_ref_load(ref->desc.in[2].dtype, in[2], i * ref->desc.in[2].stride[0]);
         int64_t at = is_ignored(ref, label) ? -1 : label - x->offset[1];
         double sum = 0, hit = 0, all = 0;
@@ -179,7 +168,7 @@ static tsr_status ce_dx_run(const tsri_kernel *k, void *const *in, void *const *
     const tsri_arg *x = &d->in[0], *l = &d->in[2], *y = &d->out[0];
     for (int64_t i = 0; i < x->shape[0]; i++) {
         int64_t label = ((const int64_t *)in[1])[i * d->in[1].stride[0]];
-        TSRI_TRY(check_label(ref, x, i, label));
+        TSRI_TRY(tsri_check_label(&ref->desc, i, label));
         double lse[2];
         for (int j = 0; j < 2; j++)
             lse[j] = tsri_ref_load(l->dtype, in[2], i * l->stride[0] + j * l->stride[1]);

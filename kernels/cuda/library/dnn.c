@@ -157,9 +157,9 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kerne
 }
 
 const tsri_kernels tsri_kernels_cudnn = {
-    sizeof tsri_kernels_cudnn,
-    "cudnn",
-    {[TSRI_OP_CONV2D] = create, [TSRI_OP_CONV2D_DX] = create, [TSRI_OP_CONV2D_DW] = create},
+    .size = sizeof tsri_kernels_cudnn,
+    .name = "cudnn",
+    .slot = {[TSRI_OP_CONV2D] = create, [TSRI_OP_CONV2D_DX] = create, [TSRI_OP_CONV2D_DW] = create},
 };
 
 const char *tsri_dnn_version(void)

@@ -5,18 +5,19 @@
 #include <stdio.h>
 
 const tsri_kernels tsri_kernels_cublaslt = {
-    sizeof tsri_kernels_cublaslt,
-    "cublaslt",
-    {
-        [TSRI_OP_MATMUL] = tsri_lt_matmul,
-        [TSRI_OP_LINEAR] = tsri_lt_linear,
-        [TSRI_OP_LINEAR_DX] = tsri_lt_linear_dx,
-        [TSRI_OP_LINEAR_DW] = tsri_lt_linear_dw,
-        [TSRI_OP_BATCH_MATMUL] = tsri_lt_matmul,
-        [TSRI_OP_CONV2D] = tsri_lt_conv2d,
-        [TSRI_OP_CONV2D_DX] = tsri_lt_conv2d_dx,
-        [TSRI_OP_CONV2D_DW] = tsri_lt_conv2d_dw,
-    },
+    .size = sizeof tsri_kernels_cublaslt,
+    .name = "cublaslt",
+    .slot =
+        {
+            [TSRI_OP_MATMUL] = tsri_lt_matmul,
+            [TSRI_OP_LINEAR] = tsri_lt_linear,
+            [TSRI_OP_LINEAR_DX] = tsri_lt_linear_dx,
+            [TSRI_OP_LINEAR_DW] = tsri_lt_linear_dw,
+            [TSRI_OP_BATCH_MATMUL] = tsri_lt_matmul,
+            [TSRI_OP_CONV2D] = tsri_lt_conv2d,
+            [TSRI_OP_CONV2D_DX] = tsri_lt_conv2d_dx,
+            [TSRI_OP_CONV2D_DW] = tsri_lt_conv2d_dw,
+        },
 };
 
 tsr_status tsri_lt_check(cublasStatus_t status, const char *what)
