@@ -108,6 +108,8 @@ tsr_status tsri_fast_causal_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_
 }
 
 /* --- cross entropy ---------------------------------------------------------------------------- */
+/* Losses of x[rows][classes] by labels[rows], of all classes or of a shard's, and its gradient.
+ * Threads share rows; exponentials are f32, their sums and logarithms f64. */
 typedef struct entropy {
     tsri_fast base;
     tsri_kernel_desc desc; /* its attrs are those below */
@@ -224,14 +226,14 @@ tsr_status tsri_fast_cross_entropy(tsri_mem *mem, const tsri_kernel_desc *d,
         if (a->dtype != dtype || !tsri_arg_count(a) || !tsri_fast_is_row_major(a))
             return tsri_fast_decline(d);
     }
-    const int64_t rows = d->in[0].shape[0], classes = d->in[0].shape[1];
+    const int64_t nrows = d->in[0].shape[0], classes = d->in[0].shape[1];
     tsri_fast_part_fn *part = terms ? terms_part : d->op == TSRI_OP_CE ? loss_part : dx_part;
-    entropy *k = tsri_fast_make(mem, d, part, sizeof *k, rows * classes, rows);
+    entropy *k = tsri_fast_make(mem, d, part, sizeof *k, nrows * classes, nrows);
     TSRI_NEED(k);
     k->desc = *d;
     k->attrs = *d->attrs;
     k->desc.attrs = &k->attrs;
-    k->rows = rows;
+    k->rows = nrows;
     k->classes = classes;
     k->base.base.run = entropy_run;
     *out_kernel = &k->base.base;
