@@ -54,7 +54,10 @@ def main():
         for p, sign in ((cpu, 1), (cuda, -1)):
             for op in p["ops"]:
                 count[op["op"]] = count.get(op["op"], 0) + sign
-        check(not any(count.values()), f"{name}: ops differ: {[k for k in count if count[k]]}")
+        # On CPUs normalised activations are computed again for each product, rather than stored.
+        again = {k for k in count if count[k] > 0}
+        check(again <= {"bn_act", "bn_apply"} and not any(count[k] < 0 for k in count),
+              f"{name}: ops differ: {[k for k in count if count[k]]}")
         check(talks(cpu) == talks(cuda), f"{name}: collectives differ")
         check(cpu["totals"]["bytes"] == cuda["totals"]["bytes"], f"{name}: bytes")
         check(len(cpu["memory"]) == len(cuda["memory"]), f"{name}: classes of ranks")
@@ -63,7 +66,8 @@ def main():
                 check(a[part] == b[part], f"{name}: {part} of ranks {a['ranks']}")
             # On GPUs small updates are put off, so gradients may live longer, and calls write their
             # results from their start on, of all buckets that are open: never much.
-            check(abs(a["total"] - b["total"]) <= 0.08 * a["total"] + 4096,
+            near = abs(a["total"] - b["total"]) <= 0.08 * a["total"] + 4096
+            check(a["total"] < b["total"] if again else near,
                   f"{name}: {a['total']} bytes of ranks {a['ranks']} on CPUs, {b['total']} on GPUs")
         print(f"{name}: {len(talks(cpu))} collectives, {cpu['totals']['bytes']} bytes")
     print("ok" if not failed else f"{failed} failed")
