@@ -10,6 +10,7 @@
 #include <string.h>
 
 #ifdef TSRI_FAST_X86
+#include <cpuid.h>
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
 #define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c")))
@@ -130,11 +131,20 @@ AVX512 static void narrow_f16_avx512(const float *x, uint16_t *y, int64_t n)
 
 enum { BASE = 0, HAS_AVX2, HAS_AVX512 };
 
+#ifdef TSRI_FAST_X86
+/* Returns whether the processor converts f16; clang's __builtin_cpu_supports does not know. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 static int level(void)
 {
 #ifdef TSRI_FAST_X86
     const tsri_fast_isa *best = tsri_fast_isa_best();
-    if (best == &tsri_fast_isa_base || !__builtin_cpu_supports("f16c"))
+    if (best == &tsri_fast_isa_base || !has_f16c())
         return BASE;
     return best == &tsri_fast_isa_avx512 ? HAS_AVX512 : HAS_AVX2;
 #else
