@@ -220,7 +220,11 @@ static tsr_status pin_ops(tsri_pins *pins, const rules *r, int nops, tsri_op *co
                           tsr_tensor **result)
 {
     char name[TSRI_NAME_MAX];
-    for (int i = 0; i < nops; i++) {
+    bool any = false;
+    for (int i = 0; i < r->n; i++)
+        any |= strchr(r->items[i].match, ':') != NULL;
+    /* Naming an op walks all ops before it. */
+    for (int i = 0; any && i < nops; i++) {
         const tsri_config_pin *by =
             name_op(pins, ops, i, name) ? find_rule(r, name, NULL, true) : NULL;
         for (int j = 0; by && j < ops[i]->nout; j++)
