@@ -401,10 +401,9 @@ static const tsri_field train_fields[] = {
     TRAIN_SECTION(
         eval, &tsri_eval_section,
         "Evaluation: the loss, the part of the labels that are the likeliest class "
-        "(accuracy), and that are one of the five likeliest (top5). Of a graph it is what "
-        "the loss is computed from, without training: dropout drops nothing, and batch "
-        "norm uses the running statistics that it has; there is no accuracy where there "
-        "are no classes."),
+        "(accuracy), and that are one of the five likeliest (top5). A graph is evaluated by "
+        "computing its loss without training: dropout drops nothing, and batch norm uses its "
+        "running statistics. A loss without classes has no accuracy."),
     TRAIN_SECTION(checkpoint, &tsri_checkpoint_section,
                   "All that the run needs to go on, and beside it the weights, "
                   "weights.safetensors."),

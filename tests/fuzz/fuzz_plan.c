@@ -4,11 +4,11 @@
  * (TESSERA_CHECK). A plan that is refused says why. Two ranks that plan the same file, one of them
  * from the dump of it, declare the same program and make plans that communicate in the same order;
  * and what one rank says of the other's memory is what the other one counts. All that
- * `tessera plan` prints of a plan can be printed: its JSON is JSON, in UTF-8 and without a number
- * that is none. Of some plans a tensor is asked for its other signatures (`--why`).
+ * `tessera plan` prints of a plan can be printed: its JSON parses, is UTF-8, and holds no NaN.
+ * For some plans the test also asks for the other signatures of a tensor (`--why`).
  *
  * Inputs of many ranks or many ops are left to fuzz_yaml, so that a plan takes about a millisecond;
- * fewest may the ops be within a limit of memory, which is searched for up to seconds.
+ * the bound on ops is lowest where a memory limit is given, as that search may take seconds.
  */
 #include <tessera/world.h>
 

@@ -47,7 +47,7 @@ static void compare(const kc_values *v, const char *who, tsr_dtype dtype, kc_lay
             top = fmax(top, fabs(v->want[o][i]));
         for (int64_t i = 0; i < kc_count(a); i++) {
             double limit = exact || is_fault(v->c) ? 0 : tolerance_of(v->c, dtype) * top;
-            /* What is beyond f16's range is an infinity. */
+            /* Values beyond f16's range become infinite. */
             bool nearest =
                 !exact && v->out[o][i] == kc_round(a->dtype ? a->dtype : dtype, v->want[o][i]);
             if (!nearest && !(fabs(v->out[o][i] - v->want[o][i]) <= limit))

@@ -227,7 +227,7 @@ static void test_special_values(void **state)
         for (int k = 1; k < 8; k++)
             assert_true(at(&y, k) == rounded(halves[i], 2 * at(&x, k)));
         assert_true(signbit(at(&y, 4)));
-        /* What is beyond f16's range is an infinity; bf16 reaches as far as f32. */
+        /* Values beyond f16's range become infinite; bf16 has the range of f32. */
         assert_int_equal(isinf(at(&y, 5)) != 0, halves[i] == TSR_F16);
         fc_free(2, (fc_tensor *[]){&x, &y});
     }

@@ -27,19 +27,25 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+tsri_gemm16 tsri_gemm16_plan_packed(const tsri_fast_gemm *of, bool wide, bool wide_bias)
+{
+    return (tsri_gemm16){.isa = tsri_isa16_best(),
+                         .m = of->m,
+                         .n = of->n,
+                         .k = of->k,
+                         .lda = of->lda,
+                         .bk = of->bk,
+                         .bn = of->bn,
+                         .ldc = of->ldc,
+                         .ta = of->ta,
+                         .wide = wide,
+                         .wide_bias = wide_bias};
+}
+
 tsri_gemm16 tsri_gemm16_plan(const tsri_kernel_desc *desc, const tsri_fast_gemm *of, bool alone)
 {
-    tsri_gemm16 g = {.isa = tsri_isa16_best(),
-                     .m = of->m,
-                     .n = of->n,
-                     .k = of->k,
-                     .lda = of->lda,
-                     .bk = of->bk,
-                     .bn = of->bn,
-                     .ldc = of->ldc,
-                     .ta = of->ta,
-                     .wide = desc->out[0].dtype == TSR_F32,
-                     .wide_bias = desc->nin > 2 && desc->in[2].dtype == TSR_F32};
+    tsri_gemm16 g = tsri_gemm16_plan_packed(of, desc->out[0].dtype == TSR_F32,
+                                            desc->nin > 2 && desc->in[2].dtype == TSR_F32);
     g.threads = alone || g.m * g.n * g.k < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     g.by_columns = g.n > g.m;
     g.terms = least(round_up(g.k, TSRI_STEP), LONG_SUM);
@@ -221,21 +227,6 @@ void tsri_gemm16_run(const tsri_gemm16 *g, const uint16_t *a, const uint16_t *b,
 }
 
 /* --- by hand ---------------------------------------------------------------------------------- */
-
-tsri_gemm16 tsri_gemm16_plan_packed(const tsri_fast_gemm *of, bool wide, bool wide_bias)
-{
-    return (tsri_gemm16){.isa = tsri_isa16_best(),
-                         .m = of->m,
-                         .n = of->n,
-                         .k = of->k,
-                         .lda = of->lda,
-                         .bk = of->bk,
-                         .bn = of->bn,
-                         .ldc = of->ldc,
-                         .ta = of->ta,
-                         .wide = wide,
-                         .wide_bias = wide_bias};
-}
 
 size_t tsri_gemm16_room(int64_t terms)
 {

@@ -10,18 +10,20 @@
 static const tsri_field pin_fields[] = {
     PIN(TEXT, match, TSRI_NEEDED,
         "A pattern, as in parameters, of names of modules, as in blocks.0.attn; or, with a colon, "
-        "of ops in them, as in blocks.*.attn:softmax: the word is that of the plan, and behind the "
-        "first one of a module :softmax.1, and so on. Of a graph the names are those of its "
-        "entries but parameters; y.1 is one result of y."),
+        "of ops in them, as in blocks.*.attn:softmax. The word after the colon is the plan's name "
+        "of "
+        "the op; the second such op of a module is :softmax.1, the third :softmax.2. In a graph "
+        "the "
+        "names are those of its entries other than parameters; y.1 is the second result of y."),
     {.name = "placement",
      .kind = TSRI_FIELD_NAME,
      .offset = offsetof(tsri_config_pin, placement),
      .fallback = TSRI_NONE,
      .legal = "the name of a placement",
-     .doc = "Of a graph: where the entry is made."},
+     .doc = "For graphs alone: where the entry is made."},
     PIN(SBP, sbp, TSRI_NEEDED,
         "The signature of what the module, the op or the entry gives. B alone is B in each "
-        "dimension. What an entry of a graph says itself counts more."),
+        "dimension. An entry of a graph that has its own sbp keeps that."),
     PIN(SBP, use, TSRI_NONE,
         "That into which it is brought then, for those that use it. Default: what is cheapest."),
     PIN(SBP, gradient, TSRI_NONE,

@@ -84,7 +84,7 @@ static tsr_status compare_losses(tsr_world *w, void *arg)
                 alone[d * STEPS + i] = loss[d][i];
         }
     }
-    /* What is rounded to 8 bits is not what f32 has. */
+    /* Values that are rounded to 8 bits differ from those of f32. */
     CHECK(loss[2][0] != loss[0][0]);
     return TSR_OK;
 }

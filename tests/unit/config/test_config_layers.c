@@ -339,7 +339,7 @@ static const refused errors[] = {
     {LAYERS "  - {layer: multihead_attention, width: 6, heads: 4}\n",
      "f.yaml:6:5: model.layers[0]: multihead_attention: width 6, heads 4, dropout 0: heads "
      "must divide the width, and the dropout be in [0, 1)"},
-    /* What C says of calls and of lines of the library's models is not what a file says. */
+    /* The message names neither C functions nor lines of the library's models. */
     {LAYERS "  - {layer: group_norm, groups: 2, channels: 3}\n",
      "f.yaml:6:5: model.layers[0]: group_norm: 2 groups of 3 channels; the number must divide "
      "them"},

@@ -25,7 +25,7 @@
     PLACES SLOW "model: {name: transformer, args: {heads: 4, layers: " layers "}}\n" \
                 "data: {dataset: synthetic, shape: [1, 8, 64], classes: 10, batch_size: 4}\n"
 #define MESH "tessera: 1\nmesh: {dp: 2, tp: 2}\nmodel: {name: mlp, args: {hidden: 64}}\n" DATA
-/* Of 13 lines. */
+/* The file has 13 lines. */
 #define NET                                                                            \
     PLACES "data: {dataset: synthetic, shape: [1, 1, 3], classes: 4, batch_size: 8}\n" \
            "graph:\n"                                                                  \
