@@ -4,7 +4,9 @@
  * chosen become one call, where one collective over the same groups of ranks does them all. So a
  * bucket whose gradients are reduced in several ways becomes several calls, all open at a time. A
  * call starts once its last member's operand is made, so no member may be made only after another
- * one's result is read: such a member opens a call of its own.
+ * one's result is read: such a member opens a call of its own. A member may convert what another
+ * call has converted (a gradient that clipping wants scattered, and the update whole): its call
+ * starts behind the other one's end.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -21,6 +23,7 @@ typedef struct open_call {
     int first, last; /* members: linked through `next` */
     int n, first_read;
     int other; /* another call of its bucket, -1 */
+    int started_after;
 } open_call;
 
 typedef struct joiner {
@@ -99,6 +102,16 @@ static tsr_status list_waiting(joiner *j, int nitems)
     return TSR_OK;
 }
 
+/* Returns whether a call makes the operand of item `it`. */
+static bool makes_operand(const joiner *j, const open_call *call, const tsri_item *it)
+{
+    const int made = tsri_maker_position(j->plan, j->maker, it->in[0]);
+    for (int i = call->first; i >= 0; i = j->next[i])
+        if (j->list[i].item == made)
+            return true;
+    return false;
+}
+
 /* Adds member i to the open call that it fits, or opens one. */
 static tsr_status add_member(joiner *j, int i)
 {
@@ -109,7 +122,8 @@ static tsr_status add_member(joiner *j, int i)
     for (int c = *last_call; c >= 0; c = j->open[c].other) {
         open_call *call = &j->open[c];
         const tsri_item *other = &plan->items[j->list[call->first].item];
-        if (!same_call(it, other) || call->first_read < j->list[i].made)
+        if (!same_call(it, other) || call->first_read < j->list[i].made ||
+            makes_operand(j, call, it))
             continue;
         j->next[call->last] = i;
         call->last = i;
@@ -119,7 +133,7 @@ static tsr_status add_member(joiner *j, int i)
         return TSR_OK;
     }
     TSRI_NEED(TSRI_PUSH(&plan->scratch, j->open, j->nopen, j->copen));
-    j->open[j->nopen] = (open_call){i, i, 1, j->list[i].first_read, *last_call};
+    j->open[j->nopen] = (open_call){i, i, 1, j->list[i].first_read, *last_call, -1};
     *last_call = j->nopen++;
     return TSR_OK;
 }
@@ -175,11 +189,39 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     return tsri_plan_add_item(plan, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* By the member that is made last. */
+/* By where they can start; of two at one place the one whose members are made first. */
 static int by_start(const void *a, const void *b)
 {
     const open_call *x = a, *y = b;
+    if (x->started_after != y->started_after)
+        return x->started_after > y->started_after ? 1 : -1;
     return (x->last > y->last) - (x->last < y->last);
+}
+
+/* Finds behind which item each call can start: what makes its last member's operand, and not before
+ * a call that makes another's. Members are listed by what makes their operands, so that a call
+ * which makes some stands before the calls that read them. Where that is too late for a reader of
+ * the call, its members stay conversions by themselves. */
+static tsr_status find_starts(joiner *j, int nitems)
+{
+    int *start = tsri_pool_alloc(&j->plan->scratch, ((size_t)nitems + 1) * sizeof *start);
+    TSRI_NEED(start);
+    memset(start, -1, ((size_t)nitems + 1) * sizeof *start);
+    for (int c = 0; c < j->nopen; c++) {
+        open_call *call = &j->open[c];
+        call->started_after = j->list[call->last].made;
+        for (int i = call->first; i >= 0; i = j->next[i]) {
+            const int value = j->plan->items[j->list[i].item].in[0];
+            const int made = tsri_maker_position(j->plan, j->maker, value);
+            if (made >= 0 && start[made] > call->started_after)
+                call->started_after = start[made];
+        }
+        if (call->started_after >= call->first_read)
+            call->n = 0;
+        for (int i = call->first; i >= 0 && call->n; i = j->next[i])
+            start[j->list[i].item] = call->started_after;
+    }
+    return TSR_OK;
 }
 
 tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_of,
@@ -189,12 +231,18 @@ tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_
     TSRI_TRY(list_waiting(&j, plan->nitems));
     for (int i = 0; i < j.nlist; i++)
         TSRI_TRY(add_member(&j, i));
+    TSRI_TRY(find_starts(&j, plan->nitems));
+    int n = 0;
+    for (int i = 0; i < j.nopen; i++)
+        if (j.open[i].n)
+            j.open[n++] = j.open[i];
+    j.nopen = n;
     if (j.nopen)
         qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
     tsri_bucket_call *calls = tsri_pool_alloc(&plan->scratch, (size_t)j.nopen * sizeof *calls);
     TSRI_NEED(calls);
     for (int i = 0; i < j.nopen; i++) {
-        calls[i] = (tsri_bucket_call){plan->nitems, j.list[j.open[i].last].made};
+        calls[i] = (tsri_bucket_call){plan->nitems, j.open[i].started_after};
         TSRI_TRY(join_members(&j, &j.open[i], i, bucket_of));
     }
     *out_calls = calls;

@@ -204,8 +204,6 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     tsri_route route = {0};
     int value = -1;
     TSRI_TRY(nearest(b, t, placement, &want, &base, &value, &route));
-    if (value != b->of[t->id]->value) /* a conversion of what a bucket may have converted */
-        base.box.part = (tsri_bucket_part){0};
     base.name = plan->values[value].name;
     const tsr_placement *from = plan->values[value].placement, *last = placement;
     bool crosses = tsr_placement_device(from) != tsr_placement_device(placement);

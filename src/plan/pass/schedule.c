@@ -142,6 +142,7 @@ static tsr_status start_buckets(scheduler *s, int i)
         const int before = s->nstarted - 1;
         if (before >= 0 && shrinks(s, before) && s->calls[before].started_after < i)
             TSRI_TRY(finish_through(s, before));
+        TSRI_TRY(finish_operands(s, &s->plan->items[s->calls[s->nstarted].item]));
         TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
     }
     return TSR_OK;
