@@ -135,6 +135,7 @@ typedef struct tsri_item {
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
+    int place;     /* in the plan before chains moved items, from 1; 0: it came later */
     double cost_s; /* by the model */
     union {
         tsri_item_kernel kernel; /* KERNEL, VIEW */

@@ -86,14 +86,12 @@ for name in sorted(os.listdir(EXAMPLES)):
         continue
     path = os.path.join(EXAMPLES, name)
     _, nodes, _ = dot_of(path)
-    check(len(nodes) <= 140, f"{name}: {len(nodes)} nodes")
+    check(len(nodes) <= 120, f"{name}: {len(nodes)} nodes")
     t = time.monotonic()
     p = subprocess.run(["dot", "-Tsvg", os.path.join(FOLDER.name, "p.dot")], capture_output=True, text=True,
                        timeout=60, check=False)
     equal((p.returncode, p.stderr), (0, ""), f"{name}: dot")
     wide, high = map(int, re.search(r'<svg width="(\d+)pt" height="(\d+)pt"', p.stdout).groups())
-    # Where nearly all is converted, chains move ops of one block between those of another.
-    most = 7000 if name == "sharded.yaml" else 4000
-    check(wide <= most and high <= most, f"{name}: {wide} x {high} points")
+    check(wide <= 4000 and high <= 4000, f"{name}: {wide} x {high} points")
     print(f"{name}: {len(nodes)} nodes, {wide} x {high} points, {time.monotonic() - t:.1f} s")
 done()

@@ -147,8 +147,7 @@ typedef struct tsri_fast_dropout_args {
 
 typedef struct tsri_fast_isa {
     const char *impl;
-    int width;        /* floats of a vector */
-    int tile_rows[4]; /* by the tile's vectors: 1, 2, 3 */
+    int width; /* floats of a vector */
     void (*tile[4])(const tsri_fast_tile *t);
     /* dst[k][width] of b[k*bk + j*bn], j < cols, the rest 0; bk or bn is 1. */
     void (*pack)(const float *b, int64_t bk, int64_t bn, int64_t k, int64_t cols, int64_t width,

@@ -25,7 +25,6 @@
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
     .width = W,
-    .tile_rows = {0, ROWS1, ROWS2, ROWS3},
     .tile = {NULL, gemm_tile1, gemm_tile2, gemm_tile3},
     .pack = gemm_pack,
     .transpose = transpose,

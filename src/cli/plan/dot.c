@@ -478,8 +478,44 @@ static void put_outputs(const drawing *d)
     }
 }
 
+/* A row and its place in the program. */
+typedef struct placed {
+    int place, row;
+} placed;
+
+static int by_place(const void *a, const void *b)
+{
+    const placed *x = a, *y = b;
+    return x->place != y->place ? (x->place > y->place) - (x->place < y->place) : x->row - y->row;
+}
+
+/* Puts the rows into `*out` in the order from before chains of kernels were made, in which what a
+ * module does is in one piece. */
+static bool unchain(drawing *d, tsri_report *out)
+{
+    const size_t n = (size_t)d->r->nrows + 1;
+    placed *order = tsri_pool_alloc(&d->pool, n * sizeof *order);
+    *out = *d->r;
+    out->rows = tsri_pool_alloc(&d->pool, n * sizeof *out->rows);
+    if (!order || !out->rows)
+        return false;
+    for (int i = 0, place = 0; i < d->r->nrows; i++) {
+        const tsri_item *it = d->r->rows[i].item;
+        place = it && it->place ? it->place : place;
+        order[i] = (placed){place, i};
+    }
+    qsort(order, n - 1, sizeof *order, by_place);
+    for (int i = 0; i < d->r->nrows; i++)
+        out->rows[i] = d->r->rows[order[i].row];
+    d->r = out;
+    return true;
+}
+
 static bool draw(drawing *d)
 {
+    tsri_report unchained;
+    if (!unchain(d, &unchained))
+        return false;
     size_t rows = (size_t)d->r->nrows + 1, values = (size_t)d->r->plan->nvalues + 1;
     d->block_of = tsri_pool_alloc(&d->pool, rows * sizeof *d->block_of);
     d->place = tsri_pool_alloc(&d->pool, rows * sizeof *d->place);

@@ -264,6 +264,7 @@ static tsr_status line_up(chainer *c)
     for (int at = 0; at < nold; at++)
         for (int i = head[at]; i >= 0; i = next[i]) {
             tsri_item it = old[i];
+            it.place = i + 1;
             if (it.kind == TSRI_ITEM_KERNEL)
                 it.kernel.chain = c->chain[i];
             TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
