@@ -350,8 +350,7 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     tsri_choosing c;
     tsri_choosing_begin(graph, &o, fixes, &pool, &c);
     tsr_status status = make_plan(&c, &plan);
-    if (status != TSR_OK || !fixes)
-        tsri_choosing_end(&c);
+    tsri_choosing_end(&c, status != TSR_OK || !fixes);
     tsri_pool_finish(&pool);
     TSRI_TRY(status);
     tsri_pool_finish(&plan->scratch);
@@ -387,7 +386,7 @@ tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *
         if (c.bytes > 2 * o.memory_limit)
             break;
     }
-    tsri_choosing_end(&c);
+    tsri_choosing_end(&c, true);
     tsri_pool_finish(&pool);
     if (status == TSR_OK)
         *out_fits = fits;

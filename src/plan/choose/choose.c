@@ -10,6 +10,7 @@ void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes,
                          tsri_choosing *c)
 {
     *c = (tsri_choosing){.g = g, .opts = opts, .pool = pool};
+    tsri_pool_init(&c->inferring, &g->world->mem);
     c->is_open = tsri_pool_alloc(pool, (size_t)g->nops);
     c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops);
     for (int i = 0; i < g->nops && c->is_open && c->is_chosen; i++) {
@@ -23,9 +24,10 @@ void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes,
     }
 }
 
-void tsri_choosing_end(tsri_choosing *c)
+void tsri_choosing_end(tsri_choosing *c, bool frees)
 {
-    for (int i = 0; c->is_open && i < c->g->nops; i++)
+    tsri_pool_finish(&c->inferring);
+    for (int i = 0; frees && c->is_open && i < c->g->nops; i++)
         if (c->is_open[i])
             c->g->ops[i]->variable->sbp = TSR_AUTO;
 }
@@ -49,5 +51,11 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
      * plan if the schedule's buckets cost the same. */
     plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
                                                 TSRI_NO_CHANGE * c->inferred.cost;
-    return tsri_plan_give_reasons(plan);
+    TSRI_TRY(tsri_plan_give_reasons(plan));
+    if (!plan->opts.memory_limit) { /* no other signatures will be asked for */
+        tsri_pool_finish(&c->inferring);
+        c->inference = (tsri_inference){0};
+        c->inferred = (tsri_inferred){0};
+    }
+    return TSR_OK;
 }

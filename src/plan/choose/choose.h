@@ -18,11 +18,12 @@ typedef struct tsri_choosing {
     tsr_graph *g;
     const tsr_compile_opts *opts;
     tsri_pool *pool;
-    bool *is_open;    /* per op: reads a variable that has no signature yet */
-    bool *is_chosen;  /* per op: of those, the ones that can be brought into any signature */
-    size_t reserve;   /* of the memory limit, what is kept for kernels' scratch */
-    bool leanest;     /* the plan of which ranks need least is wanted, whatever the limit is */
-    bool any_will_do; /* within the limit; not the fastest that is found */
+    tsri_pool inferring; /* what inference keeps for the next limit */
+    bool *is_open;       /* per op: reads a variable that has no signature yet */
+    bool *is_chosen;     /* per op: of those, the ones that can be brought into any signature */
+    size_t reserve;      /* of the memory limit, what is kept for kernels' scratch */
+    bool leanest;        /* the plan of which ranks need least is wanted, whatever the limit is */
+    bool any_will_do;    /* within the limit; not the fastest that is found */
     tsri_inference inference;
     tsri_inferred inferred;
     size_t bytes;      /* that what was built last needs on a rank, without scratch */
@@ -40,8 +41,8 @@ typedef struct tsri_choosing {
  */
 void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
                          tsri_choosing *c);
-/* Frees the signatures of the variables that were open; not called when they are to stay. */
-void tsri_choosing_end(tsri_choosing *c);
+/* Gives back what inference keeps. `frees`: the variables that were open are so again. */
+void tsri_choosing_end(tsri_choosing *c, bool frees);
 /* Infers signatures within the memory limit, and builds the plan up to its schedule. Where c->found
  * is false, no plan within the limit was found, and what was built is of no use. */
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c);

@@ -28,7 +28,7 @@ static tsr_status try_pinned(tsri_choosing *c, tsr_plan *plan, double limit, boo
     tsri_set_inferred(c, false);
     c->inferred = (tsri_inferred){0};
     if (!c->inference.g)
-        c->inference = (tsri_inference){.g = c->g, .pool = c->pool, .model = plan->model};
+        c->inference = (tsri_inference){.g = c->g, .pool = &c->inferring, .model = plan->model};
     TSRI_TRY(tsri_infer(&c->inference, &opts, &c->inferred));
     plan->info.infer_s += tsri_now_s() - started_at;
     return c->inferred.fits ? tsri_build_inferred(c, plan) : TSR_OK;

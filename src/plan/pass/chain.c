@@ -246,29 +246,49 @@ static void make_chain(chainer *c, int product)
     }
 }
 
-/* Members in the plan's order, one behind another in the place of the first product. */
-static tsr_status line_up(chainer *c)
+/* Lists the items in their new order: members in the plan's, one behind another in the place of the
+ * first product. */
+static tsr_status list_order(chainer *c, int *order)
 {
     tsr_plan *plan = c->plan;
-    const tsri_item *old = plan->items;
-    const int nold = plan->nitems;
-    int *head = tsri_pool_alloc(&plan->scratch, ((size_t)nold + 1) * sizeof *head);
-    int *next = tsri_pool_alloc(&plan->scratch, ((size_t)nold + 1) * sizeof *next);
-    TSRI_NEED(head && next);
-    memset(head, -1, ((size_t)nold + 1) * sizeof *head);
-    for (int i = nold - 1; i >= 0; i--) {
+    const size_t n = (size_t)plan->nitems + 1;
+    int *head = tsri_pool_alloc(&plan->scratch, 2 * n * sizeof *head), *next = head + n, count = 0;
+    TSRI_NEED(head);
+    memset(head, -1, n * sizeof *head);
+    for (int i = plan->nitems - 1; i >= 0; i--) {
         next[i] = head[c->position[i]];
         head[c->position[i]] = i;
     }
-    TSRI_TRY(tsri_plan_new_items(plan, nold));
-    for (int at = 0; at < nold; at++)
-        for (int i = head[at]; i >= 0; i = next[i]) {
-            tsri_item it = old[i];
-            it.place = i + 1;
-            if (it.kind == TSRI_ITEM_KERNEL)
-                it.kernel.chain = c->chain[i];
-            TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+    for (int at = 0; at < plan->nitems; at++)
+        for (int i = head[at]; i >= 0; i = next[i])
+            order[count++] = i;
+    return TSR_OK;
+}
+
+/* Brings the items into that order where they lie, circle by circle of places: plans are large, and
+ * what is allocated here is kept until the plan is made. */
+static tsr_status line_up(chainer *c)
+{
+    tsri_item *items = c->plan->items;
+    int *order = tsri_pool_alloc(&c->plan->scratch, (size_t)c->plan->nitems * sizeof *order + 1);
+    TSRI_NEED(order);
+    TSRI_TRY(list_order(c, order));
+    for (int i = 0; i < c->plan->nitems; i++) {
+        items[i].place = i + 1;
+        if (items[i].kind == TSRI_ITEM_KERNEL)
+            items[i].kernel.chain = c->chain[i];
+    }
+    for (int i = 0; i < c->plan->nitems; i++) {
+        const tsri_item first = items[i];
+        int at = i;
+        for (int from; order[at] != i; at = from) {
+            from = order[at];
+            items[at] = items[from];
+            order[at] = at;
         }
+        items[at] = first;
+        order[at] = at;
+    }
     return TSR_OK;
 }
 
