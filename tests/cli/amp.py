@@ -59,16 +59,16 @@ def test_clipped():
     equal(2 * bytes_of(both, "gradients"), bytes_of(full, "gradients"), "scaled and clipped")
 
 
-# Gathered once: casts of weights are not gathered again.
-ZERO3 = "strategy: zero3\nreshard_after_forward: false"
-
-
 def test_gathered_weights():
-    full = plan(more=ZERO3)
-    half = plan(more=ZERO3, train=", amp: bf16")
-    check(bytes_of(full, "weights") > 1e6, "weights are gathered")
-    equal(dtypes(half, "weights"), {"bf16"}, "what is gathered")
-    equal(2 * bytes_of(half, "weights"), bytes_of(full, "weights"), "bytes of gathered weights")
+    """What is gathered is narrow, in forward and, where weights are given back, again for backward."""
+    sent = []
+    for more in ("reshard_after_forward: false", "reshard_after_forward: true"):
+        full, half = (plan(more=f"strategy: zero3\n{more}", train=amp) for amp in ("", ", amp: bf16"))
+        check(bytes_of(full, "weights") > 1e6, "weights are gathered")
+        equal(dtypes(half, "weights"), {"bf16"}, f"what is gathered, {more}")
+        equal(2 * bytes_of(half, "weights"), bytes_of(full, "weights"), f"bytes of gathered weights, {more}")
+        sent.append(bytes_of(half, "weights"))
+    check(1.4 * sent[0] < sent[1] < 2 * sent[0], f"weights are gathered again: {sent}")
 
 
 def test_tensor_parallel():

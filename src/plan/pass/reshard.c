@@ -16,7 +16,8 @@ typedef struct resharder {
     const tsri_item *old;
     int nold;
     int *maker;     /* per value: its item among the old ones; -1 */
-    bool *gathered; /* per value: it is made of a variable alone, by a collective among others */
+    bool *made;     /* per value: it is made of a variable alone */
+    bool *gathered; /* per value: it is, and by a collective among others */
     int *forward;   /* per value: the last item of forward that reads it, through views and the
                      * like too; -1 */
     int *again;     /* per value: the value that backward reads in its place; -1 */
@@ -47,10 +48,10 @@ static void find_gathered(resharder *r)
         ended |= it->kind == TSRI_ITEM_KERNEL && it->backward;
         if (!is_repeatable(it) || ended)
             continue;
-        const tsri_value *in = &values[it->in[0]];
-        const bool collects =
-            it->kind == TSRI_ITEM_COLLECTIVE && in->storage == TSRI_STORAGE_VARIABLE;
-        r->gathered[it->out[0]] = collects || r->gathered[it->in[0]];
+        const int in = it->in[0], out = it->out[0];
+        r->made[out] = r->made[in] || values[in].storage == TSRI_STORAGE_VARIABLE;
+        const bool collects = it->kind == TSRI_ITEM_COLLECTIVE && r->made[out] && !r->gathered[in];
+        r->gathered[out] = collects || r->gathered[in];
         if (collects)
             r->last = i;
     }
@@ -75,7 +76,7 @@ static void find_readers(resharder *r)
  * -1 without memory. */
 static int make_again(resharder *r, int value)
 {
-    if (!r->gathered[value])
+    if (!r->made[value])
         return value;
     if (r->again[value] >= 0)
         return r->again[value];
@@ -121,9 +122,10 @@ tsr_status tsri_plan_reshard(tsr_plan *plan)
     if (!plan->opts.reshard_after_forward)
         return TSR_OK;
     r.maker = tsri_pool_alloc(&plan->scratch, 3 * n * sizeof *r.maker);
-    r.gathered = tsri_pool_alloc(&plan->scratch, n * sizeof *r.gathered);
-    TSRI_NEED(r.maker && r.gathered);
+    r.made = tsri_pool_alloc(&plan->scratch, 2 * n * sizeof *r.made);
+    TSRI_NEED(r.maker && r.made);
     memset(r.maker, -1, 3 * n * sizeof *r.maker);
+    r.gathered = r.made + n;
     r.forward = r.maker + n;
     r.again = r.maker + 2 * n;
     find_gathered(&r);

@@ -185,40 +185,53 @@ typedef struct training {
 } training;
 
 typedef struct walk {
-    double *to;
-    int n;
+    char *to;
 } walk;
 
 static tsr_status take(tsr_variable *v, const char *name, void *arg)
 {
     (void)name;
     walk *all = arg;
-    int n = (int)tsr_dims_count(tsr_variable_dims(v));
-    TSRI_TRY(tsr_variable_get(v, all->to + all->n, (size_t)n * sizeof(double)));
-    all->n += n;
+    const size_t bytes =
+        (size_t)tsr_dims_count(tsr_variable_dims(v)) * tsr_dtype_size(tsr_variable_dtype(v));
+    TSRI_TRY(tsr_variable_get(v, all->to, bytes));
+    all->to += bytes;
     return TSR_OK;
 }
 
-static tsr_status train(tsr_world *w, tsr_sbp params, tsr_sbp states, layout_way way,
-                        const tsr_compile_opts *opts, double *out)
+/* Trains in f64 (out has NVALUES f64), or (mixed) in f32 with products in bf16. */
+static tsr_status train_in(tsr_world *w, bool mixed, tsr_sbp params, tsr_sbp states, layout_way way,
+                           const tsr_compile_opts *opts, void *out)
 {
+    const tsr_dtype dtype = mixed ? TSR_F32 : TSR_F64;
     const tsr_placement *p = tsr_placement_parse(w, "cpu");
-    tsr_module *net = declare(w, p, DEEP, WIDE, TSR_F64, params);
+    tsr_module *net = declare(w, p, DEEP, WIDE, dtype, params);
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.3, .momentum = 0.9, .state = states));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
-    tsr_tensor *x = tsr_uniform(g, "x", TSR_F64, TSR_DIMS(7, WIDE), p, TSR_S(0), -1, 1);
-    TSRI_TRY(update(g, opt, net, loss_of(net, x), way));
+    tsr_tensor *x = tsr_uniform(g, "x", dtype, TSR_DIMS(7, WIDE), p, TSR_S(0), -1, 1);
+    if (mixed)
+        tsr_autocast(g, TSR_BF16);
+    tsr_tensor *loss = loss_of(net, x);
+    if (mixed)
+        tsr_autocast_end(g);
+    TSRI_TRY(update(g, opt, net, loss, way));
     tsr_plan *plan;
     TSRI_TRY(tsr_compile_with(g, opts, &plan));
     for (int i = 0; i < STEPS; i++)
         TSRI_TRY(tsr_run(plan));
-    walk all = {out, 0};
+    walk all = {out};
     TSRI_TRY(tsr_module_visit(net, take, &all));
     tsr_plan_destroy(plan);
     tsr_graph_destroy(g);
     tsr_optimizer_destroy(opt);
     tsr_module_destroy(net);
     return TSR_OK;
+}
+
+static tsr_status train(tsr_world *w, tsr_sbp params, tsr_sbp states, layout_way way,
+                        const tsr_compile_opts *opts, double *out)
+{
+    return train_in(w, false, params, states, way, opts, out);
 }
 
 static tsr_status train_all_ways(tsr_world *w, void *arg)
@@ -316,13 +329,12 @@ static tsr_status train_again(tsr_world *w, void *arg)
 {
     (void)arg;
     const tsr_sbp ways[] = {TSR_S(0), TSR_S(0), TSR_AUTO};
-    for (int i = 0; i < 3; i++) {
-        double kept[NVALUES], freed[NVALUES];
-        TSRI_TRY(train(w, ways[i], TSR_AUTO, WHOLE, TSR_COMPILE_OPTS(.bucket_mb = i ? 0.0005 : 4),
-                       kept));
-        TSRI_TRY(train(w, ways[i], TSR_AUTO, WHOLE,
-                       TSR_COMPILE_OPTS(.bucket_mb = i ? 0.0005 : 4, .reshard_after_forward = true),
-                       freed));
+    for (int i = 0; i < 6; i++) {
+        double kept[NVALUES] = {0}, freed[NVALUES] = {0};
+        tsr_compile_opts opts = *TSR_COMPILE_OPTS(.bucket_mb = i % 3 ? 0.0005 : 4);
+        TSRI_TRY(train_in(w, i >= 3, ways[i % 3], TSR_AUTO, WHOLE, &opts, kept));
+        opts.reshard_after_forward = true;
+        TSRI_TRY(train_in(w, i >= 3, ways[i % 3], TSR_AUTO, WHOLE, &opts, freed));
         CHECK(!memcmp(kept, freed, sizeof kept));
     }
     return TSR_OK;
