@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/rng.h"
 #include "src/graph/graph.h"
 #include "src/nn/place.h"
 
@@ -38,22 +39,6 @@ static bool narrows(const tsri_op *op, const tsr_tensor *x)
         any |= op->out[0] == x->as[k];
     return any && op->kind == TSRI_OP_CAST &&
            tsr_dtype_size(op->out[0]->dtype) < tsr_dtype_size(x->dtype);
-}
-
-/* Puts y in the place of x wherever x is used behind y, or (but_casts) but where it is narrowed. */
-static void replace(tsri_pins *pins, const tsr_tensor *x, tsr_tensor *y, bool but_casts,
-                    tsr_tensor **result)
-{
-    const tsr_graph *g = pins->program->graph;
-    for (int i = y->op->id + 1; i < g->nops; i++)
-        for (int j = 0; j < g->ops[i]->nin; j++)
-            if (g->ops[i]->in[j] == x && !(but_casts && narrows(g->ops[i], x)))
-                g->ops[i]->in[j] = y;
-    for (int i = 0; i < pins->n; i++)
-        if (pins->given[i].tensor == x)
-            pins->given[i].tensor = y;
-    if (*result == x)
-        *result = y;
 }
 
 /* A signature, and where it is said. */
@@ -110,18 +95,16 @@ static tsr_status take_back(const tsr_tensor *x, const char *name, said *s)
 static tsr_status bring(tsri_pins *pins, tsr_tensor *x, tsr_sbp sbp, tsr_sbp back,
                         const tsri_yaml *node, tsr_tensor **out)
 {
-    tsr_graph *g = pins->program->graph;
     tsr_tensor *y = tsr_to_global_at(x, NULL, sbp, node->file, node->line);
-    TSRI_TRY(tsri_program_fail(node, tsr_graph_status(g)));
+    TSRI_TRY(tsri_program_fail(node, tsr_graph_status(pins->program->graph)));
     y->op->back = back;
-    tsri_graph_move(g, y->op, x->op->id + 1);
     *out = y;
-    return TSR_OK;
+    return tsri_places_insert(&pins->places, x, y->op);
 }
 
 /* Brings x into the signatures that are said, right where it is made: into sbp, and then into use.
  * Its gradient is brought into `gradient`, and then into gradient_use. */
-static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, tsr_tensor **result)
+static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w)
 {
     tsr_graph *g = pins->program->graph;
     const char *scope = g->scope;
@@ -131,9 +114,10 @@ static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, 
     const bool narrowed = !is_partial(w.sbp.sbp) && !is_partial(w.use.sbp);
     for (int k = 0; k < TSRI_AUTOCAST_DTYPES && narrowed; k++)
         if (x->as[k] && narrows(x->as[k]->op, x))
-            TSRI_TRY(pin(pins, name, x->as[k], w, result));
+            TSRI_TRY(pin(pins, name, x->as[k], w));
     TSRI_TRY(take_back(x, name, &w.gradient));
     TSRI_TRY(take_back(x, name, &w.gradient_use));
+    const int uses = tsri_places_take(&pins->places, x);
     tsr_status status = TSR_OK;
     g->scope = name;
     if (w.gradient_use.sbp.ndim)
@@ -144,8 +128,7 @@ static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w, 
         status = bring(pins, y, w.use.sbp, TSR_AUTO, w.node, &y);
     g->scope = scope;
     TSRI_TRY(status);
-    replace(pins, x, y, narrowed, result);
-    return TSR_OK;
+    return tsri_places_give(&pins->places, uses, x, y, narrowed ? narrows : NULL);
 }
 
 /* --- rules ------------------------------------------------------------------------------------ */
@@ -172,7 +155,15 @@ static const tsri_config_pin *find_rule(const rules *r, const char *name, const 
     return found && found->sbp.ndim ? found : NULL;
 }
 
-static tsr_status pin_modules(tsri_pins *pins, const rules *r, tsr_tensor **result)
+static bool any_of_ops(const rules *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n; i++)
+        any |= strchr(r->items[i].match, ':') != NULL;
+    return any;
+}
+
+static tsr_status pin_modules(tsri_pins *pins, const rules *r)
 {
     for (int i = 0; i < pins->n; i++) {
         const tsri_given given = pins->given[i];
@@ -187,7 +178,7 @@ static tsr_status pin_modules(tsri_pins *pins, const rules *r, tsr_tensor **resu
             w.sbp = (said){entry->sbp, entry->said};
         if (!entry || !entry->said || w.use.sbp.ndim || w.gradient.sbp.ndim ||
             w.gradient_use.sbp.ndim)
-            TSRI_TRY(pin(pins, given.name, given.tensor, w, result));
+            TSRI_TRY(pin(pins, given.name, given.tensor, w));
     }
     return TSR_OK;
 }
@@ -198,43 +189,73 @@ static const char *owner_of(const tsri_pins *pins, const tsri_op *op)
     return pins->of_graph && !op->name[0] ? op->label : op->name;
 }
 
-/* "blocks.0.attn:softmax", and ":softmax.1" of the second one; false: the op has no such name. */
-static bool name_op(const tsri_pins *pins, tsri_op *const *ops, int i, char name[TSRI_NAME_MAX])
+/* How many ops of a kind an owner has so far. */
+typedef struct count {
+    const char *owner; /* NULL: the place is free */
+    tsri_op_kind kind;
+    int n;
+} count;
+
+/* The place of a count in a hash of 2^n places. */
+static count *find_count(count *counts, size_t places, const char *owner, tsri_op_kind kind)
 {
-    const tsri_op *op = ops[i];
-    const char *owner = owner_of(pins, op);
-    int before = 0;
-    if (!owner[0] || !op->nin || op->kind == TSRI_OP_TO_GLOBAL)
-        return false;
-    for (int j = i - 1; j >= 0; j--)
-        before += ops[j]->kind == op->kind && !strcmp(owner_of(pins, ops[j]), owner);
+    size_t at = (size_t)tsri_hash(TSRI_HASH_INIT + kind, owner, strlen(owner));
+    while (counts[at &= places - 1].owner &&
+           (counts[at].kind != kind || strcmp(counts[at].owner, owner) != 0))
+        at++;
+    return &counts[at];
+}
+
+/* "blocks.0.attn:softmax", and ":softmax.1" of the second one; NULL: it is too long. */
+static const char *name_op(tsri_pool *pool, const char *owner, tsri_op_kind kind, int before)
+{
     /* Plans join the parts of softmax under its name. */
-    const char *word = op->kind == TSRI_OP_SOFTMAX_FINISH ? "softmax" : tsri_op_name(op->kind);
-    int n = snprintf(name, TSRI_NAME_MAX, "%s:%s", owner, word);
+    const char *word = kind == TSRI_OP_SOFTMAX_FINISH ? "softmax" : tsri_op_name(kind);
+    char name[TSRI_NAME_MAX];
+    int n = snprintf(name, sizeof name, "%s:%s", owner, word);
     if (before && n < TSRI_NAME_MAX)
-        snprintf(name + n, (size_t)(TSRI_NAME_MAX - n), ".%d", before);
-    return n < TSRI_NAME_MAX;
+        n += snprintf(name + n, sizeof name - (size_t)n, ".%d", before);
+    return n < TSRI_NAME_MAX ? tsri_pool_strdup(pool, name) : "";
+}
+
+/* Names ops for rules; NULL: one that no rule can name. */
+static tsr_status name_ops(const tsri_pins *pins, int nops, tsri_op *const *ops,
+                           const char ***out_names)
+{
+    tsri_pool *pool = &pins->program->inside->pool;
+    size_t places = 16;
+    while (places < 2 * (size_t)nops)
+        places *= 2;
+    const char **names = tsri_pool_alloc(pool, (size_t)nops * sizeof *names);
+    count *counts = tsri_pool_alloc(pool, places * sizeof *counts);
+    TSRI_NEED(names && counts);
+    for (int i = 0; i < nops; i++) {
+        const char *owner = owner_of(pins, ops[i]);
+        if (!owner[0])
+            continue;
+        count *c = find_count(counts, places, owner, ops[i]->kind);
+        *c = (count){owner, ops[i]->kind, c->n + 1};
+        if (ops[i]->nin && ops[i]->kind != TSRI_OP_TO_GLOBAL)
+            TSRI_NEED(names[i] = name_op(pool, owner, ops[i]->kind, c->n - 1));
+    }
+    *out_names = names;
+    return TSR_OK;
 }
 
 static tsr_status pin_ops(tsri_pins *pins, const rules *r, int nops, tsri_op *const *ops,
-                          tsr_tensor **result)
+                          const char *const *names)
 {
-    char name[TSRI_NAME_MAX];
-    bool any = false;
-    for (int i = 0; i < r->n; i++)
-        any |= strchr(r->items[i].match, ':') != NULL;
-    /* Naming an op walks all ops before it. */
-    for (int i = 0; any && i < nops; i++) {
+    for (int i = 0; names && i < nops; i++) {
         const tsri_config_pin *by =
-            name_op(pins, ops, i, name) ? find_rule(r, name, NULL, true) : NULL;
+            names[i] && names[i][0] ? find_rule(r, names[i], NULL, true) : NULL;
         for (int j = 0; by && j < ops[i]->nout; j++)
-            TSRI_TRY(pin(pins, owner_of(pins, ops[i]), ops[i]->out[j], wish_of(by), result));
+            TSRI_TRY(pin(pins, owner_of(pins, ops[i]), ops[i]->out[j], wish_of(by)));
     }
     return TSR_OK;
 }
 
 /* Brings parameters into the signatures in which the model takes them. */
-static tsr_status pin_uses(tsri_pins *pins, int nops, tsri_op *const *ops, tsr_tensor **result)
+static tsr_status pin_uses(tsri_pins *pins, int nops, tsri_op *const *ops)
 {
     const tsri_experiment *e = pins->program->experiment;
     const tsri_config_pattern *p = e->parameters.items;
@@ -251,28 +272,25 @@ static tsr_status pin_uses(tsri_pins *pins, int nops, tsri_op *const *ops, tsr_t
         wish w = {.sbp = {by->use, tsri_section_node(by, "use")}, .node = by->head.node};
         TSRI_TRY(take(ops[i]->out[0], &w.sbp));
         w.sbp.sbp = tsri_sbp_for_axes(w.sbp.sbp, ops[i]->out[0]->shape.ndim);
-        TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[0], w, result));
+        TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[0], w));
     }
     return TSR_OK;
 }
 
 /* --- rules that fit nothing ------------------------------------------------------------------- */
 static tsr_status no_match(const tsri_pins *pins, const tsri_config_pin *rule, int nops,
-                           tsri_op *const *ops)
+                           const char *const *op_names)
 {
     tsri_pool *pool = &pins->program->inside->pool;
     const bool of_ops = strchr(rule->match, ':') != NULL;
     const int most = of_ops ? nops : pins->n;
     const char **names = tsri_pool_alloc(pool, (size_t)most * sizeof *names);
-    char name[TSRI_NAME_MAX], mean[TSRI_YAML_TEXT_MAX], list[TSRI_LEGAL_MAX] = "";
+    char mean[TSRI_YAML_TEXT_MAX], list[TSRI_LEGAL_MAX] = "";
     int n = 0;
     TSRI_NEED(names);
     for (int i = 0; i < most; i++) {
-        if (of_ops && !name_op(pins, ops, i, name))
-            continue;
-        names[n] = of_ops ? tsri_pool_strdup(pool, name) : pins->given[i].name;
-        TSRI_NEED(names[n]);
-        n += names[n][0] != 0;
+        names[n] = of_ops ? op_names[i] : pins->given[i].name;
+        n += names[n] && names[n][0];
     }
     size_t used = 0;
     for (int i = 0; i < n && i < 6; i++)
@@ -306,17 +324,26 @@ tsr_status tsri_pins_end(tsri_pins *pins, tsr_tensor **result)
     if (!r.n && !any_use(e))
         return TSR_OK;
     r.used = tsri_pool_alloc(pool, (size_t)r.n * sizeof *r.used);
-    tsri_op **ops = tsri_pool_dup(pool, g->ops, (size_t)g->nops * sizeof(tsri_op *));
     const int nops = g->nops;
+    tsri_op **ops = tsri_pool_dup(pool, g->ops, (size_t)nops * sizeof(tsri_op *));
     TSRI_NEED(r.used && ops);
+    const char **names = NULL; /* of ops; NULL: no rule names one */
+    if (any_of_ops(&r))
+        TSRI_TRY(name_ops(pins, nops, ops, &names));
+    tsri_places *places = &pins->places;
+    TSRI_TRY(tsri_places_init(places, g, pool));
+    for (int i = 0; i < pins->n; i++)
+        TSRI_TRY(tsri_places_add(places, &pins->given[i].tensor, NULL));
+    if (*result)
+        TSRI_TRY(tsri_places_add(places, result, NULL));
     /* Rules of ops come first: those of modules are about what is made of them. */
-    TSRI_TRY(pin_ops(pins, &r, nops, ops, result));
-    TSRI_TRY(pin_modules(pins, &r, result));
-    TSRI_TRY(pin_uses(pins, nops, ops, result));
+    TSRI_TRY(pin_ops(pins, &r, nops, ops, names));
+    TSRI_TRY(pin_modules(pins, &r));
+    TSRI_TRY(pin_uses(pins, nops, ops));
     for (int i = 0; i < r.n; i++)
         if (!r.used[i])
-            return no_match(pins, &r.items[i], nops, ops);
-    return TSR_OK;
+            return no_match(pins, &r.items[i], nops, names);
+    return tsri_places_sort(places);
 }
 
 /* --- what entries of a graph give ------------------------------------------------------------- */

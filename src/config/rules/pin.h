@@ -7,6 +7,7 @@
 #define TESSERA_CONFIG_PIN_H
 
 #include "src/config/program.h"
+#include "src/config/rules/places.h"
 
 /* A tensor that a module gave, or an entry of `graph`. */
 typedef struct tsri_given {
@@ -22,6 +23,7 @@ typedef struct tsri_pins {
     tsr_status status;
     int n, capacity;
     tsri_given *given;
+    tsri_places places; /* from tsri_pins_end on */
 } tsri_pins;
 
 /* Begins to listen to what the program's graph is declared with. */
