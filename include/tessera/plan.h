@@ -29,13 +29,24 @@ typedef enum tsr_on_nan {
     TSR_NAN_STOP, /* the run fails with TSR_ERR_NAN */
 } tsr_on_nan;
 
+/* Kinds of fusion, as bits: several ops become one pass over memory. */
+typedef enum tsr_fusion {
+    TSR_FUSE_ANYTHING = 1,    /* all of them */
+    TSR_FUSE_ACTIVATIONS = 2, /* batch norm with a ReLU or ReLU6 behind it, forward and backward */
+    TSR_FUSE_SOFTMAX = 4,     /* the parts of softmax, and those of cross entropy */
+    /* On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their rows and what
+     * reads them, by pieces of rows that stay in the cache. */
+    TSR_FUSE_CHAINS = 8,
+} tsr_fusion;
+
 typedef struct tsr_compile_opts {
     size_t size;
     tsr_by_name by_name;
     double bucket_mb TSR_IS(4); /* gradients' reductions are joined up to this size; default 4; 0:
                                  * none. Where gradients are so large that this takes more calls, a
                                  * call is closed by the gradient with which it reaches the size. */
-    bool no_fusion;             /* lower op by op */
+    unsigned no_fusion;         /* which of tsr_fusion are left out, for comparing and for finding
+                                 * errors; 1 (true): all, so that plans are lowered op by op */
     /* Most bytes that any rank may use at a time for variables, values, inputs, outputs and
      * kernels' scratch: signatures are chosen to stay within it, on every rank. A virtual world has
      * no kernels, and so no scratch. 0: no limit. A limit that no plan was found for is

@@ -72,9 +72,8 @@ bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
 /* Returns the number of entries of `parameters`, which the next would have. */
 int tsri_experiment_nparameters(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
- * default), bucket_mb, infer_updates,
- * reshard_after_forward, on_nan. e may be NULL: there is no file, and the options
- * stay. */
+ * default), bucket_mb, infer_updates, reshard_after_forward, no_fusion, on_nan. e may be NULL:
+ * there is no file, and the options stay. */
 void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts);
 
 /* Returns the `cluster` section: what the planner assumes; NULL if the file has none. */

@@ -237,6 +237,11 @@ enum {
     TSRI_CONFIG_STRATEGY_AUTO,
 };
 
+typedef struct tsri_config_fusion {
+    tsri_head head;
+    bool activations, softmax, chains;
+} tsri_config_fusion;
+
 struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
@@ -257,6 +262,7 @@ struct tsri_experiment {
     int64_t memory_limit;
     double bucket_mb;
     bool infer_updates, reshard_after_forward;
+    tsri_config_fusion fusion;
     tsri_items graph; /* tsri_config_op */
     tsri_ref loss;
     tsri_refs fetch;
@@ -271,7 +277,7 @@ extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_
     tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pin_section,
     tsri_pattern_section, tsri_group_section, tsri_optimizer_section, tsri_schedule_section,
     tsri_train_section, tsri_amp_section, tsri_eval_section, tsri_checkpoint_section,
-    tsri_cluster_section, tsri_part_section;
+    tsri_cluster_section, tsri_fusion_section, tsri_part_section;
 extern tsri_section tsri_layer_section; /* complete before main */
 /* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);

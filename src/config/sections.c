@@ -413,6 +413,17 @@ static const tsri_field train_fields[] = {
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
 
+#define FUSION(key, doc_) FIELD(BOOL, tsri_config_fusion, #key, key, "true", 0, 0, doc_)
+static const tsri_field fusion_fields[] = {
+    FUSION(activations, "Batch norm with a ReLU or ReLU6 behind it, forward and backward."),
+    FUSION(softmax, "The parts of softmax, and those of cross entropy."),
+    FUSION(chains,
+           "On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their "
+           "rows and what reads them, by pieces of rows that stay in the cache."),
+};
+const tsri_section tsri_fusion_section = {
+    .name = "fusion", .size = sizeof(tsri_config_fusion), FIELDS(fusion_fields)};
+
 /* In the order of TSRI_CONFIG_STRATEGY_.... */
 static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
                                              "megatron", "sequence", "auto",  NULL};
@@ -521,6 +532,8 @@ static const tsri_field experiment_fields[] = {
           "last use forward, and gathered again for backward, but those that forward gathers last: "
           "half as much traffic again for the memory of one layer's parameters instead of all. "
           "Default: false, and true under strategy zero3."),
+    PART(SECTION, fusion, TSRI_NONE, &tsri_fusion_section, 0, 0,
+         "Which ops may become one pass over memory: switches for comparing."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

@@ -95,7 +95,7 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     fprintf(f, "\nthe graph's training: %d\n", p->g->training);
     fprintf(f, "the graph's seed: %llu\n", (unsigned long long)p->g->seed);
     tsri_put_number(f, "bucket_mb", o->bucket_mb);
-    fprintf(f, "no_fusion: %d\n", o->no_fusion);
+    fprintf(f, "no_fusion: %u\n", o->no_fusion);
     fprintf(f, "memory_limit: %zu\n", o->memory_limit);
     fprintf(f, "infer_updates: %d\n", o->infer_updates);
     fprintf(f, "reshard_after_forward: %d\n", o->reshard_after_forward);

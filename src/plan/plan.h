@@ -360,6 +360,11 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
 /* The farthest link between the first and the others of n ranks, by the plan's model. */
 int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
+/* Whether the options leave this fusion on. */
+static inline bool tsri_plan_fuses(const tsr_plan *plan, tsr_fusion which)
+{
+    return !(plan->opts.no_fusion & (TSR_FUSE_ANYTHING | (unsigned)which));
+}
 /* Where the options say so, no item of backward reads a weight that was gathered for forward, but
  * those that are gathered last there. */
 tsr_status tsri_plan_reshard(tsr_plan *plan);

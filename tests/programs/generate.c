@@ -546,6 +546,15 @@ static void append_layers(gen *g)
     g->layers = x;
 }
 
+/* Half of the programs have all fusions, a fifth none; the others have one alone, or lack one. */
+static unsigned no_fusion(rnd *r)
+{
+    const unsigned all = TSR_FUSE_ACTIVATIONS | TSR_FUSE_SOFTMAX | TSR_FUSE_CHAINS;
+    const unsigned one = (unsigned)TSR_FUSE_ACTIVATIONS << rnd_below(r, 3);
+    const int way = rnd_below(r, 10);
+    return way < 5 ? 0 : way < 7 ? TSR_FUSE_ANYTHING : way < 9 ? all & ~one : one;
+}
+
 void gen_graph(gen *g, int which, int nops)
 {
     static const double buckets[] = {4, 0, 1e-4, 4e-4};
@@ -554,7 +563,7 @@ void gen_graph(gen *g, int which, int nops)
     *g->g = (pgraph){.training = rnd_chance(&g->r, which ? 0.4 : 0.8),
                      .seed = rnd_next(&g->r) >> 40,
                      .bucket_mb = buckets[rnd_below(&g->r, 4)],
-                     .no_fusion = rnd_chance(&g->r, 0.2),
+                     .no_fusion = no_fusion(&g->r),
                      .free_links = rnd_chance(&g->r, 0.45)};
     if (rnd_chance(&g->r, 0.15))
         g->g->memory_limit = (size_t)2000 << rnd_below(&g->r, 5);

@@ -363,7 +363,7 @@ static void put_graph(FILE *out, const program *p, int at)
         put_sinks(out, p, g, i);
     }
     fprintf(out,
-            "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %d, "
+            "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %u, "
             ".memory_limit = %d%s), &plan%d));\n    }\n",
             g->bucket_mb, g->no_fusion, (int)g->memory_limit,
             g->free_links ? ", .nlinks = 1, .link = {{0, 1e-12, 1e15}}, .flops_per_s = 1e3" : "",

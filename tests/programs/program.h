@@ -61,8 +61,8 @@ typedef struct pgraph {
     sink sink[MAX_SINKS];
     /* compile options */
     double bucket_mb;
-    bool no_fusion;
-    bool free_links; /* plans as if talking cost nothing and computing much: all is split */
+    unsigned no_fusion; /* tsr_fusion */
+    bool free_links;    /* plans as if talking cost nothing and computing much: all is split */
     size_t memory_limit;
 } pgraph;
 

@@ -296,8 +296,8 @@ static void try_options(shrinker *s)
             g->memory_limit = 0;
             break;
         case 1:
-            changed = !g->no_fusion;
-            g->no_fusion = true;
+            changed = g->no_fusion != TSR_FUSE_ANYTHING;
+            g->no_fusion = TSR_FUSE_ANYTHING;
             break;
         case 2:
             changed = g->bucket_mb != 0;

@@ -67,9 +67,7 @@ static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *
     TSRI_TRY(tsri_plan_build(plan, g, inferred));
     int nchanges = 0;
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        bool fuses = passes[i].pass == TSRI_PASS_FUSE || passes[i].pass == TSRI_PASS_CHAIN;
-        bool left_out = fuses && plan->opts.no_fusion;
-        if (passes[i].run && !left_out)
+        if (passes[i].run)
             TSRI_TRY(passes[i].run(plan));
         TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
         if (passes[i].changes)

@@ -295,6 +295,8 @@ static tsr_status line_up(chainer *c)
 tsr_status tsri_plan_chain(tsr_plan *plan)
 {
     chainer c = {.plan = plan};
+    if (!tsri_plan_fuses(plan, TSR_FUSE_CHAINS))
+        return TSR_OK;
     TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &c.flow));
     TSRI_TRY(repeat_cheap(&c));
     const size_t n = (size_t)plan->nitems + 1;

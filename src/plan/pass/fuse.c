@@ -186,9 +186,11 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
     f.readers = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.readers);
     TSRI_NEED(f.maker && f.readers);
     scan(&f);
-    fuse_forward(&f);
-    TSRI_TRY(fuse_backward(&f));
-    for (int i = 0; i < plan->nitems; i++) {
+    if (tsri_plan_fuses(plan, TSR_FUSE_ACTIVATIONS)) {
+        fuse_forward(&f);
+        TSRI_TRY(fuse_backward(&f));
+    }
+    for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {
         join_softmax(&f, &plan->items[i]);
         TSRI_TRY(join_cross_entropy(&f, &plan->items[i]));
     }

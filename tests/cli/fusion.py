@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""fusion: each switch takes what it names out of the plan, and nothing else. usage: fusion.py TESSERA"""
+import os
+import tempfile
+
+from harness import check, done, equal, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+PATH = os.path.join(FOLDER.name, "e.yaml")
+with open(PATH, "w", encoding="utf-8") as f:
+    f.write("""
+tessera: 1
+mesh: {dp: 2}
+device: cpu
+model: {name: mobilenet_v2}
+data: {dataset: cifar10, batch_size: 64}
+train: {steps: 1}
+""")
+
+
+def ops(*off):
+    """Counts by kind the ops of the plan in which these fusions are off."""
+    sets = [x for fusion in off for x in ("--set", f"fusion.{fusion}=false")]
+    kinds = [x["op"] for x in tessera_json("plan", PATH, *sets)["ops"]]
+    return {kind: kinds.count(kind) for kind in set(kinds)}
+
+
+fused = ops()
+check(fused["bn_act"] > fused["bn_act_bwd_apply"] > 0, "chains compute normalised activations again")
+equal(fused["ce"], 1, "cross entropy in one pass")
+check("relu6" not in fused and "softmax_max" not in fused, "no ReLU6 and no maximum by itself")
+
+stored = ops("chains")
+equal(stored["bn_act"], stored["bn_act_bwd_apply"], "without chains each is computed once")
+equal({k: v for k, v in stored.items() if k not in ("bn_act", "bn_apply")},
+      {k: v for k, v in fused.items() if k not in ("bn_act", "bn_apply")}, "all else is the same")
+
+apart = ops("activations")
+check("bn_act" not in apart and "bn_act_bwd_apply" not in apart, f"activations by themselves: {apart}")
+equal(apart["relu6"], stored["bn_act"], "as many as there were with batch norm")
+
+parts = ops("softmax")
+check("ce" not in parts and parts["softmax_max"] == 1, f"the parts of cross entropy: {parts}")
+
+alone = ops("activations", "softmax", "chains")
+equal((alone["relu6"], alone["softmax_max"]), (apart["relu6"], 1), "all off")
+done()
