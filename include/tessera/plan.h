@@ -174,8 +174,8 @@ TSR_API tsr_port tsr_plan_port(const tsr_plan *plan, int i);
 
 /*
  * Returns the plan as text: every op's signature, every boxing with its collective, group, bytes
- * and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there is no
- * memory.
+ * and reason, what is fused, and why the rest is not, totals, and each rank's memory. The text
+ * belongs to the plan; NULL when there is no memory.
  */
 TSR_API const char *tsr_plan_explain(tsr_plan *plan);
 

@@ -370,6 +370,8 @@ static inline bool tsri_plan_fuses(const tsr_plan *plan, tsr_fusion which)
 tsr_status tsri_plan_reshard(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_chain(tsr_plan *plan);
+/* Returns what an item can be in a chain. */
+tsri_chain_role tsri_chain_role_of(const tsr_plan *plan, const tsri_item *it);
 /* Once items are in their final order: dissolves chains that are no longer in one piece, and finds
  * what is inside the others. */
 tsr_status tsri_plan_settle_chains(tsr_plan *plan);

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """fusion: each switch takes what it names out of the plan, and nothing else. usage: fusion.py TESSERA"""
 import os
+import re
 import tempfile
 
-from harness import check, done, equal, tessera_json
+from harness import check, done, equal, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
 PATH = os.path.join(FOLDER.name, "e.yaml")
@@ -42,6 +43,40 @@ equal(apart["relu6"], stored["bn_act"], "as many as there were with batch norm")
 
 parts = ops("softmax")
 check("ce" not in parts and parts["softmax_max"] == 1, f"the parts of cross entropy: {parts}")
+
+
+
+def fusions(*sets, path=PATH):
+    """The lines of `plan --full` about fusion: how, name, text."""
+    args = [x for text in sets for x in ("--set", text)]
+    out, _ = tessera("plan", "--full", path, *args, env={"COLUMNS": "400"})
+    lines = out.split("\nfusion")[1].split("\nboxing")[0].splitlines()[1:]
+    return [tuple(re.split(r"\s{2,}", line.strip(), maxsplit=2)) for line in lines]
+
+
+said = fusions()
+check(any(how == "chain" and text == "bn_act, conv2d, bn_stats" for how, _, text in said), said)
+check(any(how == "chain" and text.startswith("bn_act_bwd_apply, conv2d_dx, ") and "bn_act (again), conv2d_dw" in text
+          for how, _, text in said), said)
+check(("fused", "loss", "softmax_max, ce_terms and ce_finish") in said, said)
+check(any(how == "alone" and name.startswith("features.0.0") and "several rows" in text for how, name, text in said), said)
+for off, what, why in (("chains", "chain", "chains are switched off"),
+                       ("activations", "fused", "fusion of activations is switched off"),
+                       ("softmax", "fused", "fusion of softmax is switched off")):
+    said = fusions(f"fusion.{off}=false")
+    check(any(how == "alone" and text == why for how, _, text in said), said)
+    check(off != "chains" or not any(how == "chain" for how, *_ in said), said)
+# Rows that are split: their maxima and sums are reduced between the parts.
+with open(PATH + "g", "w", encoding="utf-8") as f:
+    f.write("""
+tessera: 1
+placements: {p: {ranks: [0, 1, 2, 3]}}
+graph:
+  x: {op: uniform, shape: [4096, 4096], placement: p, sbp: S(1)}
+  y: {op: softmax, in: x, axis: 1, sbp: S(1)}
+""")
+said = fusions(path=PATH + "g")
+check(any(how == "alone" and name == "y" and "a conversion stands between" in text for how, name, text in said), said)
 
 alone = ops("activations", "softmax", "chains")
 equal((alone["relu6"], alone["softmax_max"]), (apart["relu6"], 1), "all off")

@@ -294,6 +294,11 @@ equal(out[out.index("  expand  "):], """\
       the only legal one; p.yaml:5
   sgd            4.bias                         B, B, B, B -> f32[10] B, f32[10] B
       the only legal one; p.yaml:5
+fusion (of ops in one pass over memory)
+  chain          * x2                           linear, relu
+  alone          * x2                           nothing beside it can go by its rows
+  fused          loss                           softmax_max, ce_terms and ce_finish
+  chain          * x2                           linear_dx, linear_dw, unary_grad
 boxing
   all_reduce     loss                           f32[] P -> B
       1 group of 8 ranks, shared memory, 28 B, 3.00 us; output 'loss' reads B
@@ -398,7 +403,7 @@ for text in ("blocks.0.attn.q.weight +8      f32[128,128] S(0)\n      said by '*
              "x                              f32[2,1,8,128] B  said at attention.yaml:15\n",
              "linear, linear_dw blocks.0.mlp.fc1 read B\n", "the only legal one; attention.yaml:23\n"):
     check(text in out, f"{text!r} is missing: {out}")
-titles = set(re.findall(r"^  (\w+) ", out[:out.index("\nboxing")], re.M))
+titles = set(re.findall(r"^  (\w+) ", out[:re.search("\nfusion|\nboxing", out).start()], re.M))
 for reader in re.findall(r"us; ((?:\w+, )*\w+) \S+ reads? ", out):
     check(set(reader.split(", ")) <= titles, f"{reader} is not in the table: {titles}")
 out, _ = tessera("plan", os.path.join(EXAMPLES, "matmul.yaml"), "--full")

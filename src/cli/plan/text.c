@@ -159,6 +159,25 @@ static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
     return ok;
 }
 
+/* --- fusion ----------------------------------------------------------------------------------- */
+static bool add_fused(void *arg, const tsri_report_fused *line)
+{
+    return fold_add(arg, line->how, line->name, false, line->text, "");
+}
+
+static bool print_fusions(const plan_view *v, const cli_style *style)
+{
+    fold *f = fold_create(v->verbose);
+    bool ok = f && tsri_report_fusions(v->report->plan, add_fused, f) == TSR_OK;
+    if (ok && f->n > 0)
+        printf("%sfusion%s (of ops in one pass over memory)\n", style->bold, style->plain);
+    for (int i = 0; ok && i < f->n; i++)
+        print_line(f->all[i], style, cli_columns());
+    if (f)
+        fold_destroy(f);
+    return ok;
+}
+
 /* --- the rest --------------------------------------------------------------------------------- */
 static void print_text(const plan_text *t)
 {
@@ -304,6 +323,8 @@ bool plan_print_full(const plan_view *v)
            cli_seconds(v->report->plan->info.compile_s, took));
     printf("%stensors%s\n", style.bold, style.plain);
     if (!print_rows(v, false, &style))
+        return false;
+    if (!print_fusions(v, &style))
         return false;
     printf("%sboxing%s\n", style.bold, style.plain);
     if (!print_rows(v, true, &style))

@@ -38,7 +38,7 @@ static bool has_rows(const tsri_value *v)
            (v->shape.ndim != 4 || v->nhwc || one_pixel || v->shape.d[1] == 1);
 }
 
-static tsri_chain_role role_of(const tsr_plan *plan, const tsri_item *it)
+tsri_chain_role tsri_chain_role_of(const tsr_plan *plan, const tsri_item *it)
 {
     if (it->kind != TSRI_ITEM_KERNEL || it->kernel.updates ||
         tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
@@ -68,7 +68,7 @@ static bool is_for_products(const chainer *c, int value)
 {
     for (int r = c->flow.first[value]; r < c->flow.first[value + 1]; r++) {
         const tsri_item *it = &c->plan->items[c->flow.reader[r]];
-        if (!is_product(role_of(c->plan, it)))
+        if (!is_product(tsri_chain_role_of(c->plan, it)))
             return false;
         for (int j = 0; j < it->nin; j++)
             if (it->in[j] == value && !(def_of(it)->walks >> j & 1))
@@ -110,7 +110,7 @@ static tsr_status repeat_cheap(chainer *c)
     bool any = false;
     for (int v = 0; v < nvalues; v++) {
         const int m = c->flow.maker[v], readers = c->flow.first[v + 1] - c->flow.first[v];
-        again[v] = m >= 0 && readers > 1 && role_of(plan, &old[m]) == TSRI_CHAIN_MAP &&
+        again[v] = m >= 0 && readers > 1 && tsri_chain_role_of(plan, &old[m]) == TSRI_CHAIN_MAP &&
                    def_of(&old[m])->is_cheap && is_for_products(c, v);
         any |= again[v];
     }
@@ -176,7 +176,7 @@ static bool join(chainer *c, int item)
     for (int j = 0; j < it->nin; j++) {
         const int m = c->flow.maker[it->in[j]];
         if (m >= 0 && def_of(it)->walks >> j & 1 && c->position[m] >= c->at && may_join(c, m) &&
-            role_of(c->plan, &c->plan->items[m]) == TSRI_CHAIN_MAP && fits(c, m))
+            tsri_chain_role_of(c->plan, &c->plan->items[m]) == TSRI_CHAIN_MAP && fits(c, m))
             c->member[c->nmembers++] = m;
     }
     if (c->nmembers < TSRI_CHAIN_MAX && fits(c, item)) {
@@ -192,16 +192,17 @@ static bool join_neighbours(chainer *c, int m)
 {
     const tsr_plan *plan = c->plan;
     const tsri_item *it = &plan->items[m];
-    const tsri_chain_role own = role_of(plan, it);
+    const tsri_chain_role own = tsri_chain_role_of(plan, it);
     bool any = false;
     for (int j = 0; j < it->nin; j++) {
         const int v = it->in[j], maker = c->flow.maker[v];
         if (!(def_of(it)->walks >> j & 1))
             continue;
-        if (maker >= 0 && role_of(plan, &plan->items[maker]) == TSRI_CHAIN_MAP)
+        if (maker >= 0 && tsri_chain_role_of(plan, &plan->items[maker]) == TSRI_CHAIN_MAP)
             any |= join(c, maker);
         for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++)
-            if (is_product(own) && is_product(role_of(plan, &plan->items[c->flow.reader[r]])))
+            if (is_product(own) &&
+                is_product(tsri_chain_role_of(plan, &plan->items[c->flow.reader[r]])))
                 any |= join(c, c->flow.reader[r]);
     }
     if (own != TSRI_CHAIN_MAP && own != TSRI_CHAIN_PRODUCT)
@@ -209,7 +210,7 @@ static bool join_neighbours(chainer *c, int m)
     const int v = it->out[0];
     for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++) {
         const int reader = c->flow.reader[r];
-        const tsri_chain_role role = role_of(plan, &plan->items[reader]);
+        const tsri_chain_role role = tsri_chain_role_of(plan, &plan->items[reader]);
         if (role == TSRI_CHAIN_SUMS || role == TSRI_CHAIN_MAP)
             any |= join(c, reader);
     }
@@ -306,7 +307,7 @@ tsr_status tsri_plan_chain(tsr_plan *plan)
     for (int i = 0; i < plan->nitems; i++)
         c.position[i] = i;
     for (int i = 0; i < plan->nitems; i++)
-        if (!c.chain[i] && is_product(role_of(plan, &plan->items[i])))
+        if (!c.chain[i] && is_product(tsri_chain_role_of(plan, &plan->items[i])))
             make_chain(&c, i);
     return line_up(&c);
 }

@@ -107,6 +107,12 @@ static void put_items(FILE *f, const tsr_plan *plan)
     }
 }
 
+static bool put_fused(void *arg, const tsri_report_fused *line)
+{
+    fprintf(arg, "  %-18s %-32s %s\n", line->how, line->name, line->text);
+    return true;
+}
+
 static void put_ports(FILE *f, const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nports; i++) {
@@ -176,6 +182,8 @@ static tsr_status put_all(FILE *f, tsr_plan *plan)
     put_changes(f, plan);
     put_ports(f, plan);
     put_items(f, plan);
+    fprintf(f, "fusion:\n");
+    TSRI_TRY(tsri_report_fusions(plan, put_fused, f));
     put_totals(f, plan);
     return put_memory(f, plan);
 }

@@ -113,6 +113,18 @@ char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX]);
 enum { TSRI_SPENT_NAME_MAX = TSRI_LINK_NAME_MAX + 16 };
 char *tsri_spent_name(const tsri_cost_model *m, tsri_spent spent, char buf[TSRI_SPENT_NAME_MAX]);
 
+/* A line about fusion. */
+typedef struct tsri_report_fused {
+    const char *how;  /* "chain", "fused": into one kernel; "alone": what could be, and is not */
+    const char *name; /* of the op */
+    const char *text; /* which ops; why not */
+    const tsri_item *item;
+} tsri_report_fused;
+/* Calls `each` for what a plan fuses, in the order of the program, and for what it could; until one
+ * call returns false: TSR_ERR_NO_MEMORY. */
+tsr_status tsri_report_fusions(const tsr_plan *plan,
+                               bool (*each)(void *arg, const tsri_report_fused *line), void *arg);
+
 /* Whether a change is more than rounding. */
 bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change);
 
