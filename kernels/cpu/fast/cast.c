@@ -8,18 +8,11 @@ enum { UNIT = 64 }; /* elements: threads never share a cache line */
 
 typedef struct flat_cast {
     tsri_fast base;
-    tsr_dtype from;
+    int64_t size[2]; /* of an element of the operand and of the result */
+    tsri_fast_cast_fn *cast;
     tsri_widen_fn *widen;
     tsri_narrow_fn *narrow;
 } flat_cast;
-
-#define CAST(FROM, TO)                              \
-    do {                                            \
-        const FROM *x = p->in[0];                   \
-        TO *y = p->out[0];                          \
-        for (int64_t i = p->begin; i < p->end; i++) \
-            y[i] = (TO)x[i];                        \
-    } while (0)
 
 static void cast_part(const tsri_fast *f, const tsri_fast_part *p)
 {
@@ -30,27 +23,26 @@ static void cast_part(const tsri_fast *f, const tsri_fast_part *p)
     else if (k->narrow)
         k->narrow((const float *)p->in[0] + p->begin, (uint16_t *)p->out[0] + p->begin,
                   p->end - p->begin);
-    else if (k->from == TSR_U8)
-        CAST(uint8_t, float);
-    else if (k->from == TSR_F32)
-        CAST(float, double);
     else
-        CAST(double, float);
+        k->cast((const char *)p->in[0] + p->begin * k->size[0],
+                (char *)p->out[0] + p->begin * k->size[1], p->end - p->begin);
 }
 
 tsr_status tsri_fast_cast(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     tsr_dtype from = desc->in[0].dtype, to = desc->out[0].dtype;
-    bool known = (from == TSR_U8 && to == TSR_F32) || (from == TSR_F32 && to == TSR_F64) ||
-                 (from == TSR_F64 && to == TSR_F32) || (tsri_is_half(from) && to == TSR_F32) ||
-                 (from == TSR_F32 && tsri_is_half(to));
+    tsri_fast_cast_fn *cast = tsri_fast_isa_best()->cast[from][to];
+    bool known =
+        cast || (tsri_is_half(from) && to == TSR_F32) || (from == TSR_F32 && tsri_is_half(to));
     int64_t count = tsri_arg_count(&desc->out[0]);
     if (!known || !count || !tsri_fast_alike(&desc->in[0], &desc->out[0]))
         return tsri_fast_decline(desc);
     flat_cast *k = tsri_fast_make(mem, desc, cast_part, sizeof *k, count, count);
     TSRI_NEED(k);
     k->base.unit = UNIT;
-    k->from = from;
+    k->cast = cast;
+    k->size[0] = (int64_t)tsr_dtype_size(from);
+    k->size[1] = (int64_t)tsr_dtype_size(to);
     k->widen = tsri_is_half(from) ? tsri_widen_of(from) : NULL;
     k->narrow = tsri_is_half(to) ? tsri_narrow_of(to) : NULL;
     *out_kernel = &k->base.base;
