@@ -26,23 +26,35 @@ static tsr_status check_ids(const lines *v, const tsri_arg *ids, const void *p)
     return TSR_OK;
 }
 
+/* A run, and whether it has met an id of no line here. */
+typedef struct gather_job {
+    tsri_ref_job job;
+    _Atomic bool missed;
+} gather_job;
+
 #define GATHER(T)                                                          \
     do {                                                                   \
         const T *x = (const T *)j->in[0] + r->off[1];                      \
         T *y = (T *)j->out[0] + r->off[0];                                 \
         for (int64_t i = 0; i < r->n; i++) {                               \
-            const int64_t id = ids[i * si] - first;                        \
-            y[i * sy] = id >= 0 && id < len ? x[i * sx + id * stride] : 0; \
+            const uint64_t id = (uint64_t)(ids[i * si] - first);           \
+            const bool here = id < len;                                    \
+            const T value = x[i * sx + (here ? (int64_t)id : 0) * stride]; \
+            y[i * sy] = here ? value : 0;                                  \
+            missed |= !here;                                               \
         }                                                                  \
     } while (0)
 
 static void gather_row(void *arg, const tsri_ref_row *r)
 {
-    const tsri_ref_job *j = arg;
+    gather_job *g = arg;
+    const tsri_ref_job *j = &g->job;
     const lines *v = (const lines *)j->ref;
     const int64_t *ids = (const int64_t *)j->in[1] + r->off[2];
-    const int64_t first = v->first, len = v->len, stride = v->stride;
+    const int64_t first = v->first, stride = v->stride;
     const int64_t sy = r->step[0], sx = r->step[1], si = r->step[2];
+    const uint64_t len = (uint64_t)v->len;
+    bool missed = false;
     switch (tsr_dtype_size(v->ref.desc.out[0].dtype)) {
     case 1:
         GATHER(uint8_t);
@@ -56,15 +68,21 @@ static void gather_row(void *arg, const tsri_ref_row *r)
     default:
         GATHER(uint64_t);
     }
+    if (missed)
+        g->missed = true;
 }
 
+/* A shard of x without elements has none to read: zeros, of ids that are good. */
 static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const lines *v = (const lines *)k;
-    TSRI_TRY(check_ids(v, &v->ref.desc.in[1], in[1]));
-    const tsri_ref_job j = {&v->ref, in, out, scratch};
-    tsri_ref_iter_run(&v->ref.iter, gather_row, (void *)(uintptr_t)&j, true);
-    return TSR_OK;
+    const tsri_arg *y = &v->ref.desc.out[0];
+    gather_job g = {{&v->ref, in, out, scratch}, v->len == 0};
+    if (v->len)
+        tsri_ref_iter_run(&v->ref.iter, gather_row, &g, true);
+    else if (tsri_arg_count(y))
+        memset(out[0], 0, (size_t)tsri_arg_count(y) * tsr_dtype_size(y->dtype));
+    return g.missed ? check_ids(v, &v->ref.desc.in[1], in[1]) : TSR_OK;
 }
 
 /* Adds the elements of one line of dy, in their order, to sums in f64. */
