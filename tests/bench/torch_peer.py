@@ -9,8 +9,10 @@ usage: torch_peer.py nets NET train|infer BATCH RANKS THREADS eager|compile
 The nets are those of the parity tests, convolutional ones in channels_last; attention, linear layers
 and SGD are the fused ones where this PyTorch has them; several ranks are processes under DDP over gloo.
 """
+import functools
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -151,50 +153,217 @@ def nets(name, mode, batch, ranks, threads, how):
     return max([p.wait() for p in others], default=0)
 
 
+# As in bench_ops.c: of each op its name and its result, of the operands below.
 OPS = {
-    "neg": lambda x, y, w, v: -x, "abs": lambda x, y, w, v: x.abs(), "square": lambda x, y, w, v: x.square(),
-    "sqrt": lambda x, y, w, v: x.sqrt(), "rsqrt": lambda x, y, w, v: x.rsqrt(),
-    "reciprocal": lambda x, y, w, v: x.reciprocal(), "exp": lambda x, y, w, v: x.exp(),
-    "log": lambda x, y, w, v: x.log(), "log1p": lambda x, y, w, v: x.log1p(), "sin": lambda x, y, w, v: x.sin(),
-    "cos": lambda x, y, w, v: x.cos(), "tanh": lambda x, y, w, v: x.tanh(), "erf": lambda x, y, w, v: x.erf(),
-    "floor": lambda x, y, w, v: x.floor(), "relu": lambda x, y, w, v: x.relu(),
-    "relu6": lambda x, y, w, v: F.relu6(x), "sigmoid": lambda x, y, w, v: x.sigmoid(),
-    "silu": lambda x, y, w, v: F.silu(x), "hardswish": lambda x, y, w, v: F.hardswish(x),
-    "mish": lambda x, y, w, v: F.mish(x), "softplus": lambda x, y, w, v: F.softplus(x),
-    "gelu": lambda x, y, w, v: F.gelu(x), "gelu_tanh": lambda x, y, w, v: F.gelu(x, approximate="tanh"),
-    "clamp": lambda x, y, w, v: x.clamp(0.25, 0.75), "add": lambda x, y, w, v: x + y,
-    "sub": lambda x, y, w, v: x - y, "mul": lambda x, y, w, v: x * y, "div": lambda x, y, w, v: x / y,
-    "pow": lambda x, y, w, v: x.pow(y), "maximum": lambda x, y, w, v: torch.maximum(x, y),
-    "add_row": lambda x, y, w, v: x + v, "sum": lambda x, y, w, v: x.sum(),
-    "sum_rows": lambda x, y, w, v: x.sum(0), "sum_columns": lambda x, y, w, v: x.sum(1),
-    "mean": lambda x, y, w, v: x.mean(), "max": lambda x, y, w, v: x.amax(1), "variance": lambda x, y, w, v: x.var(1),
-    "norm": lambda x, y, w, v: x.norm(), "cumsum": lambda x, y, w, v: x.cumsum(1),
-    "softmax": lambda x, y, w, v: x.softmax(1), "log_softmax": lambda x, y, w, v: x.log_softmax(1),
-    "layer_norm": lambda x, y, w, v: F.layer_norm(x, (1000,), v, v),
-    "transpose": lambda x, y, w, v: x.t().contiguous(), "matmul": lambda x, y, w, v: x @ w,
-    "linear": lambda x, y, w, v: F.linear(x, w, v),
+    "neg": "-x",
+    "abs": "x.abs()",
+    "square": "x.square()",
+    "pow_2": "x ** 2",
+    "pow_3": "x ** 3",
+    "pow_half": "x ** 0.5",
+    "pow_scalar": "x ** 2.7",
+    "sqrt": "x.sqrt()",
+    "rsqrt": "x.rsqrt()",
+    "reciprocal": "x.reciprocal()",
+    "exp": "x.exp()",
+    "exp2": "x.exp2()",
+    "expm1": "x.expm1()",
+    "log": "x.log()",
+    "log2": "x.log2()",
+    "log1p": "x.log1p()",
+    "sin": "x.sin()",
+    "cos": "x.cos()",
+    "atan": "x.atan()",
+    "tanh": "x.tanh()",
+    "erf": "x.erf()",
+    "floor": "x.floor()",
+    "round": "x.round()",
+    "sign": "x.sign()",
+    "relu": "x.relu()",
+    "relu6": "F.relu6(x)",
+    "leaky_relu": "F.leaky_relu(x)",
+    "elu": "F.elu(x)",
+    "sigmoid": "x.sigmoid()",
+    "logsigmoid": "F.logsigmoid(x)",
+    "silu": "F.silu(x)",
+    "hardswish": "F.hardswish(x)",
+    "hardsigmoid": "F.hardsigmoid(x)",
+    "mish": "F.mish(x)",
+    "softplus": "F.softplus(x)",
+    "gelu": "F.gelu(x)",
+    "gelu_tanh": 'F.gelu(x, approximate="tanh")',
+    "clamp": "x.clamp(0.25, 0.75)",
+    "add_scalar": "x + 1.5",
+    "mul_scalar": "x * 1.5",
+    "add": "x + y",
+    "sub": "x - y",
+    "mul": "x * y",
+    "div": "x / y",
+    "pow": "x.pow(y)",
+    "maximum": "torch.maximum(x, y)",
+    "remainder": "torch.remainder(x, y)",
+    "atan2": "torch.atan2(x, y)",
+    "add_row": "x + line",
+    "mul_column": "x * column",
+    "add_channel": "image + channels",
+    "less": "x < y",
+    "equal": "x == y",
+    "isnan": "x.isnan()",
+    "logical_and": "mask & (x < y)",
+    "where": "torch.where(mask, x, y)",
+    "masked_fill": "x.masked_fill(mask, -1)",
+    "cast_i64": "x.long()",
+    "cast_f32": "k.float()",
+    "cast_bool": "mask.float()",
+    "cast_bf16": "x.bfloat16().float()",
+    "add_i64": "k + n",
+    "mul_i64": "k * n",
+    "floor_divide_i64": 'torch.div(k, n + 1, rounding_mode="floor")',
+    "less_i64": "k < n",
+    "sum_i64": "k.sum(1)",
+    "max_i64": "k.amax(1)",
+    "sum": "x.sum()",
+    "sum_rows": "x.sum(0)",
+    "sum_columns": "x.sum(1)",
+    "sum_short": "s.sum(1)",
+    "sum_short_rows": "s.sum(0)",
+    "sum_middle": "heads.sum(1)",
+    "sum_channel": "image.sum((0, 2, 3))",
+    "mean_spatial": "image.mean((2, 3))",
+    "mean": "x.mean()",
+    "max": "x.amax(1)",
+    "max_rows": "x.amax(0)",
+    "max_short": "s.amax(1)",
+    "max_all": "x.max()",
+    "min": "x.amin(1)",
+    "argmax": "x.argmax(1)",
+    "argmax_rows": "x.argmax(0)",
+    "argmax_short": "s.argmax(1)",
+    "variance": "x.var(1)",
+    "norm": "x.norm()",
+    "norm_columns": "x.norm(dim=1)",
+    "prod": "(s + 0.5).prod(1)",
+    "logsumexp": "x.logsumexp(1)",
+    "any": "mask.any(1)",
+    "cumsum": "x.cumsum(1)",
+    "cumsum_rows": "x.cumsum(0)",
+    "cumprod": "(s + 0.5).cumprod(1)",
+    "softmax": "x.softmax(1)",
+    "softmax_short": "s.softmax(1)",
+    "softmax_rows": "x.softmax(0)",
+    "log_softmax": "x.log_softmax(1)",
+    "cross_entropy": "F.cross_entropy(x, labels)",
+    "mse_loss": "F.mse_loss(x, y)",
+    "bce_logits": "F.binary_cross_entropy_with_logits(x, y)",
+    "layer_norm": "F.layer_norm(x, (1000,), line, line)",
+    "rms_norm": "x * (x.square().mean(1, keepdim=True) + 1e-5).rsqrt() * line",
+    "group_norm": "F.group_norm(image, 8, channel, channel)",
+    "batch_norm": "F.batch_norm(image, None, None, channel, channel, True)",
+    "normalize": "F.normalize(x)",
+    "max_pool": "F.max_pool2d(image, 3, 2, 1)",
+    "max_pool_2": "F.max_pool2d(image, 2)",
+    "avg_pool": "F.avg_pool2d(image, 2)",
+    "global_pool": "F.adaptive_avg_pool2d(image, 1)",
+    "nearest": "F.interpolate(image, scale_factor=2)",
+    "bilinear": 'F.interpolate(image, scale_factor=2, mode="bilinear")',
+    "pixel_shuffle": "F.pixel_shuffle(image, 2).contiguous()",
+    "transpose": "x.t().contiguous()",
+    "channels_last": "image.permute(0, 2, 3, 1).contiguous()",
+    "transpose_heads": "heads.transpose(1, 2).contiguous()",
+    "transpose_rows": "heads.transpose(0, 1).contiguous()",
+    "concat": "torch.cat((x, y), 1)",
+    "concat_rows": "torch.cat((x, y), 0)",
+    "concat_short": "torch.cat((s, s), 1)",
+    "stack": "torch.stack((x, y), 2)",
+    "slice": "x[:, 100:900].contiguous()",
+    "slice_step": "x[:, ::2].contiguous()",
+    "slice_short": "s[:, 2:7].contiguous()",
+    "pad": "F.pad(image, (1, 1, 1, 1))",
+    "flip": "x.flip(1)",
+    "roll": "x.roll(10, 1)",
+    "repeat": "x.repeat(1, 2)",
+    "repeat_interleave": "x.repeat_interleave(2, 1)",
+    "expand": "column.expand(-1, 1000).contiguous()",
+    "triu": "x.triu()",
+    "embedding": "F.embedding(labels, w)",
+    "index_select": "x.index_select(1, ids[0])",
+    "gather": "x.gather(1, ids)",
+    "scatter_add": "x.scatter_add(1, ids, y)",
+    "one_hot": "F.one_hot(labels, 1000)",
+    "sort": "x.sort(1)[0]",
+    "topk": "x.topk(10, 1)[0]",
+    "matmul": "x @ w",
+    "linear": "F.linear(x, w, line)",
+    "bmm": "heads @ heads.transpose(1, 2)",
+}
+# Of those whose gradients are timed: the operand.
+GRADIENTS = {
+    "pow_2": "x", "exp": "x", "log": "x", "sqrt": "x", "tanh": "x", "sigmoid": "x", "relu": "x", "gelu": "x",
+    "gelu_tanh": "x", "silu": "x", "erf": "x", "softplus": "x", "leaky_relu": "x", "elu": "x", "clamp": "x",
+    "mul": "x", "div": "y", "add_row": "line", "mul_column": "column", "add_channel": "channels", "maximum": "x",
+    "where": "x", "sum_columns": "x", "max": "x", "mean_spatial": "image", "variance": "x", "norm": "x",
+    "cumsum": "x", "softmax": "x", "softmax_short": "s", "log_softmax": "x", "cross_entropy": "x",
+    "mse_loss": "x", "bce_logits": "x", "layer_norm": "x", "rms_norm": "x", "group_norm": "image",
+    "batch_norm": "image", "max_pool": "image", "avg_pool": "image", "global_pool": "image", "nearest": "image",
+    "bilinear": "image", "transpose": "x", "concat": "x", "slice": "x", "pad": "image", "embedding": "w",
+    "gather": "x", "index_select": "x", "linear": "w", "matmul": "x",
 }
 
 
-def values(count, salt):
-    return torch.arange(count).mul(7919).add(salt).remainder(10007).double().mul(0.8 / 10007).add(0.1).float()
+def values(name, dtype, *shape):
+    """The elements of an operand of bench_ops.c."""
+    at = torch.arange(math.prod(shape)).mul(7919).add(ord(name[0]) * 101).remainder(10007)
+    if dtype == "f32":
+        at = at.double().mul(0.8 / 10007).add(0.1).float()
+    elif dtype == "i64":
+        at = at.remainder(1000)
+    else:
+        at = at.remainder(3) == 0
+    return at.view(shape)
+
+
+@functools.lru_cache(maxsize=3)
+def operands(size):
+    rows, side = size // 1000, 5 if size < 100_000 else 50
+    kinds = {"x": ("f32", rows, 1000), "y": ("f32", rows, 1000), "w": ("f32", 1000, 1000), "line": ("f32", 1000),
+             "column": ("f32", rows, 1), "s": ("f32", size // 10, 10),
+             "image": ("f32", size // (40 * side * side), 40, side, side), "channels": ("f32", 40, 1, 1),
+             "channel": ("f32", 40), "heads": ("f32", rows, 20, 50), "mask": ("bool", rows, 1000),
+             "k": ("i64", rows, 1000), "n": ("i64", rows, 1000), "ids": ("i64", rows, 1000), "labels": ("i64", rows)}
+    return {name: values(name, *kind) for name, kind in kinds.items()}
+
+
+def work_of(name, size):
+    """Returns a function that computes the op, or the gradient that NAME_dx is."""
+    given = dict(operands(size))
+    forward = name[:-3] if name.endswith("_dx") else name
+    op = eval(f"lambda {', '.join(given)}: {OPS[forward]}")  # noqa: S307
+    if name == forward:
+        return lambda: op(**given)
+    x = given[GRADIENTS[forward]] = given[GRADIENTS[forward]].detach().requires_grad_()
+    result = op(**given)
+    dy = values("dy", "f32", *result.shape) if result.dim() else None
+
+    def gradient():
+        with torch.enable_grad():
+            return torch.autograd.grad(op(**given), x, dy)[0]
+    return gradient
 
 
 def ops(threads):
     torch.set_num_threads(int(threads))
-    say(ops=list(OPS), torch=torch.__version__)
+    say(ops=[*OPS, *(name + "_dx" for name in GRADIENTS)], torch=torch.__version__)
     for line in sys.stdin:
         name, size, runs = line.split()
-        op, size, runs = OPS[name], int(size), int(runs)
+        runs = int(runs)
         with torch.no_grad():
-            args = (values(size, 0).view(-1, 1000), values(size, 5003).view(-1, 1000),
-                    values(1000 * 1000, 97).view(1000, 1000), values(1000, 31))
-            result = op(*args)
+            work = work_of(name, int(size))
+            result = work()
             start = time.perf_counter()
             for _ in range(runs):
-                result = op(*args)
+                result = work()
             ms = 1e3 * (time.perf_counter() - start) / runs
-        say(ms=[ms], sum=result.double().sum().item())
+        say(ms=[ms], sum=result.double().abs().sum().item())
 
 
 def main():

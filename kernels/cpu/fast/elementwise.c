@@ -85,7 +85,9 @@ tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
 
 typedef struct broadcast {
     tsri_ref ref;
-    tsri_fast_map_fn *map;
+    tsri_fast_map_fn *map; /* of floats */
+    tsri_fast_compare_fn *compare;
+    int64_t size; /* of an operand's element */
 } broadcast;
 
 /* A run in which one operand may be a single number. */
@@ -100,9 +102,19 @@ static void broadcast_row(void *arg, const tsri_ref_row *r)
     ((const broadcast *)j->ref)->map(&map, 0, r->n);
 }
 
+static void compare_row(void *arg, const tsri_ref_row *r)
+{
+    const tsri_ref_job *j = arg;
+    const broadcast *k = (const broadcast *)j->ref;
+    k->compare((const char *)j->in[0] + r->off[1] * k->size,
+               (const char *)j->in[1] + r->off[2] * k->size, r->step[1] == 0, r->step[2] == 0,
+               (uint8_t *)j->out[0] + r->off[0], r->n);
+}
+
 /* Takes operands whose runs are dense or one number. */
 static tsr_status create_broadcast(tsri_mem *mem, const tsri_kernel_desc *desc,
-                                   tsri_fast_map_fn *map, tsri_kernel **out_kernel)
+                                   tsri_fast_map_fn *map, tsri_fast_compare_fn *compare,
+                                   tsri_kernel **out_kernel)
 {
     tsri_ref_iter it;
     tsri_ref_walk_map(&it, desc);
@@ -111,11 +123,13 @@ static tsr_status create_broadcast(tsri_mem *mem, const tsri_kernel_desc *desc,
         if (!it.count || (step != 1 && (o == 0 || step != 0)))
             return tsri_fast_decline(desc);
     }
-    broadcast *k = tsri_ref_make_rows(mem, desc, broadcast_row, sizeof *k);
+    broadcast *k = tsri_ref_make_rows(mem, desc, compare ? compare_row : broadcast_row, sizeof *k);
     TSRI_NEED(k);
     k->ref.iter = it;
     k->ref.base.impl = tsri_fast_isa_best()->impl;
     k->map = map;
+    k->compare = compare;
+    k->size = (int64_t)tsr_dtype_size(desc->in[0].dtype);
     *out_kernel = &k->ref.base;
     return TSR_OK;
 }
@@ -124,8 +138,12 @@ tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
 {
     const unsigned fn = (unsigned)desc->attrs->binary.fn;
     tsri_fast_map_fn *map = fn < TSRI_BINARY_COUNT_ ? tsri_fast_isa_best()->binary[fn] : NULL;
-    if (map && tsri_fast_is_f32(desc) && !takes(desc))
-        return create_broadcast(mem, desc, map, out_kernel);
+    tsri_fast_compare_fn *compare = fn < TSRI_BINARY_COUNT_ && desc->out[0].dtype == TSR_BOOL &&
+                                            desc->in[0].dtype == desc->in[1].dtype
+                                        ? tsri_fast_isa_best()->compare[fn][desc->in[0].dtype]
+                                        : NULL;
+    if (compare || (map && tsri_fast_is_f32(desc) && !takes(desc)))
+        return create_broadcast(mem, desc, map, compare, out_kernel);
     return create(mem, desc, map, 0, 0, out_kernel);
 }
 

@@ -87,17 +87,31 @@ static void sum_part(const tsri_fast *f, const tsri_fast_part *q)
 {
     const gather *k = (const gather *)f;
     const int64_t *begin = q->scratch, *at = begin + k->len + 2;
-    for (int64_t r = q->begin; r < q->end; r++) {
-        const int64_t o = r / k->len, first = begin[r % k->len], last = begin[r % k->len + 1];
+    int64_t o = q->begin / k->len, i0 = q->begin % k->len;
+    for (int64_t r = q->begin; r < q->end; r++, i0++) {
+        if (i0 == k->len) {
+            i0 = 0;
+            o++;
+        }
+        const int64_t first = begin[i0], last = begin[i0 + 1];
         const float *dy = q->in[1];
         float *dx = (float *)q->out[0] + r * k->inner;
+        if (k->inner == 1) { /* a last axis is indexed */
+            double sum = 0;
+            for (int64_t p = first; p < last; p++)
+                sum += (double)dy[o * k->n + at[p]];
+            *dx = (float)sum;
+            continue;
+        }
         if (first == last)
             memset(dx, 0, k->row);
         else
             dy += o * k->n * k->inner;
         for (int64_t b = 0; b < k->inner && first < last; b += BLOCK) {
             const int64_t m = k->inner - b < BLOCK ? k->inner - b : BLOCK;
-            double sum[BLOCK] = {0};
+            double sum[BLOCK];
+            for (int64_t i = 0; i < m; i++)
+                sum[i] = 0;
             for (int64_t p = first; p < last; p++) {
                 const float *g = dy + at[p] * k->inner + b;
                 if (p + AHEAD < begin[k->len])

@@ -151,6 +151,23 @@ VEC_FN void transpose4(const float *src, int64_t lds, float *dst, int64_t ldd)
     memcpy(dst + 3 * ldd, &o3, sizeof o3);
 }
 
+/* The first n < 4 columns of transpose4. */
+VEC_FN void transpose4_upto(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t n)
+{
+    vq r0 = vqload(src), r1 = n > 1 ? vqload(src + lds) : r0;
+    vq r2 = n > 2 ? vqload(src + 2 * lds) : r0;
+    vq a = VQ_SHUFFLE(r0, r1, 0, 4, 1, 5), b = VQ_SHUFFLE(r0, r1, 2, 6, 3, 7);
+    for (int i = 0; i < 4; i++) {
+        const vq pair = i < 2 ? a : b;
+        if (n > 1)
+            memcpy(dst + i * ldd, (const char *)&pair + (i & 1) * 8, 8);
+        else
+            dst[i * ldd] = r0[i];
+        if (n > 2)
+            dst[i * ldd + 2] = r2[i];
+    }
+}
+
 /* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. */
 static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols)
@@ -160,9 +177,8 @@ static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, in
         int64_t j = 0;
         for (; j + 4 <= cols; j += 4)
             transpose4(src + j * lds + i, lds, dst + i * ldd + j, ldd);
-        for (; j < cols; j++)
-            for (int64_t q = 0; q < 4; q++)
-                dst[(i + q) * ldd + j] = src[j * lds + i + q];
+        if (j < cols)
+            transpose4_upto(src + j * lds + i, lds, dst + i * ldd + j, ldd, cols - j);
     }
     for (; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)

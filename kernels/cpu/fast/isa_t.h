@@ -13,6 +13,7 @@
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/attention_t.h"
+#include "kernels/cpu/fast/typed_t.h"
 #include "kernels/cpu/fast/walk_t.h"
 
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
@@ -21,6 +22,7 @@
 #define SLOT2_BY_VECTORS(FN) [TSRI_BINARY_##FN] = binary_##FN,
 #define SLOT2_BY_LANES(FN)
 #define BINARY_SLOT(T, FN, name, takes, rule, cost, by, ...) SLOT2_BY_##by(FN)
+#define COMPARE_SLOT(T, FN, name, ...) [TSRI_BINARY_##FN] = COMPARES(name),
 #define UPDATE_SLOT(KIND, name, ...) [TSRI_OP_##KIND] = update_loop_##name,
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
@@ -66,6 +68,13 @@ const tsri_fast_isa ISA_TABLE = {
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
     .unary_grad = {TSRI_UNARY_LIST(UNARY_SLOT, unary_grad)},
     .binary = {TSRI_ARITHMETIC_LIST(BINARY_SLOT, )},
+    .compare = {TSRI_COMPARISON_LIST(COMPARE_SLOT, )},
+    .cast = {[TSR_F32] = {[TSR_F64] = cast_f32_f64, CASTS_TO_WHOLE(f32)},
+             [TSR_F64] = {[TSR_F32] = cast_f64_f32, CASTS_TO_WHOLE(f64)},
+             [TSR_I64] = CASTS_OF(i64),
+             [TSR_I32] = CASTS_OF(i32),
+             [TSR_U8] = CASTS_OF(u8),
+             [TSR_BOOL] = CASTS_OF(u8)},
     .update = {TSRI_UPDATE_LIST(UPDATE_SLOT)},
     .dropout = dropout,
     .max_join = max_join,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions over neighbouring axes of a dense operand, in the order of its memory: x[outer][n]
- * [inner] -> y[outer][inner]. Threads share what is longest of the three. */
+/* Reductions over axes of a dense operand, in the order of its memory: x[lead][outer][n][inner] ->
+ * y[outer][inner]. Threads share what is longest of the last three. */
 #include "kernels/cpu/fast/fast.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct reduce {
     tsri_fast base;
     int op;
     cut cut;
-    int64_t outer, n, inner;
+    int64_t lead, outer, n, inner;
     int64_t pitch; /* of the accumulators acc[outer][pitch]; with CUT_N, those of each thread */
     double scale;
 } reduce;
@@ -81,11 +81,13 @@ static void reduce_part(const tsri_fast *f, const tsri_fast_part *p)
         acc += (size_t)(p->index * k->outer * k->pitch) * bytes;
     clear(k, &r, acc);
     tsri_fast_reduce_fn *fn = f->isa->reduce[k->op][k->inner > 1];
-    if (k->inner == 1)
-        fn(x + r.o0 * k->n + r.n0, r.o1 - r.o0, k->n, r.n1 - r.n0, acc + (size_t)r.o0 * bytes);
-    for (int64_t o = r.o0; o < r.o1 && k->inner > 1; o++)
-        fn(x + (o * k->n + r.n0) * k->inner + r.i0, r.n1 - r.n0, k->inner, r.i1 - r.i0,
-           acc + (size_t)(o * k->pitch + r.i0) * bytes);
+    for (int64_t l = 0; l < k->lead; l++, x += k->outer * k->n * k->inner) {
+        if (k->inner == 1)
+            fn(x + r.o0 * k->n + r.n0, r.o1 - r.o0, k->n, r.n1 - r.n0, acc + (size_t)r.o0 * bytes);
+        for (int64_t o = r.o0; o < r.o1 && k->inner > 1; o++)
+            fn(x + (o * k->n + r.n0) * k->inner + r.i0, r.n1 - r.n0, k->inner, r.i1 - r.i0,
+               acc + (size_t)(o * k->pitch + r.i0) * bytes);
+    }
     if (k->cut != CUT_N)
         store(k, &r, acc, 1, p->out[0]);
 }
@@ -121,8 +123,8 @@ static int memory_order(const tsri_arg *a, int axis[TSR_MAX_NDIM])
     return n;
 }
 
-/* Sets the three sizes; false where the reduced axes are not neighbours in memory, or the result
- * has its axes in another order. */
+/* Sets the four sizes; false where the reduced axes are in more than two places, or in two of which
+ * none is in front, or the result has its axes in another order. */
 static bool read_sizes(const tsri_kernel_desc *d, reduce *k)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
@@ -130,12 +132,18 @@ static bool read_sizes(const tsri_kernel_desc *d, reduce *k)
     int order[TSR_MAX_NDIM], kept[TSR_MAX_NDIM], n = memory_order(x, order), m = 0;
     if (n < 0 || memory_order(y, kept) < 0)
         return false;
-    k->outer = k->n = k->inner = 1;
+    k->lead = k->outer = k->n = k->inner = 1;
     for (int i = 0; i < n; i++) {
         const int axis = order[i];
         if (axes >> axis & 1) {
-            if (k->inner > 1)
-                return false;
+            /* What was reduced in front becomes the lead, and what was behind it the outer part. */
+            if (k->inner > 1) {
+                if (k->lead > 1 || k->outer > 1)
+                    return false;
+                k->lead = k->n;
+                k->outer = k->inner;
+                k->n = k->inner = 1;
+            }
             k->n *= x->shape[axis];
             continue;
         }

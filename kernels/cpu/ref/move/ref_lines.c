@@ -10,40 +10,79 @@ typedef struct lines {
     int64_t stride;           /* of x along it */
 } lines;
 
+/* Looks at all ids, and only where one is bad for which it is. */
 static tsr_status check_ids(const lines *v, const tsri_arg *ids, const void *p)
 {
-    for (int64_t i = 0, n = tsri_arg_count(ids); i < n; i++)
-        TSRI_TRY(tsri_check_id(&v->ref.desc, ids, i,
-                               ((const int64_t *)p)[tsri_ref_offset(ids, 0, ids->ndim, i)],
-                               v->size));
+    const int64_t *id = p, n = tsri_arg_count(ids), row = ids->ndim ? ids->shape[ids->ndim - 1] : 1;
+    const int64_t step = ids->ndim ? ids->stride[ids->ndim - 1] : 1;
+    for (int64_t begin = 0; begin < n; begin += row) {
+        const int64_t at = tsri_ref_offset(ids, 0, ids->ndim, begin);
+        uint64_t most = 0; /* a negative id is a very large one */
+        for (int64_t i = 0; i < row; i++)
+            most = (uint64_t)id[at + i * step] > most ? (uint64_t)id[at + i * step] : most;
+        for (int64_t i = 0; i < row && most >= (uint64_t)v->size; i++)
+            TSRI_TRY(tsri_check_id(&v->ref.desc, ids, begin + i, id[at + i * step], v->size));
+    }
     return TSR_OK;
 }
+
+/* A run, and whether it has met an id of no line here. */
+typedef struct gather_job {
+    tsri_ref_job job;
+    _Atomic bool missed;
+} gather_job;
+
+#define GATHER(T)                                                          \
+    do {                                                                   \
+        const T *x = (const T *)j->in[0] + r->off[1];                      \
+        T *y = (T *)j->out[0] + r->off[0];                                 \
+        for (int64_t i = 0; i < r->n; i++) {                               \
+            const uint64_t id = (uint64_t)(ids[i * si] - first);           \
+            const bool here = id < len;                                    \
+            const T value = x[i * sx + (here ? (int64_t)id : 0) * stride]; \
+            y[i * sy] = here ? value : 0;                                  \
+            missed |= !here;                                               \
+        }                                                                  \
+    } while (0)
 
 static void gather_row(void *arg, const tsri_ref_row *r)
 {
-    const tsri_ref_job *j = arg;
+    gather_job *g = arg;
+    const tsri_ref_job *j = &g->job;
     const lines *v = (const lines *)j->ref;
-    const int64_t size = (int64_t)tsr_dtype_size(v->ref.desc.out[0].dtype);
     const int64_t *ids = (const int64_t *)j->in[1] + r->off[2];
-    const char *x = (const char *)j->in[0];
-    char *y = (char *)j->out[0] + r->off[0] * size;
-    for (int64_t i = 0; i < r->n; i++) {
-        const int64_t id = ids[i * r->step[2]] - v->first;
-        char *to = y + i * r->step[0] * size;
-        if (id >= 0 && id < v->len)
-            memcpy(to, x + (r->off[1] + i * r->step[1] + id * v->stride) * size, (size_t)size);
-        else
-            memset(to, 0, (size_t)size);
+    const int64_t first = v->first, stride = v->stride;
+    const int64_t sy = r->step[0], sx = r->step[1], si = r->step[2];
+    const uint64_t len = (uint64_t)v->len;
+    bool missed = false;
+    switch (tsr_dtype_size(v->ref.desc.out[0].dtype)) {
+    case 1:
+        GATHER(uint8_t);
+        break;
+    case 2:
+        GATHER(uint16_t);
+        break;
+    case 4:
+        GATHER(uint32_t);
+        break;
+    default:
+        GATHER(uint64_t);
     }
+    if (missed)
+        g->missed = true;
 }
 
+/* A shard of x without elements has none to read: zeros, of ids that are good. */
 static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const lines *v = (const lines *)k;
-    TSRI_TRY(check_ids(v, &v->ref.desc.in[1], in[1]));
-    const tsri_ref_job j = {&v->ref, in, out, scratch};
-    tsri_ref_iter_run(&v->ref.iter, gather_row, (void *)(uintptr_t)&j, true);
-    return TSR_OK;
+    const tsri_arg *y = &v->ref.desc.out[0];
+    gather_job g = {{&v->ref, in, out, scratch}, v->len == 0};
+    if (v->len)
+        tsri_ref_iter_run(&v->ref.iter, gather_row, &g, true);
+    else if (tsri_arg_count(y))
+        memset(out[0], 0, (size_t)tsri_arg_count(y) * tsr_dtype_size(y->dtype));
+    return g.missed ? check_ids(v, &v->ref.desc.in[1], in[1]) : TSR_OK;
 }
 
 /* Adds the elements of one line of dy, in their order, to sums in f64. */

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparisons and conversions on CPUs, of every pair of dtypes, with what does not fit and what is
+ * no number among the operands: bit for bit as the reference has them. */
+#include "tests/kernels/fast_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* clang-format off */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+/* clang-format on */
+
+static const char *const isas[] = {"base", "avx2", "avx512"};
+static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_I64, TSR_I32, TSR_U8, TSR_BOOL};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes, ROWS = 7, COLUMNS = 67 };
+
+/* Numbers of both signs, edges of whole numbers on either side, infinities and NaN. */
+static void fill(fc_tensor *t, int salt)
+{
+    static const double edges[] = {NAN,     INFINITY, -INFINITY, 0x1p31, -0x1p31, 0x1p63,
+                                   -0x1p63, 0x1p62,   1e300,     -1e300, 0.75,    -0.75,
+                                   -0.0,    255.9,    -1,        256};
+    enum { EDGES = sizeof edges / sizeof *edges };
+    for (int64_t i = 0; i < t->n; i++) {
+        const int64_t at = (i * 7 + salt) % 53;
+        const double v = at < EDGES ? edges[at] : (double)(at - 35) / 2;
+        switch (t->arg.dtype) {
+        case TSR_F32:
+            ((float *)t->data)[i] = (float)v;
+            break;
+        case TSR_F64:
+            ((double *)t->data)[i] = v;
+            break;
+        case TSR_I64:
+            ((int64_t *)t->data)[i] =
+                at < EDGES ? (int64_t)(UINT64_C(0x8000000080000000) >> at) : at - 35;
+            break;
+        case TSR_I32:
+            ((int32_t *)t->data)[i] =
+                at < EDGES ? (int32_t)(UINT32_C(0x80000000) >> at) : (int32_t)at - 35;
+            break;
+        default:
+            ((uint8_t *)t->data)[i] = (uint8_t)(t->arg.dtype == TSR_BOOL ? at & 1 : at * 5);
+        }
+    }
+}
+
+static void same_as_reference(tsri_op_kind op, const tsri_attrs *at, int nin, fc_tensor *const *in,
+                              tsr_dtype to)
+{
+    fc_tensor got = fc_rows(to, 2, ROWS, COLUMNS, 0, 0), want = fc_rows(to, 2, ROWS, COLUMNS, 0, 0);
+    assert_true(fc_run(&tsri_kernels_cpu_fast, op, at, 0, nin, in, 1, (fc_tensor *[]){&got}));
+    assert_true(fc_run(&tsri_kernels_cpu_ref, op, at, 0, nin, in, 1, (fc_tensor *[]){&want}));
+    const size_t size = tsr_dtype_size(to);
+    for (int64_t i = 0; i < got.n; i++)
+        if (memcmp((char *)got.data + i * (int64_t)size, (char *)want.data + i * (int64_t)size,
+                   size) != 0)
+            fail_msg("%s of %s to %s: element %d is not the reference's", tsri_op_name(op),
+                     tsr_dtype_name(in[0]->arg.dtype), tsr_dtype_name(to), (int)i);
+    fc_free(2, (fc_tensor *[]){&got, &want});
+}
+
+static void test_casts(void **state)
+{
+    (void)state;
+    const tsri_attrs at = {0};
+    for (int i = 0; i < 3 * DTYPES * DTYPES; i++) {
+        const tsr_dtype from = dtypes[i / 3 % DTYPES], to = dtypes[i / 3 / DTYPES];
+        if (from == to || from == TSR_BOOL) /* bool: as u8, of 0 and 1 alone */
+            continue;
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        fc_tensor x = fc_rows(from, 2, ROWS, COLUMNS, 0, 0);
+        fill(&x, i);
+        same_as_reference(TSRI_OP_CAST, &at, 1, (fc_tensor *[]){&x}, to);
+        fc_free(1, (fc_tensor *[]){&x});
+    }
+    unsetenv("TESSERA_CPU_ISA");
+}
+
+/* Operands of one shape, and a row, a column and a single number beside a matrix, on either side.
+ */
+static void test_comparisons(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{ROWS, COLUMNS, ROWS, COLUMNS},
+                                        {ROWS, COLUMNS, 1, COLUMNS},
+                                        {ROWS, 1, ROWS, COLUMNS},
+                                        {1, 1, ROWS, COLUMNS},
+                                        {ROWS, COLUMNS, ROWS, 1}};
+    enum { SHAPES = sizeof shapes / sizeof *shapes, FUNCTIONS = 6 };
+    for (int i = 0; i < 3 * DTYPES * SHAPES * FUNCTIONS; i++) {
+        const tsr_dtype dtype = dtypes[i / 3 % DTYPES];
+        const int64_t *s = shapes[i / 3 / DTYPES % SHAPES];
+        const int fn = TSRI_BINARY_EQUAL + i / 3 / DTYPES / SHAPES;
+        const tsri_attrs at = {.binary = {.fn = (tsri_binary_fn)fn}};
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        fc_tensor x = fc_rows(dtype, 2, s[0], s[1], 0, 0), u = fc_rows(dtype, 2, s[2], s[3], 0, 0);
+        fill(&x, i);
+        fill(&u, i % 5 ? i + 3 : i);
+        same_as_reference(TSRI_OP_BINARY, &at, 2, (fc_tensor *[]){&x, &u}, TSR_BOOL);
+        fc_free(2, (fc_tensor *[]){&x, &u});
+    }
+    unsetenv("TESSERA_CPU_ISA");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_comparisons),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
