@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the op declarations (ops/): the checks that every op makes, writing rules, the
- * small graphs that gradients are composed of, and the definitions that ops/defs.c gathers. */
+ * small graphs that gradients are composed of, and the definitions that defs/defs.c gathers. */
 #ifndef TESSERA_GRAPH_OP_H
 #define TESSERA_GRAPH_OP_H
 
@@ -143,7 +143,7 @@ typedef struct tsri_recurrent {
     bool reverse;
     tsr_tensor *x, *w, *b, *h0, *c0;
 } tsri_recurrent;
-/* Returns the states of all steps (t,n,h), and sets *out_cells, of an LSTM, to the cells (t,n,h). */
+/* Returns the states of all steps (t,n,h), and sets *out_cells to the cells (t,n,h) of an LSTM. */
 tsr_tensor *tsri_make_recurrent(const tsri_recurrent *r, tsr_tensor **out_cells, tsri_loc loc);
 /* Sets out[i] to the sum of x[i] over the ranks of attrs->rank_sum. The n tensors have one
  * placement and any dtypes, and share one hand-shake. Returns false where the graph has failed. */

@@ -49,8 +49,8 @@ tsr_status tsri_fast_decline(const tsri_kernel_desc *desc);
 
 /* Calls fn(arg, part) for part < parts, each on a thread of its own where the team has as many. */
 void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg);
-/* Calls fn(arg, part, step) for part < parts and step < steps, steps in order; `meet`: none of a step
- * before all of the one before. */
+/* Calls fn(arg, part, step) for part < parts and step < steps, the steps of a part in order. With
+ * `meet` no call of a step begins before all of the step before have ended. */
 void tsri_fast_team_steps(int parts, int64_t steps, bool meet,
                           void (*fn)(void *arg, int part, int64_t step), void *arg);
 /* Where piece `part` of `parts` of n items begins, cut at multiples of `unit`. */

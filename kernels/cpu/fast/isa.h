@@ -111,8 +111,8 @@ typedef struct tsri_fast_attend {
     float lse, gain, mean, scale;
 } tsri_fast_attend;
 
-/* A sample's step of a recurrent layer, of n units; gates are `pitch` apart. before: cells of an LSTM,
- * states of a GRU. */
+/* A sample's step of a recurrent layer, of n units; gates are `pitch` apart. before: cells of an
+ * LSTM, states of a GRU. */
 typedef struct tsri_fast_cell {
     int64_t n, pitch;
     const float *x, *sums; /* the gates' parts of the input and of the state */

@@ -32,7 +32,7 @@ typedef struct recurrent {
     size_t sums_at;        /* in scratch, behind these: sums[n][gates] */
 } recurrent;
 
-/* What a thread has: samples [n0, n1), units [j0, j1). */
+/* The samples [n0, n1) and units [j0, j1) of one thread. */
 typedef struct part {
     int64_t n0, n1, j0, j1;
     int units; /* which part of the units */

@@ -207,7 +207,10 @@ static tsr_status run(const tsri_kernel *k, void *const *in, void *const *out, v
 
 tsr_status tsri_ref_recurrent(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (!tsri_ref_all_float(d) || !tsri_ref_alike(d, 0, d->nin))
+    bool alike = tsri_ref_all_float(d) && tsri_ref_alike(d, 0, d->nin);
+    for (int i = 1; i < d->nout; i++)
+        alike = alike && d->out[i].dtype == d->out[0].dtype;
+    if (!alike)
         return tsri_ref_decline(d);
     recurrent *r = tsri_ref_make(mem, d, run, sizeof *r);
     TSRI_NEED(r);
