@@ -12,6 +12,8 @@
 #ifndef TESSERA_KERNELS_RECURRENT_H
 #define TESSERA_KERNELS_RECURRENT_H
 
+#include <string.h>
+
 #include "kernels/kernels.h"
 
 enum { TSRI_CELL_GATES = 4, TSRI_RECURRENT_DX_INPUTS = 6 };
@@ -45,41 +47,45 @@ static inline bool tsri_cell_saves(tsri_cell cell)
 static inline tsri_recurrent_roles tsri_recurrent_roles_of(tsri_op_kind op, const tsri_attrs *attrs)
 {
     const tsri_cell cell = (tsri_cell)attrs->recurrent.cell;
-    const bool lstm = cell == TSRI_CELL_LSTM, gru = cell == TSRI_CELL_GRU;
-    const bool saves = tsri_cell_saves(cell);
-    const int bias = attrs->recurrent.has_bias;
-    if (op == TSRI_OP_RECURRENT)
-        return (tsri_recurrent_roles){.x = 0,
-                                      .w = 1,
-                                      .b = bias ? 2 : -1,
-                                      .h0 = 2 + bias,
-                                      .c0 = lstm ? 3 + bias : -1,
-                                      .y = 0,
-                                      .cells = lstm ? 1 : -1,
-                                      .gates = saves ? 1 + lstm : -1};
-    return (tsri_recurrent_roles){.w = 0,
-                                  .first = saves ? 1 : -1,
-                                  .states = 1 + saves,
-                                  .gates = saves ? 3 : -1,
-                                  .dy = 2 + 2 * saves,
-                                  .dc = attrs->recurrent.has_dc ? 3 + 2 * saves : -1,
-                                  .dx = 0,
-                                  .dh0 = 1,
-                                  .dc0 = lstm ? 2 : -1,
-                                  .ds = gru ? 2 : -1};
+    const bool lstm = cell == TSRI_CELL_LSTM, saves = tsri_cell_saves(cell);
+    tsri_recurrent_roles r;
+    memset(&r, -1, sizeof r);
+    if (op == TSRI_OP_RECURRENT) {
+        const int bias = attrs->recurrent.has_bias;
+        r.x = 0;
+        r.w = 1;
+        r.b = bias ? 2 : -1;
+        r.h0 = 2 + bias;
+        r.c0 = lstm ? 3 + bias : -1;
+        r.y = 0;
+        r.cells = lstm ? 1 : -1;
+        r.gates = saves ? 1 + lstm : -1;
+        return r;
+    }
+    r.w = 0;
+    r.first = saves ? 1 : -1;
+    r.states = 1 + saves;
+    r.gates = saves ? 3 : -1;
+    r.dy = 2 + 2 * saves;
+    r.dc = attrs->recurrent.has_dc ? 3 + 2 * saves : -1;
+    r.dx = 0;
+    r.dh0 = 1;
+    r.dc0 = lstm ? 2 : -1;
+    r.ds = cell == TSRI_CELL_GRU ? 2 : -1;
+    return r;
 }
 
 static inline tsri_recurrent_sizes tsri_recurrent_sizes_of(const tsri_kernel_desc *d)
 {
     const tsri_cell cell = (tsri_cell)d->attrs->recurrent.cell;
     const tsri_arg *x = d->op == TSRI_OP_RECURRENT ? &d->in[0] : &d->out[0];
-    return (tsri_recurrent_sizes){
-        .t = x->shape[0],
-        .n = x->shape[1],
-        .h = x->shape[2] / tsri_cell_gates(cell),
-        .gates = tsri_cell_gates(cell),
-        .saved = tsri_cell_saves(cell) ? TSRI_CELL_GATES : 0,
-    };
+    tsri_recurrent_sizes size;
+    size.gates = tsri_cell_gates(cell);
+    size.saved = tsri_cell_saves(cell) ? TSRI_CELL_GATES : 0;
+    size.t = x->shape[0];
+    size.n = x->shape[1];
+    size.h = x->shape[2] / size.gates;
+    return size;
 }
 
 /* The place in time of step i, in the order in which steps are made. */
