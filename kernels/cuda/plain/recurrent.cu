@@ -2,8 +2,8 @@
 /*
  * Recurrent layers and their gradients, of operands with any strides. A block has a sample and
  * makes all its steps, as samples do not see each other: forward a warp makes a unit's products
- * with the state before, backward a thread those of a unit with the slopes of all gates. What a
- * step leaves for the next lies in scratch, in the type of sums.
+ * with the state before, backward a thread those of a unit with the slopes of all gates. The
+ * states between steps lie in scratch, in the type of sums.
  */
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/recurrent.h"
