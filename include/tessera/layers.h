@@ -152,7 +152,8 @@ typedef struct tsr_rnn_opts {
  * bidirectional, else 1. "weight_ih_l<i>" (4 hidden,in; above the first layer: 4 hidden,d hidden),
  * "weight_hh_l<i>" (4 hidden,hidden), "bias_ih_l<i>", "bias_hh_l<i>" (4 hidden), for gates in the
  * order i f g o; of the other direction with "_reverse" behind. Initial values are uniform below
- * 1/sqrt(hidden). The steps of time are unrolled: the graph grows with t. rnn may be NULL.
+ * 1/sqrt(hidden). All steps of a layer and direction are one op, of which samples may be split, but
+ * not the state. rnn may be NULL.
  */
 TSR_API tsr_module *tsr_nn_lstm(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                 const tsr_rnn_opts *rnn);

@@ -225,8 +225,8 @@ typedef struct tsr_lstm_lm_opts {
  * A language model: "embedding" (vocab,width), "lstm" (tsr_nn_lstm) and the linear layer "head",
  * with PyTorch's initial values of each: ids i64 (b,s) -> logits (b,s,vocab). The state begins with
  * zeros. Tensor parallel (tsr_module_place): "embedding.weight" S(1), "lstm.*" S(0) and "head.*"
- * S(0). Weights stay where they are; the gates, which lie side by side on the first axis of the
- * LSTM's weights, are exchanged in each step of time.
+ * S(0). The LSTM's steps need whole states: what its products with the input give, and "weight_hh",
+ * are exchanged once for all steps of a layer.
  */
 TSR_API tsr_module *tsr_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                 const tsr_lstm_lm_opts *opts);

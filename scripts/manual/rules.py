@@ -118,7 +118,7 @@ def extreme(text):
 class Rules:
     def __init__(self, root, calls):
         """calls: user names."""
-        sources = [p.read_text() for d in ("src/graph/ops", "src/functional") for p in sorted((root / d).glob("*.c"))]
+        sources = [p.read_text() for d in ("src/graph/ops", "src/graph/defs", "src/functional") for p in sorted((root / d).glob("*.c"))]
         self.rules = def_rules(sources)
         self.records = recorded(root / "tests/unit/graph/ops_rules.inc")
         self.listed = list_rules(root)

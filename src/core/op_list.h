@@ -125,6 +125,13 @@
     X(FLASH_ATTENTION, flash_attention) /* (q[b, h, s, d], k[b, h, t, d], v[b, h, t, e], mask?) -> \
                                            y[b, h, s, e], lse[b, h, s] */                          \
     X(FLASH_ATTENTION_DX, flash_attention_dx) /* (q, k, v, mask?, y, lse, dy) -> dq, dk, dv */     \
+    /* All steps of one direction of a recurrent layer, attrs.recurrent; see kernels/recurrent.h.  \
+     * x[t, n, g h]: the input's part of the g gates; w[g h, h], and b[g h] of a GRU: the state's. \
+     * Last first where attrs.recurrent.reverse is set. */                                         \
+    X(RECURRENT, recurrent)       /* (x, w, b?, h0[n, h], c0[n, h]?) -> y[t, n, h], c[t, n, h]?,   \
+                                     gates[t, n, 4 h]? */                                          \
+    X(RECURRENT_DX, recurrent_dx) /* (w, h0 or c0?, y or c, gates?, dy, dc?) -> dx, dh0, dc0?,     \
+                                     ds[t, n, g h]?: of the state's part, where it is not dx */    \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
     X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
     X(RANDOM, random)     /* () or (step i64 []) -> y: attrs.random */                             \
@@ -216,6 +223,15 @@ typedef enum tsri_act {
     TSRI_ACT_RELU6,
 } tsri_act;
 
+/* attrs.recurrent.cell. */
+typedef enum tsri_cell {
+    TSRI_CELL_TANH = 0, /* h' = tanh(x + w h) */
+    TSRI_CELL_RELU,
+    TSRI_CELL_LSTM, /* gates i, f, g, o, as PyTorch orders them */
+    TSRI_CELL_GRU,  /* r, z, n */
+    TSRI_CELL_COUNT_
+} tsri_cell;
+
 typedef enum tsri_scan_fn {
     TSRI_SCAN_PRODUCT = 0,
     TSRI_SCAN_LOG_SUM_EXP,
@@ -295,6 +311,11 @@ typedef struct tsri_attrs {
             double scale; /* of the products */
             int32_t causal, has_mask;
         } attention;
+        struct {
+            int32_t cell; /* tsri_cell */
+            int32_t reverse, has_bias;
+            int32_t has_dc; /* RECURRENT_DX: of the cells, too, there is a gradient */
+        } recurrent;
         uint64_t key; /* first of ops that draw: of the module or variable; see src/core/rng.h */
         struct {
             uint64_t key;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The optimizers' updates, one row each, and the numbers that they read. From this table come the
- * enum and the names (op_list.h), the definitions (src/graph/ops/defs.c) and the kernels' slots;
+ * enum and the names (op_list.h), the definitions (src/graph/defs/defs.c) and the kernels' slots;
  * kernels/update_t.h has the arithmetic of one element, which every kernel shares.
  */
 #ifndef TESSERA_CORE_UPDATE_LIST_H

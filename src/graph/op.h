@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the op declarations (ops/): the checks that every op makes, writing rules, the
- * small graphs that gradients are composed of, and the definitions that ops/defs.c gathers. */
+ * small graphs that gradients are composed of, and the definitions that defs/defs.c gathers. */
 #ifndef TESSERA_GRAPH_OP_H
 #define TESSERA_GRAPH_OP_H
 
@@ -136,6 +136,15 @@ tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
 /* Returns a tensor whose elements all are `value`. */
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
                            double value, tsri_loc loc);
+/* One direction of a recurrent layer: the operands of RECURRENT, whose shapes the caller has
+ * checked. b, of a GRU, may be NULL; c0 is NULL but for an LSTM. */
+typedef struct tsri_recurrent {
+    tsri_cell cell;
+    bool reverse;
+    tsr_tensor *x, *w, *b, *h0, *c0;
+} tsri_recurrent;
+/* Returns the states of all steps (t,n,h), and sets *out_cells to the cells (t,n,h) of an LSTM. */
+tsr_tensor *tsri_make_recurrent(const tsri_recurrent *r, tsr_tensor **out_cells, tsri_loc loc);
 /* Sets out[i] to the sum of x[i] over the ranks of attrs->rank_sum. The n tensors have one
  * placement and any dtypes, and share one hand-shake. Returns false where the graph has failed. */
 bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, tsr_tensor **out,

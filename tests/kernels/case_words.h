@@ -232,6 +232,32 @@
             F(b_, h_, s_, e_)},                                                                    \
      .out = {QKV(b_, h_, s_, t_, d_, e_)}}
 
+/* Steps of a recurrent layer: cell_ without TSRI_CELL_, of `g_` gates. MORE_IN, MORE_OUT: operands
+ * behind w and results behind y; SAVED, MORE_DX: those of the gradient between w and dy, and behind
+ * dh0. */
+#define STATES(...) __VA_ARGS__
+#define RECURRENT(text, cell_, g_, reverse_, t_, n_, h_, nin_, nout_, MORE_IN, MORE_OUT, ndx_,     \
+                  ndout_, SAVED, MORE_DX)                                                          \
+    {.name = "recurrent " text, .op = TSRI_OP_RECURRENT,                                           \
+     .attrs.recurrent = {TSRI_CELL_##cell_, reverse_, 0, 0}, .nin = nin_, .nout = nout_,           \
+     .in = {F(t_, n_, (g_) * (h_)), F((g_) * (h_), h_), MORE_IN},                                  \
+     .out = {F(t_, n_, h_), MORE_OUT}},                                                            \
+    {.name = "recurrent_dx " text, .op = TSRI_OP_RECURRENT_DX,                                     \
+     .attrs.recurrent = {TSRI_CELL_##cell_, reverse_, 0, 0}, .nin = ndx_, .nout = ndout_,          \
+     .in = {F((g_) * (h_), h_), SAVED, F(t_, n_, h_)},                                             \
+     .out = {F(t_, n_, (g_) * (h_)), F(n_, h_), MORE_DX}}
+#define LSTM(text, reverse_, t_, n_, h_)                                                           \
+    RECURRENT("lstm " text, LSTM, 4, reverse_, t_, n_, h_, 4, 3, STATES(F(n_, h_), F(n_, h_)),     \
+              STATES(F(t_, n_, h_), F(t_, n_, 4 * (h_))), 5, 3,                                    \
+              STATES(F(n_, h_), F(t_, n_, h_), FILLED(KC_INSIDE, t_, n_, 4 * (h_))), F(n_, h_))
+#define GRU(text, reverse_, t_, n_, h_)                                                            \
+    RECURRENT("gru " text, GRU, 3, reverse_, t_, n_, h_, 3, 2, F(n_, h_), F(t_, n_, 4 * (h_)), 5,  \
+              3, STATES(F(n_, h_), F(t_, n_, h_), FILLED(KC_INSIDE, t_, n_, 4 * (h_))),            \
+              F(t_, n_, 3 * (h_)))
+#define RNN(text, cell_, reverse_, t_, n_, h_)                                                     \
+    RECURRENT(text, cell_, 1, reverse_, t_, n_, h_, 3, 1, F(n_, h_), {.dims = D(0)}, 3, 2,         \
+              FILLED(KC_INSIDE, t_, n_, h_), {.dims = D(0)})
+
 /* Along an axis of lines: fn_ without TSRI_SCAN_. */
 #define SCAN(text, axis_, fn_, how, ...)                                                           \
     {.name = "scan " text, .op = TSRI_OP_SCAN, .attrs.scan = {axis_, TSRI_SCAN_##fn_}, .nin = 1,   \

@@ -207,6 +207,147 @@ static void attention(const kernel_case *k, double *const *in, double *const *ou
     }
 }
 
+/* --- recurrent layers ------------------------------------------------------------------------- */
+
+static double sigmoid(double x)
+{
+    return 0.5 * (1 + tanh(x / 2));
+}
+
+/* A case's sizes, and element (t, n, j) of gate i in what has `gates` of them. */
+typedef struct layer {
+    int64_t t, n, h;
+    int cell;
+    bool reverse;
+} layer;
+
+static int64_t gate_at(const layer *l, int64_t t, int64_t n, int gates, int i, int64_t j)
+{
+    return ((t * l->n + n) * gates + i) * l->h + j;
+}
+
+/* The place of the step before that of t in what has all of them; -1: there is none. */
+static int64_t before(const layer *l, int64_t t)
+{
+    return l->reverse ? (t + 1 < l->t ? t + 1 : -1) : t - 1;
+}
+
+static void recurrent(const layer *l, bool bias, double *const *in, double *const *out)
+{
+    const int g = l->cell == TSRI_CELL_LSTM ? 4 : l->cell == TSRI_CELL_GRU ? 3 : 1;
+    const double *w = in[1], *b = bias ? in[2] : NULL, *h0 = in[2 + bias];
+    const double *c0 = l->cell == TSRI_CELL_LSTM ? in[3 + bias] : NULL;
+    for (int64_t step = 0; step < l->t; step++)
+        for (int64_t k = 0; k < l->n * l->h; k++) {
+            const int64_t t = l->reverse ? l->t - 1 - step : step, n = k / l->h, j = k % l->h;
+            const int64_t last = before(l, t), at = gate_at(l, t, n, 1, 0, j);
+            const double *h = last < 0 ? h0 + n * l->h : out[0] + gate_at(l, last, n, 1, 0, 0);
+            double x[4], s[4], *save = NULL;
+            for (int i = 0; i < g; i++) {
+                x[i] = in[0][gate_at(l, t, n, g, i, j)];
+                s[i] = b ? b[i * l->h + j] : 0;
+                for (int64_t q = 0; q < l->h; q++)
+                    s[i] += h[q] * w[(i * l->h + j) * l->h + q];
+            }
+            if (g > 1)
+                save = out[g == 4 ? 2 : 1] + gate_at(l, t, n, 4, 0, j);
+            if (g == 4) {
+                const double c = last < 0 ? c0[k] : out[1][gate_at(l, last, n, 1, 0, j)];
+                save[0] = sigmoid(x[0] + s[0]);
+                save[l->h] = sigmoid(x[1] + s[1]);
+                save[2 * l->h] = tanh(x[2] + s[2]);
+                save[3 * l->h] = sigmoid(x[3] + s[3]);
+                out[1][at] = save[l->h] * c + save[0] * save[2 * l->h];
+                out[0][at] = save[3 * l->h] * tanh(out[1][at]);
+            } else if (g == 3) {
+                save[0] = sigmoid(x[0] + s[0]);
+                save[l->h] = sigmoid(x[1] + s[1]);
+                save[2 * l->h] = tanh(x[2] + save[0] * s[2]);
+                save[3 * l->h] = s[2];
+                out[0][at] = (1 - save[l->h]) * save[2 * l->h] + save[l->h] * h[j];
+            } else {
+                out[0][at] = l->cell == TSRI_CELL_RELU ? fmax(0, x[0] + s[0]) : tanh(x[0] + s[0]);
+            }
+        }
+}
+
+/* What a unit's gradients dh and dc become, of the gates' inputs d[4] and the state's part s[4]. */
+static void unit_back(int cell, const double *gate, double first, double state, double dh,
+                      double *dc, double d[4], double s[4], double *kept)
+{
+    *kept = 0;
+    if (cell == TSRI_CELL_LSTM) {
+        const double e = tanh(state);
+        *dc += dh * gate[3] * (1 - e * e);
+        d[0] = *dc * gate[2] * (gate[0] - gate[0] * gate[0]);
+        d[1] = *dc * first * (gate[1] - gate[1] * gate[1]);
+        d[2] = *dc * gate[0] * (1 - gate[2] * gate[2]);
+        d[3] = dh * e * (gate[3] - gate[3] * gate[3]);
+        *dc *= gate[1];
+    } else if (cell == TSRI_CELL_GRU) {
+        d[2] = dh * (1 - gate[1]) * (1 - gate[2] * gate[2]);
+        d[1] = dh * (first - gate[2]) * (gate[1] - gate[1] * gate[1]);
+        d[0] = d[2] * gate[3] * (gate[0] - gate[0] * gate[0]);
+        *kept = dh * gate[1];
+    } else {
+        d[0] = cell == TSRI_CELL_RELU ? (state > 0) * dh : (1 - state * state) * dh;
+    }
+    for (int i = 0; i < 4; i++)
+        s[i] = d[i] * (cell == TSRI_CELL_GRU && i == 2 ? gate[0] : 1);
+}
+
+static void recurrent_dx(const layer *l, bool has_dc, double *const *in, double *const *out)
+{
+    const int g = l->cell == TSRI_CELL_LSTM ? 4 : l->cell == TSRI_CELL_GRU ? 3 : 1, saves = g > 1;
+    const double *first = in[1], *states = in[1 + saves], *gates = saves ? in[3] : NULL;
+    const double *dy = in[2 + 2 * saves], *dcells = has_dc ? in[3 + 2 * saves] : NULL;
+    double *dh0 = out[1], *dc0 = g == 4 ? out[2] : NULL;
+    memset(dh0, 0, (size_t)(l->n * l->h) * sizeof *dh0);
+    if (dc0)
+        memset(dc0, 0, (size_t)(l->n * l->h) * sizeof *dc0);
+    for (int64_t k = 0; k < l->t * l->n; k++) {
+        const int64_t step = k / l->n, n = k % l->n, t = l->reverse ? step : l->t - 1 - step;
+        double *dh = dh0 + n * l->h, product[512] = {0};
+        for (int64_t j = 0; j < l->h; j++) {
+            const int64_t at = gate_at(l, t, n, 1, 0, j), last = before(l, t);
+            double gate[4] = {0}, d[4] = {0}, s[4], none = 0,
+                   *dc = dc0 ? dc0 + n * l->h + j : &none;
+            for (int i = 0; i < 4 && saves; i++)
+                gate[i] = gates[gate_at(l, t, n, 4, i, j)];
+            *dc += dcells ? dcells[at] : 0;
+            unit_back(l->cell, gate,
+                      !saves     ? 0
+                      : last < 0 ? first[n * l->h + j]
+                                 : states[gate_at(l, last, n, 1, 0, j)],
+                      states[at], dh[j] + dy[at], dc, d, s, &dh[j]);
+            for (int i = 0; i < g; i++) {
+                out[0][gate_at(l, t, n, g, i, j)] = d[i];
+                if (g == 3)
+                    out[2][gate_at(l, t, n, g, i, j)] = s[i];
+                for (int64_t q = 0; q < l->h; q++)
+                    product[q] += s[i] * in[0][(i * l->h + j) * l->h + q];
+            }
+        }
+        for (int64_t q = 0; q < l->h; q++)
+            dh[q] += product[q];
+    }
+}
+
+static void recurrent_case(const kernel_case *k, double *const *in, double *const *out)
+{
+    const bool back = k->op == TSRI_OP_RECURRENT_DX;
+    const int64_t *x = back ? k->out[0].dims.d : k->in[0].dims.d;
+    const layer l = {.t = x[0],
+                     .n = x[1],
+                     .h = back ? k->out[1].dims.d[1] : k->out[0].dims.d[2],
+                     .cell = k->attrs.recurrent.cell,
+                     .reverse = k->attrs.recurrent.reverse};
+    if (back)
+        recurrent_dx(&l, k->attrs.recurrent.has_dc, in, out);
+    else
+        recurrent(&l, k->attrs.recurrent.has_bias, in, out);
+}
+
 bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -223,6 +364,9 @@ bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_FLASH_ATTENTION:
     case TSRI_OP_FLASH_ATTENTION_DX:
         return attention(k, in, out), true;
+    case TSRI_OP_RECURRENT:
+    case TSRI_OP_RECURRENT_DX:
+        return recurrent_case(k, in, out), true;
     case TSRI_OP_SOFTMAX_SUM:
     case TSRI_OP_SOFTMAX_FINISH:
     case TSRI_OP_SOFTMAX_DOT:

@@ -69,6 +69,22 @@ static tsr_module *make_rnn_relu(tsr_world *w, const tsr_nn_opts *o)
     return tsr_nn_rnn(w, o, 3, 4, TSR_RNN_OPTS(.bidirectional = true, .relu = true));
 }
 
+static tsr_module *make_gru_plain(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_gru(w, o, 3, 4, NULL);
+}
+
+static tsr_module *make_gru_batch(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_gru(w, o, 3, 4,
+                      TSR_RNN_OPTS(.layers = 2, .batch_first = true, .bidirectional = true));
+}
+
+static tsr_module *make_rnn_both(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_rnn(w, o, 3, 4, TSR_RNN_OPTS(.bidirectional = true));
+}
+
 static tsr_module *make_lstm_cell(tsr_world *w, const tsr_nn_opts *o)
 {
     return tsr_nn_lstm_cell(w, o, 3, 4, true);
@@ -212,6 +228,14 @@ static const layer_case cases[] = {
     {"gru_batch_first", make_gru_batch_first, 1, {{'f', {3, {6, 5, 3}}, 0}}, 2},
     {"rnn", make_rnn, 2, {{'f', {3, {5, 6, 3}}, 0}, {'f', {3, {2, 6, 4}}, 0}}, 2},
     {"rnn_relu", make_rnn_relu, 1, {{'f', {3, {5, 6, 3}}, 0}}, 1},
+    {"lstm_one",
+     make_lstm_plain,
+     3,
+     {{'f', {3, {1, 1, 3}}, 0}, {'f', {3, {1, 1, 4}}, 0}, {'f', {3, {1, 1, 4}}, 0}},
+     3},
+    {"gru_one", make_gru_plain, 1, {{'f', {3, {5, 1, 3}}, 0}}, 2},
+    {"rnn_one", make_rnn_both, 2, {{'f', {3, {1, 2, 3}}, 0}, {'f', {3, {2, 2, 4}}, 0}}, 2},
+    {"gru_batch", make_gru_batch, 1, {{'f', {3, {7, 3, 3}}, 0}}, 2},
     {"lstm_cell",
      make_lstm_cell,
      3,

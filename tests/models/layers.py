@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Layers beside PyTorch's, in f64, with the same names and weights: outputs within 1e-12, gradients of the
-inputs and of all parameters within 1e-9, on 1 and 2 ranks, with the data split or broadcast and parameters
+inputs and of all parameters within 1e-9, on 1 to 3 ranks, with the data split or broadcast and parameters
 split too; and how parameters are drawn at first. Needs python3-torch; without it the exit code is 77.
 
 usage: layers.py PEER
@@ -26,7 +26,8 @@ from step_values import worst
 torch.set_default_dtype(torch.float64)
 VALUES, GRADIENTS = 1e-12, 1e-9
 # Ranks, the signature of the parameters and that of the data.
-RUNS = [(1, "B", "B"), (2, "B", "S(0)"), (2, "B", "B"), (2, "S(0)", "B"), (2, "auto", "S(0)")]
+RUNS = [(1, "B", "B"), (2, "B", "S(0)"), (2, "B", "B"), (2, "S(0)", "B"), (2, "auto", "S(0)"),
+        (3, "B", "S(1)")]
 
 
 def floats(number, *dims):
@@ -121,6 +122,10 @@ CASES = {
     "rnn": (lambda: nn.RNN(3, 4, 2), lambda: [floats(0, 5, 6, 3), floats(1, 2, 6, 4)], as_they_are, 2),
     "rnn_relu": (lambda: nn.RNN(3, 4, bidirectional=True, nonlinearity="relu"),
                  lambda: [floats(0, 5, 6, 3)], as_they_are, 1),
+    "lstm_one": (lambda: nn.LSTM(3, 4), lambda: [floats(0, 1, 1, 3), floats(1, 1, 1, 4), floats(2, 1, 1, 4)], lstm, 3),
+    "gru_one": (lambda: nn.GRU(3, 4, 1), lambda: [floats(0, 5, 1, 3)], as_they_are, 2),
+    "rnn_one": (lambda: nn.RNN(3, 4, bidirectional=True), lambda: [floats(0, 1, 2, 3), floats(1, 2, 2, 4)], as_they_are, 2),
+    "gru_batch": (lambda: nn.GRU(3, 4, 2, batch_first=True, bidirectional=True), lambda: [floats(0, 7, 3, 3)], as_they_are, 2),
     "lstm_cell": (lambda: nn.LSTMCell(3, 4), lambda: [floats(0, 6, 3), floats(1, 6, 4), floats(2, 6, 4)], lstm, 2),
     "gru_cell": (lambda: nn.GRUCell(3, 4), lambda: [floats(0, 6, 3), floats(1, 6, 4)], as_they_are, 1),
     "rnn_cell": (lambda: nn.RNNCell(3, 4, bias=False), lambda: [floats(0, 6, 3)], as_they_are, 1),

@@ -64,6 +64,24 @@ void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg)
         fn(arg, i);
 }
 
+void tsri_fast_team_steps(int parts, int64_t steps, bool meet,
+                          void (*fn)(void *arg, int part, int64_t step), void *arg)
+{
+    if (parts == 1) {
+        for (int64_t step = 0; step < steps; step++)
+            fn(arg, 0, step);
+        return;
+    }
+#pragma omp parallel
+    for (int64_t step = 0; step < steps; step++) {
+        for (int i = omp_get_thread_num(); i < parts; i += omp_get_num_threads())
+            fn(arg, i, step);
+        if (meet) {
+#pragma omp barrier
+        }
+    }
+}
+
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit)
 {
     int64_t units = (n + unit - 1) / unit, at = units * part / parts * unit;

@@ -49,6 +49,10 @@ tsr_status tsri_fast_decline(const tsri_kernel_desc *desc);
 
 /* Calls fn(arg, part) for part < parts, each on a thread of its own where the team has as many. */
 void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg);
+/* Calls fn(arg, part, step) for part < parts and step < steps, the steps of a part in order. With
+ * `meet` no call of a step begins before all of the step before have ended. */
+void tsri_fast_team_steps(int parts, int64_t steps, bool meet,
+                          void (*fn)(void *arg, int part, int64_t step), void *arg);
 /* Where piece `part` of `parts` of n items begins, cut at multiples of `unit`. */
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit);
 
@@ -146,7 +150,8 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_cast, tsri_fast_copy, tsri_fast_permute, tsri_fast_concat, tsri_fast_slice,
     tsri_fast_pad, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool, tsri_fast_optim,
     tsri_fast_bn_params, tsri_fast_gather, tsri_fast_layer_norm, tsri_fast_reduce,
-    tsri_fast_softmax, tsri_fast_cross_entropy, tsri_fast_causal_mask, tsri_fast_flash_attention;
+    tsri_fast_softmax, tsri_fast_cross_entropy, tsri_fast_causal_mask, tsri_fast_flash_attention,
+    tsri_fast_recurrent;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

@@ -75,12 +75,13 @@ VEC_FN void tile_sums(const tsri_fast_tile *t, const float *first, int64_t rows,
     tile_terms(t, a, &b, &k, t->k, mr, nv, acc, NULL, false);
 }
 
-VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+/* Rows [at, end), mr at a time. */
+VEC_FN void tile(const tsri_fast_tile *t, int64_t at, int64_t end, const int mr, const int nv)
 {
     const int64_t last = t->cols - (int64_t)(nv - 1) * W;
     const bool plain = last == W && !t->add && !t->bias; /* nearly always, where k is short */
-    for (int64_t at = 0; at < t->rows; at += mr) {
-        const int64_t rows = t->rows - at;
+    for (; at < end; at += mr) {
+        const int64_t rows = end - at;
         float *to = t->c + at * t->ldc;
         vf acc[8][3];
         tile_sums(t, t->a + at * t->ar, rows, mr, nv, acc);
@@ -111,10 +112,21 @@ VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
     }
 }
 
-#define GEMM_TILE(nv)                                  \
-    static void gemm_tile##nv(const tsri_fast_tile *t) \
-    {                                                  \
-        tile(t, ROWS##nv, nv);                         \
+/* Rows that are left over, or are few from the beginning, get a tile of about their number: of a
+ * whole one's rows all are multiplied. */
+#define GEMM_TILE(nv)                                                                         \
+    static void gemm_tile##nv(const tsri_fast_tile *t)                                        \
+    {                                                                                         \
+        const int64_t left = t->rows % ROWS##nv, whole = left > 4 ? t->rows : t->rows - left; \
+        tile(t, 0, whole, ROWS##nv, nv);                                                      \
+        if (whole == t->rows)                                                                 \
+            return;                                                                           \
+        if (left > 2)                                                                         \
+            tile(t, whole, t->rows, 4, nv);                                                   \
+        else if (left > 1)                                                                    \
+            tile(t, whole, t->rows, 2, nv);                                                   \
+        else                                                                                  \
+            tile(t, whole, t->rows, 1, nv);                                                   \
     }
 GEMM_TILE(1)
 GEMM_TILE(2)

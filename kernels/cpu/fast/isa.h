@@ -111,6 +111,22 @@ typedef struct tsri_fast_attend {
     float lse, gain, mean, scale;
 } tsri_fast_attend;
 
+/* A sample's step of a recurrent layer, of n units; gates are `pitch` apart. before: cells of an
+ * LSTM, states of a GRU. */
+typedef struct tsri_fast_cell {
+    int64_t n, pitch;
+    const float *x, *sums; /* the gates' parts of the input and of the state */
+    const float *before;
+    float *y, *cells, *gates;
+} tsri_fast_cell;
+
+/* Its gradient. dh, dc: of what the step gave, and then of what it was given, but for products. */
+typedef struct tsri_fast_cell_back {
+    int64_t n, pitch;
+    const float *gates, *before, *state, *dy, *dcells; /* dcells: NULL: nothing */
+    float *dh, *dc, *dx, *ds;
+} tsri_fast_cell_back;
+
 /* y: of a unary function's gradient the result's gradient. a, b: the function's numbers; of a power
  * a is its exponent's nearest float, and b what is left of it. fixed: of a binary function, of
  * which one operand is a single number. */
@@ -179,6 +195,8 @@ typedef struct tsri_fast_isa {
     void (*ce_dx)(const float *x, float *dx, int64_t n, const float *lse, float by, float even);
     void (*attend)(const tsri_fast_attend *p);
     void (*attend_back)(const tsri_fast_attend *p);
+    void (*cell[TSRI_CELL_COUNT_])(const tsri_fast_cell *p);
+    void (*cell_back[TSRI_CELL_COUNT_])(const tsri_fast_cell_back *p);
     double (*dot)(const float *x, const float *y, int64_t n);
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */

@@ -10,6 +10,7 @@
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
 #include "kernels/cpu/fast/optim_t.h"
+#include "kernels/cpu/fast/recurrent_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/attention_t.h"
@@ -60,6 +61,14 @@ const tsri_fast_isa ISA_TABLE = {
     .ce_dx = ce_dx,
     .attend = attend,
     .attend_back = attend_back,
+    .cell = {[TSRI_CELL_TANH] = cell_tanh,
+             [TSRI_CELL_RELU] = cell_relu,
+             [TSRI_CELL_LSTM] = cell_lstm,
+             [TSRI_CELL_GRU] = cell_gru},
+    .cell_back = {[TSRI_CELL_TANH] = cell_tanh_back,
+                  [TSRI_CELL_RELU] = cell_relu_back,
+                  [TSRI_CELL_LSTM] = cell_lstm_back,
+                  [TSRI_CELL_GRU] = cell_gru_back},
     .dot = dot,
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,

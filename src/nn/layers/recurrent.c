@@ -1,33 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recurrent layers, unrolled over time. A layer's products with its input are one product over all
- * steps; each step then adds its product with the state.
+ * Recurrent layers. A layer's products with its input are one product over all steps; the steps of
+ * a layer and direction are one op, and of a cell this op's only step.
  */
 #include <stdio.h>
 
+#include "kernels/recurrent.h"
 #include "src/core/opts.h"
 #include "src/graph/op.h"
 #include "src/nn/layers/layer.h"
 
-typedef enum cell_kind { CELL_RNN, CELL_LSTM, CELL_GRU } cell_kind;
-
 typedef struct network {
-    cell_kind kind;
+    tsri_cell cell;
     const char *name;
     int64_t in, hidden;
     bool is_cell; /* one step of one layer, whose variables have no "_l0" behind */
     tsr_rnn_opts o;
 } network;
 
-static int gates_of(cell_kind kind)
-{
-    return kind == CELL_LSTM ? 4 : kind == CELL_GRU ? 3 : 1;
-}
-
 /* How many tensors are the state: h, and c of an LSTM. */
-static int states_of(cell_kind kind)
+static int states_of(tsri_cell cell)
 {
-    return kind == CELL_LSTM ? 2 : 1;
+    return cell == TSRI_CELL_LSTM ? 2 : 1;
 }
 
 static int directions_of(const network *net)
@@ -51,7 +45,7 @@ static void write_name(char text[NAME_MAX_BYTES], const network *net, const char
 static void add_variables(tsr_module *m, const network *net, int layer, int direction)
 {
     const int64_t in = layer ? net->hidden * directions_of(net) : net->in;
-    const int64_t rows = gates_of(net->kind) * net->hidden;
+    const int64_t rows = tsri_cell_gates(net->cell) * net->hidden;
     const struct {
         const char *name;
         tsr_dims dims;
@@ -81,6 +75,8 @@ static tsr_module *make(tsr_world *w, const tsr_nn_opts *o, network net)
                   net.name, (long long)net.in, (long long)net.hidden, net.o.layers, net.o.dropout);
         return NULL;
     }
+    if (net.cell == TSRI_CELL_TANH && net.o.relu)
+        net.cell = TSRI_CELL_RELU;
     tsr_module *m = tsri_layer_create_n(w, o, network_forward, &net, sizeof net);
     for (int layer = 0; m && layer < net.o.layers; layer++)
         for (int d = 0; d < directions_of(&net); d++)
@@ -98,19 +94,22 @@ static tsr_module *make_network(tsr_world *w, const tsr_nn_opts *o, network net,
 tsr_module *tsr_nn_lstm(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                         const tsr_rnn_opts *rnn)
 {
-    return make_network(w, o, (network){CELL_LSTM, __func__, in, hidden, .is_cell = false}, rnn);
+    return make_network(w, o, (network){TSRI_CELL_LSTM, __func__, in, hidden, .is_cell = false},
+                        rnn);
 }
 
 tsr_module *tsr_nn_gru(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                        const tsr_rnn_opts *rnn)
 {
-    return make_network(w, o, (network){CELL_GRU, __func__, in, hidden, .is_cell = false}, rnn);
+    return make_network(w, o, (network){TSRI_CELL_GRU, __func__, in, hidden, .is_cell = false},
+                        rnn);
 }
 
 tsr_module *tsr_nn_rnn(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                        const tsr_rnn_opts *rnn)
 {
-    return make_network(w, o, (network){CELL_RNN, __func__, in, hidden, .is_cell = false}, rnn);
+    return make_network(w, o, (network){TSRI_CELL_TANH, __func__, in, hidden, .is_cell = false},
+                        rnn);
 }
 
 static tsr_module *make_cell(tsr_world *w, const tsr_nn_opts *o, network net, bool bias)
@@ -124,28 +123,23 @@ static tsr_module *make_cell(tsr_world *w, const tsr_nn_opts *o, network net, bo
 tsr_module *tsr_nn_lstm_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                              bool bias)
 {
-    return make_cell(w, o, (network){CELL_LSTM, __func__, in, hidden, .is_cell = true}, bias);
+    return make_cell(w, o, (network){TSRI_CELL_LSTM, __func__, in, hidden, .is_cell = true}, bias);
 }
 
 tsr_module *tsr_nn_gru_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                             bool bias)
 {
-    return make_cell(w, o, (network){CELL_GRU, __func__, in, hidden, .is_cell = true}, bias);
+    return make_cell(w, o, (network){TSRI_CELL_GRU, __func__, in, hidden, .is_cell = true}, bias);
 }
 
 tsr_module *tsr_nn_rnn_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                             bool bias, bool relu)
 {
-    network net = {CELL_RNN, __func__, in, hidden, .is_cell = true, .o = {.relu = relu}};
+    network net = {TSRI_CELL_TANH, __func__, in, hidden, .is_cell = true, .o = {.relu = relu}};
     return make_cell(w, o, net, bias);
 }
 
-/* --- steps ------------------------------------------------------------------------------------ */
-/* A step needs the weights of its layer and direction, NULL biases where there are none. */
-typedef struct weights {
-    tsr_tensor *ih, *hh, *bias_ih, *bias_hh;
-} weights;
-
+/* --- passing tensors on ----------------------------------------------------------------------- */
 static tsr_tensor *use(tsr_module *m, const network *net, const char *what, int layer,
                        int direction, tsr_tensor *x)
 {
@@ -154,87 +148,30 @@ static tsr_tensor *use(tsr_module *m, const network *net, const char *what, int 
     return tsri_layer_use(m, name, x);
 }
 
-/* Reads the weights. Both biases are added to the input's part, but for a GRU, whose n gate
- * multiplies the state's part with its bias. */
-static weights read_weights(tsr_module *m, const network *net, int layer, int direction,
-                            tsr_tensor *x)
-{
-    weights v = {.ih = use(m, net, "weight_ih", layer, direction, x),
-                 .hh = use(m, net, "weight_hh", layer, direction, x),
-                 .bias_ih = use(m, net, "bias_ih", layer, direction, x),
-                 .bias_hh = use(m, net, "bias_hh", layer, direction, x)};
-    if (net->kind != CELL_GRU && net->o.bias) {
-        v.bias_ih = tsr_add(v.bias_ih, v.bias_hh);
-        v.bias_hh = NULL;
-    }
-    return v;
-}
-
-static void split_gates(tsr_module *m, const network *net, tsr_tensor *x, tsr_tensor **out)
-{
-    const int64_t h = net->hidden;
-    tsr_split(x, gates_of(net->kind), ((const int64_t[]){h, h, h, h}), 1, out);
-}
-
-/* Replaces the state, whose first tensor is h (n,hidden), by that of the next step. x (n,gates
- * hidden) is the input's part. */
-static void step(tsr_module *m, const network *net, const weights *v, tsr_tensor *x,
-                 tsr_tensor **state)
-{
-    tsr_tensor *h = state[0], *of[4], *from_h[4];
-    tsr_tensor *hidden = tsr_linear(h, v->hh, v->bias_hh);
-    if (net->kind == CELL_RNN) {
-        x = tsr_add(x, hidden);
-        state[0] = net->o.relu ? tsr_relu(x) : tsr_tanh(x);
-        return;
-    }
-    if (net->kind == CELL_LSTM) {
-        split_gates(m, net, tsr_add(x, hidden), of);
-        tsr_tensor *kept = tsr_mul(tsr_sigmoid(of[1]), state[1]);
-        state[1] = tsr_add(kept, tsr_mul(tsr_sigmoid(of[0]), tsr_tanh(of[2])));
-        state[0] = tsr_mul(tsr_sigmoid(of[3]), tsr_tanh(state[1]));
-        return;
-    }
-    split_gates(m, net, x, of);
-    split_gates(m, net, hidden, from_h);
-    tsr_tensor *r = tsr_sigmoid(tsr_add(of[0], from_h[0]));
-    tsr_tensor *z = tsr_sigmoid(tsr_add(of[1], from_h[1]));
-    tsr_tensor *n = tsr_tanh(tsr_add(of[2], tsr_mul(r, from_h[2])));
-    state[0] = tsr_add(n, tsr_mul(z, tsr_sub(h, n)));
-}
-
-/* --- passing tensors on ----------------------------------------------------------------------- */
 static tsr_tensor *shaped(tsr_module *m, tsr_tensor *x, tsr_dims dims)
 {
     return tsri_make_reshape(x, dims, m->loc);
 }
 
-/* Passes x (t,n,...) through one direction of a layer: returns (t,n,hidden), and leaves the last
- * state in `state`. */
-static tsr_tensor *run_direction(tsr_module *m, const network *net, int layer, int direction,
-                                 tsr_tensor *x, tsr_tensor **state)
+/* Passes x (t,n,...) through one direction of a layer, from the states (n,hidden) in `state`, whose
+ * place the states of all steps (t,n,hidden) take. Both biases are added to the input's part, but
+ * for a GRU, whose n gate multiplies the state's part with its bias. */
+static void run_direction(tsr_module *m, const network *net, int layer, int direction,
+                          tsr_tensor *x, tsr_tensor **state)
 {
-    const weights v = read_weights(m, net, layer, direction, x);
-    x = tsr_linear(x, v.ih, v.bias_ih);
-    if (!tsr_tensor_ok(x))
-        return x;
-    const int nsteps = (int)x->shape.d[0];
-    const tsr_dims one = TSR_DIMS(x->shape.d[1], x->shape.d[2]);
-    int64_t *sizes = tsri_pool_alloc(&x->graph->pool, (size_t)nsteps * sizeof *sizes);
-    tsr_tensor **parts = tsri_pool_alloc(&x->graph->pool, (size_t)nsteps * sizeof(tsr_tensor *));
-    if (!sizes || !parts)
-        return tsri_graph_fail_last(x->graph, TSR_ERR_NO_MEMORY);
-    for (int i = 0; i < nsteps; i++)
-        sizes[i] = 1;
-    tsr_split(x, nsteps, sizes, 0, parts);
-    for (int i = 0; i < nsteps; i++) {
-        const int at = direction ? nsteps - 1 - i : i;
-        if (!tsr_tensor_ok(parts[at]))
-            return parts[at];
-        step(m, net, &v, shaped(m, parts[at], one), state);
-        parts[at] = state[0];
-    }
-    return tsr_stack(nsteps, parts, 0);
+    tsri_recurrent r = {.cell = net->cell,
+                        .reverse = direction,
+                        .w = use(m, net, "weight_hh", layer, direction, x),
+                        .h0 = state[0],
+                        .c0 = state[1]};
+    tsr_tensor *bias = use(m, net, "bias_ih", layer, direction, x);
+    tsr_tensor *bias_hh = use(m, net, "bias_hh", layer, direction, x);
+    if (net->cell == TSRI_CELL_GRU)
+        r.b = bias_hh;
+    else if (net->o.bias)
+        bias = tsr_add(bias, bias_hh);
+    r.x = tsr_linear(x, use(m, net, "weight_ih", layer, direction, x), bias);
+    state[0] = tsri_make_recurrent(&r, &state[1], m->loc);
 }
 
 /* Returns a state of the shape that dims say: what the user gave, or zeros. */
@@ -248,7 +185,7 @@ static bool check_shapes(tsr_module *m, const network *net, int nin, tsr_tensor 
 {
     const tsr_tensor *x = in[0];
     tsr_graph *g = x->graph;
-    const int ndim = net->is_cell ? 2 : 3, states = states_of(net->kind);
+    const int ndim = net->is_cell ? 2 : 3, states = states_of(net->cell);
     bool fits = x->shape.ndim == ndim && x->shape.d[ndim - 1] == net->in;
     const int64_t steps = !fits || net->is_cell ? 1 : x->shape.d[net->o.batch_first];
     if (!fits || steps < 1 || steps > INT32_MAX) {
@@ -280,11 +217,12 @@ static bool check_shapes(tsr_module *m, const network *net, int nin, tsr_tensor 
 }
 
 /* Passes x (t,n,in) through all layers; last[s] gets what each layer and direction leaves of state
- * s. */
+ * s (1,n,hidden), where it is not NULL. */
 static tsr_tensor *run_layers(tsr_module *m, const network *net, tsr_tensor *x,
                               tsr_tensor *const *first, tsr_tensor **last[2])
 {
-    const int nd = directions_of(net), states = states_of(net->kind);
+    const int nd = directions_of(net), states = states_of(net->cell);
+    const int64_t t = x->shape.d[0];
     const tsr_dims one = TSR_DIMS(x->shape.d[1], net->hidden);
     for (int layer = 0; layer < net->o.layers; layer++) {
         tsr_tensor *y[2];
@@ -292,28 +230,34 @@ static tsr_tensor *run_layers(tsr_module *m, const network *net, tsr_tensor *x,
             x = tsr_dropout(x, net->o.dropout);
         for (int d = 0; d < nd; d++) {
             const int at = layer * nd + d;
-            tsr_tensor *state[2];
+            tsr_tensor *state[2] = {NULL, NULL};
             for (int s = 0; s < states; s++)
                 state[s] = first[s] ? shaped(m, tsr_narrow(first[s], 0, at, 1), one)
                                     : first_state(m, NULL, x, one);
-            y[d] = run_direction(m, net, layer, d, x, state);
+            run_direction(m, net, layer, d, x, state);
+            y[d] = state[0];
             if (!tsr_tensor_ok(y[d]))
                 return y[d];
             for (int s = 0; s < states; s++)
-                last[s][at] = state[s];
+                if (last[s])
+                    last[s][at] = tsr_narrow(state[s], 0, d ? 0 : t - 1, 1);
         }
         x = nd == 2 ? tsr_concat(2, y, 2) : y[0];
     }
     return x;
 }
 
+/* Makes one step, of a network of one. */
 static void cell_forward(tsr_module *m, const network *net, tsr_tensor *const *in, tsr_dims dims,
                          tsr_tensor **out)
 {
-    const weights v = read_weights(m, net, 0, 0, in[0]);
-    for (int s = 0; s < states_of(net->kind); s++)
-        out[s] = first_state(m, in[1 + s], in[0], dims);
-    step(m, net, &v, tsr_linear(in[0], v.ih, v.bias_ih), out);
+    tsr_tensor *state[2] = {NULL, NULL};
+    const tsr_dims x = in[0]->shape;
+    for (int s = 0; s < states_of(net->cell); s++)
+        state[s] = first_state(m, in[1 + s], in[0], dims);
+    run_direction(m, net, 0, 0, shaped(m, in[0], TSR_DIMS(1, x.d[0], x.d[1])), state);
+    for (int s = 0; s < states_of(net->cell); s++)
+        out[s] = tsr_tensor_ok(state[s]) ? shaped(m, state[s], dims) : state[s];
 }
 
 static void network_forward(tsr_module *m, int nin, tsr_tensor *const *in, int nout,
@@ -325,17 +269,17 @@ static void network_forward(tsr_module *m, int nin, tsr_tensor *const *in, int n
         return;
     const tsri_ctx c = {.g = in[0]->graph, .loc = m->loc, .op = net->name};
     tsr_tensor *low[3] = {NULL};
-    for (int i = 0; i <= states_of(net->kind); i++)
+    for (int i = 0; i <= states_of(net->cell); i++)
         low[i] = tsri_low(&c, in[i]);
     in = low;
     if (net->is_cell) {
         cell_forward(m, net, in, dims, out);
         return;
     }
-    const int parts = net->o.layers * directions_of(net), states = states_of(net->kind);
+    const int parts = net->o.layers * directions_of(net), states = states_of(net->cell);
     tsr_graph *g = in[0]->graph;
     tsr_tensor **last[2] = {NULL, NULL};
-    for (int s = 0; s < states; s++)
+    for (int s = 0; s < states && 1 + s < nout; s++)
         if (!(last[s] = tsri_pool_alloc(&g->pool, (size_t)parts * sizeof(tsr_tensor *)))) {
             tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
             return;
@@ -346,6 +290,6 @@ static void network_forward(tsr_module *m, int nin, tsr_tensor *const *in, int n
     if (!tsr_tensor_ok(y))
         return;
     out[0] = turned ? tsr_transpose(y, 0, 1) : y;
-    for (int s = 0; s < states && 1 + s < nout; s++)
-        out[1 + s] = tsr_stack(parts, last[s], 0);
+    for (int s = 0; s < states && last[s]; s++)
+        out[1 + s] = tsr_concat(parts, last[s], 0);
 }

@@ -591,5 +591,6 @@ const sc_case sc_cases[] = {
     {"layer norm", true, sc_layer_norm},
     {"attention", true, sc_attention},
     {"flash", true, sc_flash},
+    {"recurrent", true, sc_recurrent},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

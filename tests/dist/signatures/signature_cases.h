@@ -56,6 +56,7 @@ void sc_gelu(sc_graph *s);
 void sc_layer_norm(sc_graph *s);
 void sc_attention(sc_graph *s);
 void sc_flash(sc_graph *s);
+void sc_recurrent(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

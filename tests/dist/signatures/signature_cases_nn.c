@@ -2,6 +2,9 @@
 /* The programs of signature_cases.h with the ops that transformers are made of. */
 #include "tests/dist/signatures/signature_cases.h"
 
+#include "kernels/recurrent.h"
+#include "src/graph/op.h"
+
 #define D(...) TSR_DIMS(__VA_ARGS__)
 
 static tsr_tensor *spread(sc_graph *s, tsr_dims dims)
@@ -111,4 +114,29 @@ void sc_flash(sc_graph *s)
             flash(s, q, k, v, &masks[i], causal);
         flash(s, D(1, 1, 5, 3), D(1, 1, 5, 3), D(1, 1, 5, 4), NULL, causal);
     }
+}
+
+/* Seven samples; gradients of the states, of an LSTM's cells, and of both. */
+void sc_recurrent(sc_graph *s)
+{
+    for (int cell = 0; cell < TSRI_CELL_COUNT_; cell++)
+        for (int reverse = 0; reverse < 2; reverse++) {
+            const bool lstm = cell == TSRI_CELL_LSTM, bias = cell == TSRI_CELL_GRU && reverse;
+            const int64_t t = 3, n = 7, h = 2, wide = tsri_cell_gates((tsri_cell)cell) * h;
+            tsri_recurrent r = {.cell = (tsri_cell)cell,
+                                .reverse = reverse,
+                                .x = sc_make(s, s->real, D(t, n, wide), SC_INSIDE),
+                                .w = sc_make(s, s->real, D(wide, h), SC_INSIDE),
+                                .b = bias ? sc_make(s, s->real, D(wide), SC_INSIDE) : NULL,
+                                .h0 = sc_make(s, s->real, D(n, h), SC_INSIDE),
+                                .c0 = lstm ? sc_make(s, s->real, D(n, h), SC_INSIDE) : NULL};
+            tsr_tensor *cells, *y = tsri_make_recurrent(&r, &cells, (tsri_loc){__FILE__, __LINE__});
+            tsr_tensor *x[4] = {r.x, r.w, r.h0, lstm ? r.c0 : r.b};
+            if (!lstm || !reverse)
+                sc_grads(s, y, 3 + (lstm || bias), x);
+            if (lstm)
+                sc_grads(s, cells, 4, x);
+            if (lstm && reverse)
+                sc_grads(s, tsr_mul(y, cells), 4, x);
+        }
 }

@@ -2,6 +2,8 @@
 /* Which local shapes belong together, op by op. */
 #include "tests/dist/signatures/verify.h"
 
+#include "kernels/recurrent.h"
+
 static bool same(const tsri_arg *a, const tsri_arg *b)
 {
     bool ok = a->ndim == b->ndim;
@@ -351,6 +353,25 @@ static bool attention(const tsri_kernel_desc *d)
                             same(&d->out[1], k) && same(&d->out[2], v)));
 }
 
+/* x[t, n, g h] and all that has its samples; a sample's state is whole. */
+static bool recurrent(const tsri_kernel_desc *d)
+{
+    const tsri_recurrent_sizes size = tsri_recurrent_sizes_of(d);
+    const bool back = d->op == TSRI_OP_RECURRENT_DX;
+    const tsri_arg *w = &d->in[!back], *y = back ? &d->out[0] : &d->in[0];
+    bool ok = w->shape[0] == size.gates * size.h && w->shape[1] == size.h;
+    for (int i = 0; i < d->nin + d->nout; i++) {
+        const tsri_arg *a = i < d->nin ? &d->in[i] : &d->out[i - d->nin];
+        if (a == w || a->ndim == 1)
+            ok &= a->shape[0] == size.gates * size.h;
+        else if (a->ndim == 3)
+            ok &= along(a, 0, y, 0) && along(a, 1, y, 1) && a->shape[2] % size.h == 0;
+        else
+            ok &= along(a, 0, y, 1) && a->shape[1] == size.h;
+    }
+    return ok;
+}
+
 static bool data_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
@@ -359,6 +380,9 @@ static bool data_fits(const tsri_kernel_desc *d)
     case TSRI_OP_FLASH_ATTENTION:
     case TSRI_OP_FLASH_ATTENTION_DX:
         return attention(d);
+    case TSRI_OP_RECURRENT:
+    case TSRI_OP_RECURRENT_DX:
+        return recurrent(d);
     case TSRI_OP_CONV2D:
         return conv(d, &in[0], &in[1], &out[0]) &&
                (d->nin < 3 || in[2].shape[0] == out[0].shape[1]);

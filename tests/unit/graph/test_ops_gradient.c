@@ -4,8 +4,8 @@
 #include <tessera/ops.h>
 #include <tessera/world.h>
 
-#include "kernels/kernels.h"
-#include "src/graph/graph.h"
+#include "kernels/recurrent.h"
+#include "src/graph/op.h"
 #include "tests/unary_cases.h"
 
 #include <math.h>
@@ -296,6 +296,32 @@ static void test_attention(void **state)
                         TSR_ATTENTION_OPTS(.causal = true, .dropout = 0.4)));
 }
 
+/* One direction of a layer of two units, its states or, of an LSTM, its cells too. */
+static tsr_tensor *recurrent(tsri_cell cell, bool bias, bool reverse, int64_t t)
+{
+    const int64_t h = 2, wide = tsri_cell_gates(cell) * h;
+    tsri_recurrent r = {.cell = cell, .reverse = reverse, .x = x64(D(t, 3, wide))};
+    r.w = x64(D(wide, h));
+    r.b = bias ? x64(D(wide)) : NULL;
+    r.h0 = x64(D(3, h));
+    r.c0 = cell == TSRI_CELL_LSTM ? x64(D(3, h)) : NULL;
+    tsr_tensor *cells = NULL, *y = tsri_make_recurrent(&r, &cells, (tsri_loc){__FILE__, __LINE__});
+    return cells ? tsr_concat(2, (tsr_tensor *[]){y, cells}, 0) : y;
+}
+
+static void test_recurrent(void **state)
+{
+    (void)state;
+    for (int reverse = 0; reverse < 2; reverse++)
+        for (int64_t t = 1; t < 4; t += 2) {
+            CHECK(-2, 2, recurrent(TSRI_CELL_LSTM, false, reverse, t));
+            CHECK(-2, 2, recurrent(TSRI_CELL_GRU, true, reverse, t));
+            CHECK(-2, 2, recurrent(TSRI_CELL_GRU, false, reverse, t));
+            CHECK(-2, 2, recurrent(TSRI_CELL_TANH, false, reverse, t));
+            CHECK(0.1, 2, recurrent(TSRI_CELL_RELU, false, reverse, t));
+        }
+}
+
 static void test_flash_attention(void **state)
 {
     (void)state;
@@ -556,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_flash_attention),
+        cmocka_unit_test(test_recurrent),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
