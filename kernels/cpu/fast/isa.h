@@ -96,6 +96,15 @@ typedef struct tsri_fast_dw {
     float *y;
 } tsri_fast_dw;
 
+/* Rows of Winograd's points that one pass makes: all six, or the two of 0 and infinity, a and -a, b
+ * and -b. */
+typedef enum tsri_wino_rows {
+    TSRI_WINO_ENDS = 0,
+    TSRI_WINO_NEAR,
+    TSRI_WINO_FAR,
+    TSRI_WINO_ALL,
+} tsri_wino_rows;
+
 /* A row of attention's scores of n keys, in a buffer of `width`: what is behind them gets 0. */
 typedef struct tsri_fast_attend {
     int64_t n, width;
@@ -177,6 +186,17 @@ typedef struct tsri_fast_isa {
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
+    /* Winograd's transforms: see wino_t.h. 6 x 6 pixels of an image, or 4 x 4 of a gradient, become
+     * dst[points][pitch], in whole vectors of channels. */
+    void (*wino_image)(const float *const *src, int64_t channels, float *dst, int64_t pitch,
+                       tsri_wino_rows rows);
+    void (*wino_slopes)(const float *const *src, int64_t channels, float *dst, int64_t pitch,
+                        tsri_wino_rows rows);
+    void (*wino_pixels)(const float *sums, int64_t pitch, int64_t channels, const float *bias,
+                        float *const *dst);
+    void (*wino_weights)(const float *taps, int64_t step, int64_t n, float *dst, int64_t pitch);
+    void (*wino_fold)(const float *sums, int parts, int64_t part_pitch, int64_t pitch, int64_t n,
+                      tsri_wino_rows rows, bool add, float *taps, int64_t step);
     tsri_fast_map_fn *fill, *scale; /* with a; by a */
     /* NULL: not by vectors. */
     tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];

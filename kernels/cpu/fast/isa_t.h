@@ -14,6 +14,7 @@
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/attention_t.h"
 #include "kernels/cpu/fast/walk_t.h"
+#include "kernels/cpu/fast/wino_t.h"
 
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
 #define SLOT_BY_LANES(loops, FN)
@@ -61,6 +62,11 @@ const tsri_fast_isa ISA_TABLE = {
     .dot = dot,
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,
+    .wino_image = wino_image,
+    .wino_slopes = wino_slopes,
+    .wino_pixels = wino_pixels,
+    .wino_weights = wino_weights,
+    .wino_fold = wino_fold,
     .fill = map_fill,
     .scale = map_scale,
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},

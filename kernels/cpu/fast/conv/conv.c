@@ -51,6 +51,8 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 && !c.pad[0] &&
         !c.pad[1])
         return tsri_fast_product(mem, desc, c.n * c.in[0] * c.in[1], c.co, c.ci, out_kernel);
-    /* From 16 channels on oneDNN would be up to 1.6 times faster, but its every call allocates. */
+    if (tsri_fast_winograd_suits(desc, &c))
+        return tsri_fast_winograd(mem, desc, &c, out_kernel);
+    /* Where oneDNN would be faster, its every call allocates. */
     return tsri_fast_unfold(mem, desc, &c, out_kernel);
 }
