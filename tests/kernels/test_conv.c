@@ -41,6 +41,9 @@ static const conv_shape convs[] = {
     {2, 24, 24, 8, 8, 1, 3, 1, 1, 1},   {1, 16, 17, 1, 9, 1, 3, 1, 1, 1},
     {2, 70, 50, 6, 6, 1, 3, 1, 0, 1},   {2, 33, 40, 5, 7, 1, 3, 1, 3, 1},
     {1, 18, 33, 4, 1, 1, 3, 1, 2, 1},   {1, 17, 5, 3, 3, 1, 3, 1, 0, 1},
+    {5, 24, 40, 4, 4, 1, 3, 2, 1, 1},   {3, 30, 20, 9, 7, 5, 3, 1, 1, 1},
+    {2, 12, 18, 8, 5, 3, 5, 3, 2, 2},   {4, 10, 12, 7, 7, 2, 1, 3, 1, 1},
+    {1, 20, 9, 40, 3, 1, 7, 2, 3, 1},   {9, 9, 21, 3, 5, 1, 2, 3, 0, 1},
     {2, 512, 200, 4, 5, 1, 3, 1, 1, 1}, {1, 3, 2, 370, 370, 1, 3, 1, 1, 1},
 };
 
@@ -170,8 +173,7 @@ static void test_values(void **state)
     int onednn = 0;
     for (int k = 0; k < CONVS; k++) {
         conv_case c = make_case(&convs[k]);
-        const bool grouped = c.shape->groups > 1 && c.shape->groups < c.shape->ci;
-        assert_int_equal(check_all_ways(&c), grouped ? 0 : 3 * 3 * 4);
+        assert_int_equal(check_all_ways(&c), 3 * 3 * 4);
         onednn += check_case(&c, &tsri_kernels_cpu_onednn, onednn_tolerance);
         free_case(&c);
     }
@@ -245,9 +247,8 @@ static void test_bits(void **state)
     (void)state;
     const int before = omp_get_max_threads();
     for (int k = 0; k < CONVS; k++) {
-        const bool grouped = convs[k].groups > 1 && convs[k].groups < convs[k].ci;
         conv_case c = make_case(&convs[k]);
-        for (int i = 0; i < 6 && !grouped; i++) {
+        for (int i = 0; i < 6; i++) {
             const char *winograd = i < 3 ? "0" : "1";
             const int op = i % 3;
             assert_true(

@@ -139,6 +139,9 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
 /* Dense convolutions as products with unfolded images, any window. */
 tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
                             tsri_kernel **out_kernel);
+/* Dense and grouped ones of any window, without unfolding. */
+tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
+                            tsri_kernel **out_kernel);
 /* Dense 3x3 of stride 1 in fewer multiplications, and whether these are worth their additions. */
 bool tsri_fast_winograd_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *conv);
 tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc,

@@ -22,14 +22,24 @@ enum {
     TSRI_FAST_COLUMNS = 256, /* of a softmax over rows, at a time */
 };
 
+/* Where a row begins in a and in c. */
+typedef struct tsri_fast_row {
+    int64_t a, c;
+} tsri_fast_row;
+
 /* c[rows][cols] = (add ? c : 0) + bias[cols] + sum over k of a[row*ar + k*ak] * b[k*bk + col].
- * packed: b's rows are whole vectors. */
+ * packed: b's rows are whole vectors. row: where rows begin, instead of ar and ldc. runs: so many
+ * sums of k terms, each of which begins at a_at[run] and b_at[run], or where the one before ended.
+ */
 typedef struct tsri_fast_tile {
     const float *a, *b, *bias;
     float *c;
     int64_t ar, ak, bk, ldc, rows, cols, k;
     bool packed, add;
     tsri_ahead *ahead; /* asked for meanwhile; NULL: nothing */
+    const tsri_fast_row *row;
+    const int64_t *a_at, *b_at;
+    int64_t runs; /* 0: one */
 } tsri_fast_tile;
 
 /* Per-channel coefficients, repeated to the width of a row: see bn_t.h. */
