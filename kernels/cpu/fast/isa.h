@@ -106,6 +106,14 @@ typedef struct tsri_fast_dw {
     float *y;
 } tsri_fast_dw;
 
+/* Max pooling of lines [h0, h1) of an image, whose lines are `width` pixels, into a line of
+ * results; kernel, stride and pad are those along the line. */
+typedef struct tsri_fast_max {
+    const float *image;
+    int64_t width, channels, results;
+    int kernel, stride, pad;
+} tsri_fast_max;
+
 /* Rows of Winograd's points that one pass makes: all six, or the two of 0 and infinity, a and -a, b
  * and -b. */
 typedef enum tsri_wino_rows {
@@ -214,7 +222,8 @@ typedef struct tsri_fast_isa {
     tsri_fast_update_fn *update[TSRI_OP_COUNT_]; /* by op */
     /* begin: a multiple of 4 */
     void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
-    void (*max_join)(const float *x, int32_t at, int64_t channels, float *best, int32_t *idx);
+    /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */
+    void (*max_line)(const tsri_fast_max *p, int64_t h0, int64_t h1, float *y, int32_t *idx);
 } tsri_fast_isa;
 
 extern const tsri_fast_isa tsri_fast_isa_base;

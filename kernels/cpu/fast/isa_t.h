@@ -10,6 +10,7 @@
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
 #include "kernels/cpu/fast/optim_t.h"
+#include "kernels/cpu/fast/pool_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/attention_t.h"
@@ -74,5 +75,5 @@ const tsri_fast_isa ISA_TABLE = {
     .binary = {TSRI_ARITHMETIC_LIST(BINARY_SLOT, )},
     .update = {TSRI_UPDATE_LIST(UPDATE_SLOT)},
     .dropout = dropout,
-    .max_join = max_join,
+    .max_line = max_line,
 };
