@@ -89,41 +89,51 @@ VEC_FN float *tile_row(const tsri_fast_tile *t, int64_t row)
     return t->c + (t->row ? t->row[row].c : row * t->ldc);
 }
 
-VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+/* Rows [at, at + mr) of a tile, as far as they are there. */
+VEC_FN void tile_rows(const tsri_fast_tile *t, int64_t at, const int mr, const int nv)
 {
-    const int64_t last = t->cols - (int64_t)(nv - 1) * W;
-    const bool plain = last == W && !t->add && !t->bias; /* nearly always, where k is short */
-    for (int64_t at = 0; at < t->rows; at += mr) {
-        const int64_t rows = t->rows - at;
-        vf acc[8][3];
-        tile_sums(t, at, rows, mr, nv, acc);
-        if (plain && rows >= mr) {
-            VEC_LOOP
-            for (int r = 0; r < mr; r++) {
-                float *c = tile_row(t, at + r);
-                VEC_LOOP
-                for (int j = 0; j < nv; j++)
-                    vstore(c + j * W, acc[r][j]);
-            }
-            continue;
-        }
+    const int64_t last = t->cols - (int64_t)(nv - 1) * W, rows = t->rows - at;
+    vf acc[8][3];
+    tile_sums(t, at, rows, mr, nv, acc);
+    /* Nearly always, where k is short. */
+    if (last == W && !t->add && !t->bias && rows >= mr) {
         VEC_LOOP
         for (int r = 0; r < mr; r++) {
-            if (r >= rows)
-                break;
             float *c = tile_row(t, at + r);
             VEC_LOOP
-            for (int j = 0; j < nv; j++) {
-                int64_t n = j < nv - 1 ? W : last;
-                vf v = acc[r][j];
-                if (t->add)
-                    v += vload_upto(c + j * W, n);
-                if (t->bias)
-                    v += vload_upto(t->bias + j * W, n);
-                vstore_upto(c + j * W, v, n);
-            }
+            for (int j = 0; j < nv; j++)
+                vstore(c + j * W, acc[r][j]);
+        }
+        return;
+    }
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        if (r >= rows)
+            break;
+        float *c = tile_row(t, at + r);
+        VEC_LOOP
+        for (int j = 0; j < nv; j++) {
+            int64_t n = j < nv - 1 ? W : last;
+            vf v = acc[r][j];
+            if (t->add)
+                v += vload_upto(c + j * W, n);
+            if (t->bias)
+                v += vload_upto(t->bias + j * W, n);
+            vstore_upto(c + j * W, v, n);
         }
     }
+}
+
+/* The last rows, where they are few, go by tiles of fewer. */
+VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+{
+    int64_t at = 0;
+    for (; t->rows - at > mr * 3 / 4; at += mr)
+        tile_rows(t, at, mr, nv);
+    if (t->rows - at > mr / 2)
+        tile_rows(t, at, mr * 3 / 4, nv);
+    else if (t->rows > at)
+        tile_rows(t, at, mr / 2, nv);
 }
 
 #define GEMM_TILE(nv)                                  \

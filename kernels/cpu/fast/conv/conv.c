@@ -44,7 +44,8 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     tsri_fast_conv c;
     if (!tsri_fast_conv_of(desc, &c))
         return tsri_fast_decline(desc);
-    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 && !c.bf16)
+    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 && !c.bf16 &&
+        c.kernel[0] * c.kernel[1] <= TSRI_FAST_TAPS)
         return tsri_fast_depthwise(mem, desc, &c, out_kernel);
     if (c.groups == 1 && c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 &&
         c.stride[1] == 1 && !c.pad[0] && !c.pad[1])
@@ -53,8 +54,7 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         return tsri_fast_unfold(mem, desc, &c, out_kernel);
     if (tsri_fast_winograd_suits(desc, &c))
         return tsri_fast_winograd(mem, desc, &c, out_kernel);
-    /* Where less than half of a vector would be written, products with all taps at once are. */
-    if (desc->op == TSRI_OP_CONV2D_DX && c.groups == 1 && 2 * c.ci < tsri_fast_isa_best()->width)
-        return tsri_fast_unfold(mem, desc, &c, out_kernel);
+    if (tsri_fast_planar_suits(desc, &c))
+        return tsri_fast_planar(mem, desc, &c, out_kernel);
     return tsri_fast_direct(mem, desc, &c, out_kernel);
 }

@@ -1,53 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dense convolutions as products of matrices: a row of `col` holds what an output pixel sees, in
- * the order kh, kw, channel, and weights are brought into that order first. Rows go in chunks that
- * stay in cache; each thread has its own.
+ * Dense convolutions of bf16 as products of matrices: a row of `col` holds what an output pixel
+ * sees, in the order kh, kw, channel, and weights are brought into that order first. Rows go in
+ * chunks that stay in cache; each thread has its own.
  */
 #include "kernels/cpu/fast/gemm16.h"
 
 #include <string.h>
 
-enum {
-    CHUNK_FLOATS = 32 << 10,
-    CHUNK16 = 192 << 10, /* of bf16: products of more terms are worth more */
-    LONG_ROWS =
-        16 << 10, /* dw: beyond, these are summed on their own before they join the others */
-};
+enum { CHUNK = 192 << 10 }; /* elements: products of more terms are worth more */
 
 typedef struct unfold {
     tsri_fast base;
     tsri_fast_conv conv;
-    tsri_fast_gemm gemm;        /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
-    tsri_gemm16 gemm16;         /* the same of bf16 */
+    tsri_gemm16 gemm;           /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
     tsri_narrow_fn *narrow;     /* dx, dw: NULL where it is f32 */
     int64_t taps, depth, chunk; /* depth: taps * ci; chunk: output pixels */
     size_t weight_bytes, packed_bytes, col_bytes, part_bytes;
-    size_t block_bytes; /* dw: of long sums */
 } unfold;
-
-/* A part's place in the scratch, whose beginning is w[co][kh][kw][ci]: packed weights, or sums of
- * dw, then col, then sums of long dw. */
-typedef struct room {
-    float *first, *col, *block;
-} room;
-
-static room room_of(const unfold *k, void *scratch, int part)
-{
-    char *at = (char *)scratch + tsri_fast_align(k->weight_bytes) + (size_t)part * k->part_bytes;
-    room r = {.first = tsri_fast_take(&at, k->gemm.ta ? k->weight_bytes : k->packed_bytes)};
-    r.col = tsri_fast_take(&at, k->col_bytes);
-    r.block = (float *)(void *)at;
-    return r;
-}
-
-/* [co][ci][taps] <-> [co][taps][ci] */
-static void reorder(const unfold *k, const float *from, float *to, int64_t lds, int64_t rows)
-{
-    for (int64_t o = 0; o < k->conv.co; o++)
-        k->base.isa->transpose(from + o * k->depth, lds, to + o * k->depth, k->depth / rows, rows,
-                               k->depth / rows);
-}
 
 /* A pixel's window is walked in runs: taps of one kernel row that lie inside the image, neighbours
  * in memory unless they are dilated. */
@@ -71,34 +41,31 @@ static bool next_run(const tsri_fast_conv *c, int64_t oh, int64_t ow, int kh, wi
     return true;
 }
 
-/* to and from may be neither NULL nor overlap; n is small. A row of the unfolded image of elements
- * of type T. */
-#define FILL_ROW(T, copy, fill_row)                                                               \
-    static void copy(T *to, const T *from, int64_t n)                                             \
-    {                                                                                             \
-        for (int64_t i = 0; i < n; i++)                                                           \
-            to[i] = from[i];                                                                      \
-    }                                                                                             \
-                                                                                                  \
-    static void fill_row(const unfold *k, const T *image, int64_t oh, int64_t ow, T *col)         \
-    {                                                                                             \
-        const tsri_fast_conv *c = &k->conv;                                                       \
-        const int64_t line = c->kernel[1] * c->ci;                                                \
-        for (int kh = 0; kh < c->kernel[0]; kh++, col += line) {                                  \
-            window_run t;                                                                         \
-            bool any = next_run(c, oh, ow, kh, &t);                                               \
-            if (!any || t.end - t.begin < c->kernel[1])                                           \
-                memset(col, 0, (size_t)line * sizeof *col);                                       \
-            if (any && c->dilation[1] == 1)                                                       \
-                copy(col + t.begin * c->ci, image + t.at, (t.end - t.begin) * c->ci);             \
-            else if (any)                                                                         \
-                for (int kw = t.begin; kw < t.end; kw++)                                          \
-                    copy(col + kw * c->ci,                                                        \
-                         image + t.at + (int64_t)(kw - t.begin) * c->dilation[1] * c->ci, c->ci); \
-        }                                                                                         \
+/* to and from may be neither NULL nor overlap; n is small. */
+static void copy(uint16_t *to, const uint16_t *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+
+/* A row of the unfolded image. */
+static void fill_row(const unfold *k, const uint16_t *image, int64_t oh, int64_t ow, uint16_t *col)
+{
+    const tsri_fast_conv *c = &k->conv;
+    const int64_t line = c->kernel[1] * c->ci;
+    for (int kh = 0; kh < c->kernel[0]; kh++, col += line) {
+        window_run t;
+        bool any = next_run(c, oh, ow, kh, &t);
+        if (!any || t.end - t.begin < c->kernel[1])
+            memset(col, 0, (size_t)line * sizeof *col);
+        if (any && c->dilation[1] == 1)
+            copy(col + t.begin * c->ci, image + t.at, (t.end - t.begin) * c->ci);
+        else if (any)
+            for (int kw = t.begin; kw < t.end; kw++)
+                copy(col + kw * c->ci,
+                     image + t.at + (int64_t)(kw - t.begin) * c->dilation[1] * c->ci, c->ci);
     }
-FILL_ROW(float, copy, fill_row)
-FILL_ROW(uint16_t, copy16, fill_row16)
+}
 
 static void add_row(const unfold *k, const float *col, int64_t oh, int64_t ow, float *image)
 {
@@ -117,17 +84,13 @@ static void add_row(const unfold *k, const float *col, int64_t oh, int64_t ow, f
 }
 
 /* Rows [r, r + n) of all output pixels, into col. */
-static void fill_rows(const unfold *k, const void *x, int64_t r, int64_t n, void *col)
+static void fill_rows(const unfold *k, const uint16_t *x, int64_t r, int64_t n, uint16_t *col)
 {
     const tsri_fast_conv *c = &k->conv;
     const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
     int64_t image = r / plane, oh = r % plane / c->out[1], ow = r % c->out[1];
     for (int64_t i = 0; i < n; i++) {
-        if (c->bf16)
-            fill_row16(k, (const uint16_t *)x + image * size, oh, ow,
-                       (uint16_t *)col + i * k->depth);
-        else
-            fill_row(k, (const float *)x + image * size, oh, ow, (float *)col + i * k->depth);
+        fill_row(k, x + image * size, oh, ow, col + i * k->depth);
         if (++ow < c->out[1])
             continue;
         ow = 0;
@@ -143,138 +106,52 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* A part's place in the scratch, behind the weights w[co][kh][kw][ci]: packed weights or a packed
+ * chunk of col, col, the room of rows of a, and sums in f32: of an image of dx, or of dw. */
+typedef struct room {
+    uint16_t *packed, *col;
+    void *rows;
+    float *sums;
+} room;
+
+static room room_of(const unfold *k, void *scratch, int part)
+{
+    char *at = (char *)scratch + tsri_fast_align(k->weight_bytes) + (size_t)part * k->part_bytes;
+    room r = {.packed = tsri_fast_take(&at, k->packed_bytes)};
+    r.col = tsri_fast_take(&at, k->col_bytes);
+    r.rows = tsri_fast_take(&at, tsri_gemm16_room(k->gemm.ta ? k->chunk : k->gemm.k));
+    r.sums = (float *)(void *)at;
+    return r;
+}
+
 static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const unfold *k = (const unfold *)f;
-    const float *bias = k->conv.bias ? p->in[2] : NULL;
     const room at = room_of(k, p->scratch, p->index);
-    tsri_fast_gemm_pack(&k->gemm, 0, 1, p->scratch, at.first);
+    tsri_gemm16_pack(&k->gemm, p->scratch, k->depth, at.packed);
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
-        int64_t n = least(p->end - r, k->chunk);
+        const int64_t n = least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
-        tsri_fast_gemm_rows(&k->gemm, n, at.col, at.first, bias,
-                            (float *)p->out[0] + r * k->conv.co, NULL);
+        tsri_gemm16_rows(&k->gemm, n, at.col, at.packed, k->conv.bias ? p->in[2] : NULL,
+                         (char *)p->out[0] + r * k->conv.co * (k->gemm.wide ? 4 : 2), at.rows);
     }
 }
 
-/* Images, not rows, are shared: windows of neighbouring rows overlap in dx. */
 static void dx_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const unfold *k = (const unfold *)f;
     const tsri_fast_conv *c = &k->conv;
     const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
-    const int64_t end = p->end * plane;
-    const float *dy = p->in[0];
-    float *dx = p->out[0];
     const room at = room_of(k, p->scratch, p->index);
-    tsri_fast_gemm_pack(&k->gemm, 0, 1, p->scratch, at.first);
-    memset(dx + p->begin * size, 0, (size_t)((p->end - p->begin) * size) * sizeof *dx);
-    for (int64_t r = p->begin * plane; r < end; r += k->chunk) {
-        int64_t n = least(end - r, k->chunk);
-        tsri_fast_gemm_rows(&k->gemm, n, dy + r * c->co, at.first, NULL, at.col, NULL);
-        for (int64_t i = 0; i < n; i++)
-            add_row(k, at.col + i * k->depth, (r + i) % plane / c->out[1], (r + i) % c->out[1],
-                    dx + (r + i) / plane * size);
-    }
-}
-
-static void dw_rows(const unfold *k, void *const *in, int64_t r0, int64_t r1, float *col,
-                    float *sum)
-{
-    const float *dy = in[1];
-    memset(sum, 0, k->weight_bytes);
-    for (int64_t r = r0; r < r1; r += k->chunk) {
-        const int64_t n = least(r1 - r, k->chunk);
-        fill_rows(k, in[0], r, n, col);
-        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, dy + r * k->conv.co, col, sum, true, NULL);
-    }
-}
-
-static void add(const unfold *k, const float *from, float *to)
-{
-    tsri_fast_map map = {.x = to, .y = from, .out = to};
-    k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->conv.co * k->depth);
-}
-
-static void dw_part(const tsri_fast *f, const tsri_fast_part *p)
-{
-    const unfold *k = (const unfold *)f;
-    const room at = room_of(k, p->scratch, p->index);
-    dw_rows(k, p->in, p->begin, least(p->begin + LONG_ROWS, p->end), at.col, at.first);
-    for (int64_t r = p->begin + LONG_ROWS; r < p->end; r += LONG_ROWS) {
-        dw_rows(k, p->in, r, least(r + LONG_ROWS, p->end), at.col, at.block);
-        add(k, at.block, at.first);
-    }
-}
-
-static tsr_status dw_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                         void *scratch)
-{
-    const unfold *k = (const unfold *)kernel;
-    float *total = room_of(k, scratch, 0).first;
-    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
-    for (int p = 1; p < k->base.threads; p++)
-        add(k, room_of(k, scratch, p).first, total);
-    reorder(k, total, out[0], k->conv.ci, k->conv.ci);
-    return TSR_OK;
-}
-
-static tsr_status unfold_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                             void *scratch)
-{
-    const unfold *k = (const unfold *)kernel;
-    reorder(k, in[1], scratch, k->taps, k->taps);
-    return tsri_fast_run(kernel, in, out, scratch);
-}
-
-/* --- bf16 ------------------------------------------------------------------------------------- */
-
-/* A part's place in the scratch, behind the weights w[co][kh][kw][ci]: packed weights or a packed
- * chunk of col, col, the room of rows of a, and sums in f32: of an image of dx, or of dw. */
-typedef struct room16 {
-    uint16_t *packed, *col;
-    void *room;
-    float *sums;
-} room16;
-
-static room16 room16_of(const unfold *k, void *scratch, int part)
-{
-    char *at = (char *)scratch + tsri_fast_align(k->weight_bytes) + (size_t)part * k->part_bytes;
-    room16 r = {.packed = tsri_fast_take(&at, k->packed_bytes)};
-    r.col = tsri_fast_take(&at, k->col_bytes);
-    r.room = tsri_fast_take(&at, tsri_gemm16_room(k->gemm16.ta ? k->chunk : k->gemm16.k));
-    r.sums = (float *)(void *)at;
-    return r;
-}
-
-static void forward16_part(const tsri_fast *f, const tsri_fast_part *p)
-{
-    const unfold *k = (const unfold *)f;
-    const room16 at = room16_of(k, p->scratch, p->index);
-    tsri_gemm16_pack(&k->gemm16, p->scratch, k->depth, at.packed);
-    for (int64_t r = p->begin; r < p->end; r += k->chunk) {
-        const int64_t n = least(p->end - r, k->chunk);
-        fill_rows(k, p->in[0], r, n, at.col);
-        tsri_gemm16_rows(&k->gemm16, n, at.col, at.packed, k->conv.bias ? p->in[2] : NULL,
-                         (char *)p->out[0] + r * k->conv.co * (k->gemm16.wide ? 4 : 2), at.room);
-    }
-}
-
-static void dx16_part(const tsri_fast *f, const tsri_fast_part *p)
-{
-    const unfold *k = (const unfold *)f;
-    const tsri_fast_conv *c = &k->conv;
-    const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
-    const room16 at = room16_of(k, p->scratch, p->index);
     float *col = (float *)(void *)at.col;
-    tsri_gemm16_pack(&k->gemm16, p->scratch, c->co, at.packed);
+    tsri_gemm16_pack(&k->gemm, p->scratch, c->co, at.packed);
     for (int64_t image = p->begin; image < p->end; image++) {
         const uint16_t *dy = (const uint16_t *)p->in[0] + image * plane * c->co;
         float *dx = k->narrow ? at.sums : (float *)p->out[0] + image * size;
         memset(dx, 0, (size_t)size * sizeof *dx);
         for (int64_t r = 0; r < plane; r += k->chunk) {
             const int64_t n = least(plane - r, k->chunk);
-            tsri_gemm16_rows(&k->gemm16, n, dy + r * c->co, at.packed, NULL, col, at.room);
+            tsri_gemm16_rows(&k->gemm, n, dy + r * c->co, at.packed, NULL, col, at.rows);
             for (int64_t i = 0; i < n; i++)
                 add_row(k, col + i * k->depth, (r + i) / c->out[1], (r + i) % c->out[1], dx);
         }
@@ -283,43 +160,45 @@ static void dx16_part(const tsri_fast *f, const tsri_fast_part *p)
     }
 }
 
-static void dw16_part(const tsri_fast *f, const tsri_fast_part *p)
+static void dw_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const unfold *k = (const unfold *)f;
-    const room16 at = room16_of(k, p->scratch, p->index);
+    const room at = room_of(k, p->scratch, p->index);
     if (p->begin == p->end)
-        memset(at.sums, 0, tsri_gemm16_sums(&k->gemm16));
+        memset(at.sums, 0, tsri_gemm16_sums(&k->gemm));
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
         const int64_t n = least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
-        tsri_gemm16_pack(&k->gemm16, at.col, n, at.packed);
-        tsri_gemm16_add(&k->gemm16, n, (const uint16_t *)p->in[1] + r * k->conv.co, at.packed,
-                        r == p->begin, at.sums, at.room);
+        tsri_gemm16_pack(&k->gemm, at.col, n, at.packed);
+        tsri_gemm16_add(&k->gemm, n, (const uint16_t *)p->in[1] + r * k->conv.co, at.packed,
+                        r == p->begin, at.sums, at.rows);
     }
 }
 
 /* The sums of all parts, which are in the order of blocks, become dw[co][ci][taps]. */
-static tsr_status dw16_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                           void *scratch)
+static tsr_status dw_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                         void *scratch)
 {
     const unfold *k = (const unfold *)kernel;
-    const int64_t floats = (int64_t)(tsri_gemm16_sums(&k->gemm16) / sizeof(float));
-    float *total = room16_of(k, scratch, 0).sums, *w = scratch;
+    const int64_t floats = (int64_t)(tsri_gemm16_sums(&k->gemm) / sizeof(float));
+    float *total = room_of(k, scratch, 0).sums, *w = scratch;
     TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
     for (int p = 1; p < k->base.threads; p++) {
-        tsri_fast_map map = {.x = total, .y = room16_of(k, scratch, p).sums, .out = total};
+        tsri_fast_map map = {.x = total, .y = room_of(k, scratch, p).sums, .out = total};
         k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, floats);
     }
-    tsri_gemm16_store(&k->gemm16, total, w);
+    tsri_gemm16_store(&k->gemm, total, w);
     float *ordered = k->narrow ? total : out[0];
-    reorder(k, w, ordered, k->conv.ci, k->conv.ci);
+    for (int64_t o = 0; o < k->conv.co; o++)
+        k->base.isa->transpose(w + o * k->depth, k->conv.ci, ordered + o * k->depth, k->taps,
+                               k->conv.ci, k->taps);
     if (k->narrow)
         k->narrow(ordered, out[0], k->conv.co * k->depth);
     return TSR_OK;
 }
 
-static tsr_status unfold16_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                               void *scratch)
+static tsr_status unfold_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                             void *scratch)
 {
     const unfold *k = (const unfold *)kernel;
     const uint16_t *from = in[1];
@@ -331,29 +210,27 @@ static tsr_status unfold16_run(const tsri_kernel *kernel, void *const *in, void 
     return tsri_fast_run(kernel, in, out, scratch);
 }
 
-static void plan16(unfold *k, const tsri_kernel_desc *desc)
+static void plan(unfold *k, const tsri_kernel_desc *desc, const tsri_fast_gemm *product)
 {
     const tsri_fast_conv *c = &k->conv;
     const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
     const bool wide = desc->out[0].dtype == TSR_F32,
                wide_bias = c->bias && desc->in[2].dtype == TSR_F32;
-    k->base.part = dx ? dx16_part : dw ? dw16_part : forward16_part;
-    k->base.base.run = dw ? dw16_run : unfold16_run;
-    k->gemm16 = tsri_gemm16_plan_packed(&k->gemm, dx || dw || wide, wide_bias);
-    k->base.base.impl = k->gemm16.isa->impl;
+    k->gemm = tsri_gemm16_plan_packed(product, dx || dw || wide, wide_bias);
+    k->base.base.impl = k->gemm.isa->impl;
     k->narrow = wide ? NULL : tsri_narrow_of(TSR_BF16);
-    k->chunk = CHUNK16 / (k->depth + c->co) / TSRI_BLOCK * TSRI_BLOCK;
+    k->chunk = CHUNK / (k->depth + c->co) / TSRI_BLOCK * TSRI_BLOCK;
     k->chunk = k->chunk < 2 * TSRI_BLOCK ? 2 * TSRI_BLOCK : k->chunk;
     k->weight_bytes = (size_t)(c->co * k->depth) * (dw ? sizeof(float) : 2);
-    k->packed_bytes = tsri_gemm16_packed(&k->gemm16, dw ? k->chunk : k->gemm16.k);
+    k->packed_bytes = tsri_gemm16_packed(&k->gemm, dw ? k->chunk : k->gemm.k);
     k->col_bytes = (size_t)(k->chunk * k->depth) * (dx ? sizeof(float) : 2);
     size_t sums = dx ? (size_t)(c->in[0] * c->in[1] * c->ci) * sizeof(float) : 0;
     if (dw) { /* also room for dw as it is ordered */
-        sums = tsri_gemm16_sums(&k->gemm16);
+        sums = tsri_gemm16_sums(&k->gemm);
         sums = sums < k->weight_bytes ? k->weight_bytes : sums;
     }
     k->part_bytes = tsri_fast_align(k->packed_bytes) + tsri_fast_align(k->col_bytes) +
-                    tsri_fast_align(tsri_gemm16_room(dw ? k->chunk : k->gemm16.k)) +
+                    tsri_fast_align(tsri_gemm16_room(dw ? k->chunk : k->gemm.k)) +
                     tsri_fast_align(sums);
     k->base.base.scratch_bytes =
         tsri_fast_align(k->weight_bytes) + (size_t)k->base.threads * k->part_bytes;
@@ -362,7 +239,7 @@ static void plan16(unfold *k, const tsri_kernel_desc *desc)
 tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
                             tsri_kernel **out_kernel)
 {
-    if (c->groups != 1)
+    if (c->groups != 1 || !c->bf16)
         return tsri_fast_decline(desc);
     const int64_t taps = (int64_t)c->kernel[0] * c->kernel[1];
     const int64_t rows = c->n * c->out[0] * c->out[1];
@@ -378,21 +255,9 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->conv = *c;
     k->taps = taps;
     k->depth = taps * c->ci;
-    k->chunk = CHUNK_FLOATS / (k->depth + c->co) / 8 * 8;
-    k->chunk = k->chunk < 32 ? 32 : k->chunk;
-    k->gemm = tsri_fast_gemm_linear(k->base.isa, desc->op, rows, c->co, k->depth);
+    const tsri_fast_gemm product =
+        tsri_fast_gemm_linear(k->base.isa, desc->op, rows, c->co, k->depth);
+    plan(k, desc, &product);
     *out_kernel = &k->base.base;
-    if (c->bf16) {
-        plan16(k, desc);
-        return TSR_OK;
-    }
-    k->weight_bytes = (size_t)(c->co * k->depth) * sizeof(float);
-    k->packed_bytes = (size_t)tsri_fast_packed(&k->gemm) * sizeof(float);
-    k->col_bytes = (size_t)(k->chunk * k->depth) * sizeof(float);
-    k->block_bytes = k->gemm.ta && rows > LONG_ROWS ? k->weight_bytes : 0;
-    k->part_bytes = tsri_fast_align(k->col_bytes) + tsri_fast_align(k->block_bytes) +
-                    tsri_fast_align(k->gemm.ta ? k->weight_bytes : k->packed_bytes);
-    k->base.base.scratch_bytes =
-        tsri_fast_align(k->weight_bytes) + (size_t)k->base.threads * k->part_bytes;
     return TSR_OK;
 }
