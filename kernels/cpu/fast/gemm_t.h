@@ -176,20 +176,21 @@ VEC_FN void transpose4(const float *src, int64_t lds, float *dst, int64_t ldd)
     memcpy(dst + 3 * ldd, &o3, sizeof o3);
 }
 
+/* The block of four after the one at i, of n: the last one may begin inside the one before. */
+VEC_FN int64_t next_block(int64_t i, int64_t n)
+{
+    return i + 4 < n && i + 8 > n ? n - 4 : i + 4;
+}
+
 /* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. */
 static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols)
 {
-    int64_t i = 0;
-    for (; i + 4 <= rows; i += 4) {
-        int64_t j = 0;
-        for (; j + 4 <= cols; j += 4)
+    const bool blocks = rows >= 4 && cols >= 4;
+    for (int64_t i = 0; blocks && i < rows; i = next_block(i, rows))
+        for (int64_t j = 0; j < cols; j = next_block(j, cols))
             transpose4(src + j * lds + i, lds, dst + i * ldd + j, ldd);
-        for (; j < cols; j++)
-            for (int64_t q = 0; q < 4; q++)
-                dst[(i + q) * ldd + j] = src[j * lds + i + q];
-    }
-    for (; i < rows; i++)
+    for (int64_t i = 0; !blocks && i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             dst[i * ldd + j] = src[j * lds + i];
 }
