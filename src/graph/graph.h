@@ -270,6 +270,7 @@ typedef enum tsri_layout_taste {
     TSRI_LAYOUT_ROW = 0, /* wants row-major everywhere */
     TSRI_LAYOUT_NHWC,    /* wants its 4-D operands channels last */
     TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
+    TSRI_LAYOUT_REDUCE,  /* as _ANY where attrs.reduce keeps no axis but channels, else row-major */
 } tsri_layout_taste;
 
 /* An op's part in a chain: kernels of a CPU that share rows and run as one. */

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/fast_case.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* clang-format off */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+/* clang-format on */
 
 enum { GUARD = 64, RUBBISH = 0xff }; /* NaN, or -1 */
 
@@ -100,4 +107,20 @@ bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, 
         abort();
     }
     return true;
+}
+
+void fc_close_within(const char *what, const float *got, const double *want, int64_t n, double tol,
+                     double most)
+{
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(want[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tol * most))
+            fail_msg("%s: element %ld is %.9g, not %.9g (largest %.3g)", what, (long)i,
+                     (double)got[i], want[i], most);
+}
+
+void fc_close_to(const char *what, const float *got, const double *want, int64_t n, double tol)
+{
+    fc_close_within(what, got, want, n, tol, 1e-30);
 }

@@ -22,5 +22,10 @@ void fc_free(int n, fc_tensor *const *t);
  * if scratch was written beyond its end. */
 bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, int64_t groups,
             int nin, fc_tensor *const *in, int nout, fc_tensor *const *out);
+/* Fails the test unless each element is within `tol` of the largest wanted value, or of `most` if
+ * that is more. */
+void fc_close_within(const char *what, const float *got, const double *want, int64_t n, double tol,
+                     double most);
+void fc_close_to(const char *what, const float *got, const double *want, int64_t n, double tol);
 
 #endif

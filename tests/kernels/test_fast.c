@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fast and oneDNN kernels on shapes with tails and edges, of every instruction set that this
+/* The fast kernels on shapes with tails and edges, of every instruction set that this
  * machine has, against plain loops in double. */
 #include "tests/kernels/fast_case.h"
 
@@ -19,131 +19,6 @@
 /* clang-format on */
 
 static const char *const isas[] = {"base", "avx2", "avx512"};
-
-/* Relative to the largest value, or to `most` if that is more. */
-static void close_within(const char *what, const float *got, const double *want, int64_t n,
-                         double tol, double most)
-{
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs(want[i]));
-    for (int64_t i = 0; i < n; i++)
-        if (!(fabs((double)got[i] - want[i]) <= tol * most))
-            fail_msg("%s: element %ld is %.9g, not %.9g (largest %.3g)", what, (long)i,
-                     (double)got[i], want[i], most);
-}
-
-static void close_to(const char *what, const float *got, const double *want, int64_t n, double tol)
-{
-    close_within(what, got, want, n, tol, 1e-30);
-}
-
-typedef struct conv_shape {
-    int64_t n, ci, co, h, w, groups;
-    int kernel, stride, pad, dilation;
-} conv_shape;
-
-static const conv_shape convs[] = {
-    {2, 24, 24, 5, 7, 24, 3, 1, 1, 1},  {1, 24, 24, 5, 7, 24, 3, 2, 1, 1},
-    {3, 40, 40, 1, 1, 40, 3, 1, 1, 1},  {70, 17, 17, 2, 2, 17, 3, 1, 1, 1},
-    {33, 32, 32, 2, 2, 32, 3, 2, 1, 1}, {1, 3, 3, 9, 8, 3, 5, 2, 2, 1},
-    {2, 19, 19, 9, 8, 19, 3, 1, 2, 2},  {2, 16, 16, 7, 3, 16, 3, 1, 0, 1},
-    {2, 3, 32, 9, 11, 1, 3, 2, 1, 1},   {1, 3, 6, 12, 12, 1, 5, 1, 0, 1},
-    {3, 6, 16, 7, 9, 1, 5, 1, 2, 2},    {1, 1, 1, 4, 4, 1, 3, 1, 1, 1},
-    {1, 24, 10, 3, 5, 1, 1, 1, 0, 1},   {7, 13, 97, 3, 7, 1, 1, 1, 0, 1},
-    {5, 160, 55, 1, 1, 1, 1, 1, 0, 1},  {40, 24, 49, 5, 3, 1, 1, 1, 0, 1},
-    {2, 600, 33, 1, 3, 1, 1, 1, 0, 1},  {3, 20, 24, 7, 5, 1, 3, 1, 1, 1},
-    {2, 32, 48, 7, 5, 4, 3, 2, 1, 1},   {2, 32, 48, 6, 6, 1, 1, 2, 0, 1},
-    {2, 19, 19, 9, 8, 19, 3, 1, 1, 2},  {2, 16, 16, 9, 9, 16, 3, 2, 1, 2},
-    {1, 9, 9, 6, 7, 9, 3, 1, 1, 3},     {3, 6, 16, 30, 31, 1, 3, 1, 1, 1},
-};
-
-static int64_t reach(int64_t in, const conv_shape *s)
-{
-    return (in + 2 * s->pad - s->dilation * (s->kernel - 1) - 1) / s->stride + 1;
-}
-
-/* Calls back for every product of the convolution: y[yi] += x[xi] w[wi], by formula. */
-static void conv_loops(const conv_shape *s, const float *x, const float *w, const float *dy,
-                       double *y, double *dx, double *dw)
-{
-    int64_t oh = reach(s->h, s), ow = reach(s->w, s), ig = s->ci / s->groups;
-    for (int64_t n = 0; n < s->n; n++)
-        for (int64_t o = 0; o < s->co; o++)
-            for (int64_t i = 0; i < ig; i++)
-                for (int64_t p = 0; p < oh * ow; p++)
-                    for (int k = 0; k < s->kernel * s->kernel; k++) {
-                        int64_t h = p / ow * s->stride - s->pad + k / s->kernel * s->dilation;
-                        int64_t v = p % ow * s->stride - s->pad + k % s->kernel * s->dilation;
-                        if (h < 0 || h >= s->h || v < 0 || v >= s->w)
-                            continue;
-                        int64_t c = o / (s->co / s->groups) * ig + i;
-                        int64_t xi = ((n * s->h + h) * s->w + v) * s->ci + c;
-                        int64_t wi = (o * ig + i) * s->kernel * s->kernel + k;
-                        int64_t yi = (n * oh * ow + p) * s->co + o;
-                        y[yi] += (double)x[xi] * (double)w[wi];
-                        dx[xi] += (double)dy[yi] * (double)w[wi];
-                        dw[wi] += (double)dy[yi] * (double)x[xi];
-                    }
-}
-
-static void one_conv(const conv_shape *s, const tsri_kernels *impl, int *ran)
-{
-    int64_t oh = reach(s->h, s), ow = reach(s->w, s);
-    tsri_attrs at = {.conv = {.stride = {s->stride, s->stride},
-                              .pad = {s->pad, s->pad},
-                              .dilation = {s->dilation, s->dilation},
-                              .kernel = {s->kernel, s->kernel},
-                              .groups = s->groups}};
-    fc_tensor x = fc_images(s->n, s->ci, s->h, s->w), y = fc_images(s->n, s->co, oh, ow);
-    fc_tensor dx = fc_images(s->n, s->ci, s->h, s->w), dy = fc_images(s->n, s->co, oh, ow);
-    fc_tensor w = fc_rows(TSR_F32, 4, s->co, s->ci / s->groups, s->kernel, s->kernel);
-    fc_tensor dw = fc_rows(TSR_F32, 4, s->co, s->ci / s->groups, s->kernel, s->kernel);
-    fc_tensor b = fc_rows(TSR_F32, 1, s->co, 0, 0, 0);
-    double *wy = calloc((size_t)y.n, 8), *wdx = calloc((size_t)x.n, 8);
-    double *wdw = calloc((size_t)w.n, 8);
-    conv_loops(s, x.data, w.data, dy.data, wy, wdx, wdw);
-    for (int64_t i = 0; i < y.n; i++)
-        wy[i] += (double)((float *)b.data)[i % s->co];
-    if (fc_run(impl, TSRI_OP_CONV2D, &at, s->groups, 3, (fc_tensor *[]){&x, &w, &b}, 1,
-               (fc_tensor *[]){&y})) {
-        close_to("conv2d", y.data, wy, y.n, 3e-6);
-        ++*ran;
-    }
-    if (fc_run(impl, TSRI_OP_CONV2D_DX, &at, s->groups, 2, (fc_tensor *[]){&dy, &w}, 1,
-               (fc_tensor *[]){&dx})) {
-        close_to("conv2d_dx", dx.data, wdx, dx.n, 3e-6);
-        ++*ran;
-    }
-    if (fc_run(impl, TSRI_OP_CONV2D_DW, &at, s->groups, 2, (fc_tensor *[]){&x, &dy}, 1,
-               (fc_tensor *[]){&dw})) {
-        close_to("conv2d_dw", dw.data, wdw, dw.n, 3e-6);
-        ++*ran;
-    }
-    fc_free(7, (fc_tensor *[]){&x, &y, &dx, &dy, &w, &dw, &b});
-    free(wy);
-    free(wdx);
-    free(wdw);
-}
-
-static void test_conv(void **state)
-{
-    (void)state;
-    const int count = sizeof convs / sizeof convs[0];
-    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
-        setenv("TESSERA_CPU_ISA", isas[i], 1);
-        for (int threads = 1; threads <= 3; threads += 2) {
-            int ran = 0;
-            omp_set_num_threads(threads);
-            for (int k = 0; k < count; k++)
-                one_conv(&convs[k], &tsri_kernels_cpu_fast, &ran);
-            assert_int_equal(ran, 3 * (count - 1)); /* all but a grouped one */
-        }
-    }
-    int ran = 0;
-    for (int k = 0; k < count; k++)
-        one_conv(&convs[k], &tsri_kernels_cpu_onednn, &ran);
-    print_message("onednn: %d of %d convolutions\n", ran, 3 * count);
-}
 
 /* Matrix products in every orientation, K and N with tails, K over a block. */
 static void test_matmul(void **state)
@@ -171,7 +46,7 @@ static void test_matmul(void **state)
                                            (double)pb[tb ? j * k + q : q * n + j];
             assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_MATMUL, &at, 0, 2,
                                (fc_tensor *[]){&a, &b}, 1, (fc_tensor *[]){&c}));
-            close_to("matmul", c.data, want, c.n, 3e-6);
+            fc_close_to("matmul", c.data, want, c.n, 3e-6);
             fc_free(3, (fc_tensor *[]){&a, &b, &c});
             free(want);
         }
@@ -208,7 +83,7 @@ static void test_batch_matmul(void **state)
             }
             assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BATCH_MATMUL, &at, 0, 2,
                                (fc_tensor *[]){&a, &b}, 1, (fc_tensor *[]){&c}));
-            close_to("batch_matmul", c.data, want, c.n, 3e-6);
+            fc_close_to("batch_matmul", c.data, want, c.n, 3e-6);
             fc_free(3, (fc_tensor *[]){&a, &b, &c});
             free(want);
         }
@@ -383,7 +258,7 @@ static void one_norm(const norm_shape *s, bool act)
     assert_true(fc_run(f, act ? TSRI_OP_BN_ACT : TSRI_OP_BN_APPLY, &at, 0, 4,
                        (fc_tensor *[]){&x, &st, &ga, &be}, 1, (fc_tensor *[]){&y}));
     /* Four roundings of 2^-24, of values below 6 sqrt(3) + 4, at any level. */
-    close_within("bn_apply", y.data, v.y, y.n, 3e-7, 15);
+    fc_close_within("bn_apply", y.data, v.y, y.n, 3e-7, 15);
     if (act) {
         fc_tensor *in[] = {&x, &st, &ga, &be, &dy, &bst};
         assert_true(fc_run(f, TSRI_OP_BN_ACT_BWD_STATS, &at, 0, 5, in, 1, (fc_tensor *[]){&bst}));
@@ -395,7 +270,7 @@ static void one_norm(const norm_shape *s, bool act)
     }
     sums_close(s, bst.data, &v);
     /* Three terms of the size of the gain, of which one has the error of the sums. */
-    close_within("bn_bwd_apply", dx.data, v.dx, dx.n, 1e-6, v.gain);
+    fc_close_within("bn_bwd_apply", dx.data, v.dx, dx.n, 1e-6, v.gain);
     fc_free(8, (fc_tensor *[]){&x, &y, &dy, &dx, &st, &bst, &ga, &be});
     double *own[] = {v.mean, v.rstd, v.y, v.sums, v.mass, v.dx};
     for (int i = 0; i < 6; i++)
@@ -573,7 +448,7 @@ static void one_attention(const int64_t *n, bool causal, int mask)
     double *wide = calloc((size_t)(n[0] * n[1] * (n[2] + n[3]) * (n[4] + n[5])), sizeof *wide);
     for (int64_t i = 0; i < y.n; i++)
         wide[i] = (double)((float *)t[4].data)[i];
-    close_to("attention", y.data, wide, y.n, 4e-6);
+    fc_close_to("attention", y.data, wide, y.n, 4e-6);
     fc_tensor *all[2][3] = {{&got[0], &got[1], &got[2]}, {&want[0], &want[1], &want[2]}};
     assert_true(
         fc_run(&tsri_kernels_cpu_fast, TSRI_OP_FLASH_ATTENTION_DX, &at, 0, 6 + has, in, 3, all[0]));
@@ -582,7 +457,7 @@ static void one_attention(const int64_t *n, bool causal, int mask)
     for (int r = 0; r < 3; r++) {
         for (int64_t i = 0; i < want[r].n; i++)
             wide[i] = (double)((float *)want[r].data)[i];
-        close_to("attention's gradient", got[r].data, wide, want[r].n, 6e-6);
+        fc_close_to("attention's gradient", got[r].data, wide, want[r].n, 6e-6);
         fc_free(2, (fc_tensor *[]){&got[r], &want[r]});
     }
     free(wide);
@@ -611,11 +486,10 @@ static void test_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_batch_matmul), cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_norm),         cmocka_unit_test(test_masks_agree),
-        cmocka_unit_test(test_dropout_mask), cmocka_unit_test(test_reduce),
-        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_matmul),      cmocka_unit_test(test_batch_matmul),
+        cmocka_unit_test(test_gelu),        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_masks_agree), cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_reduce),      cmocka_unit_test(test_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

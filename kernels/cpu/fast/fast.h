@@ -140,9 +140,21 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
                              int64_t in, tsri_kernel **out_kernel);
 tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
                                const tsri_fast_conv *conv, tsri_kernel **out_kernel);
-/* Dense convolutions as products with unfolded images, any window. */
+/* Dense convolutions of bf16 as products with unfolded images, any window. */
 tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
                             tsri_kernel **out_kernel);
+/* Dense and grouped ones of any window, without unfolding. */
+tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
+                            tsri_kernel **out_kernel);
+/* Dense ones of stride 1 by vectors of pixels, and whether results have so few channels that these
+ * are better than vectors of channels. */
+bool tsri_fast_planar_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *conv);
+tsr_status tsri_fast_planar(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
+                            tsri_kernel **out_kernel);
+/* Dense 3x3 of stride 1 in fewer multiplications, and whether these are worth their additions. */
+bool tsri_fast_winograd_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *conv);
+tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc,
+                              const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 
 /* The slots. */
 tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_batch_norm,

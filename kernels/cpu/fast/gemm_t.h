@@ -8,18 +8,18 @@ enum { ROWS1 = 8, ROWS2 = 8, ROWS3 = 8 };
 enum { ROWS1 = 8, ROWS2 = 6, ROWS3 = 4 };
 #endif
 
-/* Adds to the sums of mr rows the terms from *k up to `end`; b is where term *k is. asks: for one
- * line of what is wanted ahead with each term. */
+/* Adds to the sums of mr rows n terms, from *off on of a's rows and from *b on. asks: for one line
+ * of what is wanted ahead with each term. */
 VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const float **b,
-                       int64_t *k, int64_t end, const int mr, const int nv, vf acc[8][3],
+                       int64_t *off, int64_t n, const int mr, const int nv, vf acc[8][3],
                        const char *ahead, const bool asks)
 {
     const int64_t last = t->cols - (int64_t)(nv - 1) * W; /* columns of the last vector */
     /* b's rows are whole vectors when packed; else its last one may end inside a vector. */
     const bool whole = t->packed || last == W;
     const float *row = *b;
-    int64_t at = *k, off = at * t->ak;
-    for (; at < end; at++, off += t->ak, row += t->bk) {
+    int64_t at = *off;
+    for (int64_t i = 0; i < n; i++, at += t->ak, row += t->bk) {
         vf bv[3];
         if (asks) {
             __builtin_prefetch(ahead, 0, 2);
@@ -30,14 +30,14 @@ VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const f
             bv[j] = j < nv - 1 || whole ? vload(row + j * W) : vloadn(row + j * W, last);
         VEC_LOOP
         for (int r = 0; r < mr; r++) {
-            vf av = vset1(a[r][off]);
+            vf av = vset1(a[r][at]);
             VEC_LOOP
             for (int j = 0; j < nv; j++)
                 acc[r][j] = vfma(av, bv[j], acc[r][j]);
         }
     }
     *b = row;
-    *k = at;
+    *off = at;
 }
 
 /* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
@@ -55,78 +55,97 @@ VEC_FN const char *tile_ahead(tsri_ahead *ahead, int64_t most, int64_t *out_line
     return at;
 }
 
-/* Sums of mr rows, of which `rows` are there: `first` is a's first one. */
-VEC_FN void tile_sums(const tsri_fast_tile *t, const float *first, int64_t rows, const int mr,
+/* Sums of mr rows from `first` on, of which `rows` are there. */
+VEC_FN void tile_sums(const tsri_fast_tile *t, int64_t first, int64_t rows, const int mr,
                       const int nv, vf acc[8][3])
 {
     const float *a[8];
     const float *b = t->b;
-    int64_t k = 0, lines;
+    int64_t off = 0, lines;
     VEC_LOOP
     for (int r = 0; r < mr; r++) {
-        a[r] = first + (r < rows ? r : rows - 1) * t->ar;
+        const int64_t at = first + (r < rows ? r : rows - 1);
+        a[r] = t->a + (t->row ? t->row[at].a : at * t->ar);
         VEC_LOOP
         for (int j = 0; j < nv; j++)
             acc[r][j] = vset1(0.0f);
     }
     const char *ahead = tile_ahead(t->ahead, t->k, &lines);
     if (lines)
-        tile_terms(t, a, &b, &k, lines, mr, nv, acc, ahead, true);
-    tile_terms(t, a, &b, &k, t->k, mr, nv, acc, NULL, false);
+        tile_terms(t, a, &b, &off, lines, mr, nv, acc, ahead, true);
+    if (!t->runs) {
+        tile_terms(t, a, &b, &off, t->k - lines, mr, nv, acc, NULL, false);
+        return;
+    }
+    for (int64_t i = 0; i < t->runs; i++) {
+        off = t->a_at ? t->a_at[i] : off;
+        b = t->b_at ? t->b + t->b_at[i] : b;
+        tile_terms(t, a, &b, &off, t->k, mr, nv, acc, NULL, false);
+    }
 }
 
-/* Rows [at, end), mr at a time. */
-VEC_FN void tile(const tsri_fast_tile *t, int64_t at, int64_t end, const int mr, const int nv)
+VEC_FN float *tile_row(const tsri_fast_tile *t, int64_t row)
 {
-    const int64_t last = t->cols - (int64_t)(nv - 1) * W;
-    const bool plain = last == W && !t->add && !t->bias; /* nearly always, where k is short */
-    for (; at < end; at += mr) {
-        const int64_t rows = end - at;
-        float *to = t->c + at * t->ldc;
-        vf acc[8][3];
-        tile_sums(t, t->a + at * t->ar, rows, mr, nv, acc);
-        if (plain && rows >= mr) {
-            VEC_LOOP
-            for (int r = 0; r < mr; r++)
-                VEC_LOOP
-            for (int j = 0; j < nv; j++)
-                vstore(to + r * t->ldc + j * W, acc[r][j]);
-            continue;
-        }
+    return t->c + (t->row ? t->row[row].c : row * t->ldc);
+}
+
+/* Rows [at, at + mr) of a tile, as far as they are there. */
+VEC_FN void tile_rows(const tsri_fast_tile *t, int64_t at, const int mr, const int nv)
+{
+    const int64_t last = t->cols - (int64_t)(nv - 1) * W, rows = t->rows - at;
+    vf acc[8][3];
+    tile_sums(t, at, rows, mr, nv, acc);
+    /* Nearly always, where k is short. */
+    if (last == W && !t->add && !t->bias && rows >= mr) {
         VEC_LOOP
         for (int r = 0; r < mr; r++) {
-            if (r >= rows)
-                break;
-            float *c = to + r * t->ldc;
+            float *c = tile_row(t, at + r);
             VEC_LOOP
-            for (int j = 0; j < nv; j++) {
-                int64_t n = j < nv - 1 ? W : last;
-                vf v = acc[r][j];
-                if (t->add)
-                    v += vload_upto(c + j * W, n);
-                if (t->bias)
-                    v += vload_upto(t->bias + j * W, n);
-                vstore_upto(c + j * W, v, n);
-            }
+            for (int j = 0; j < nv; j++)
+                vstore(c + j * W, acc[r][j]);
+        }
+        return;
+    }
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        if (r >= rows)
+            break;
+        float *c = tile_row(t, at + r);
+        VEC_LOOP
+        for (int j = 0; j < nv; j++) {
+            int64_t n = j < nv - 1 ? W : last;
+            vf v = acc[r][j];
+            if (t->add)
+                v += vload_upto(c + j * W, n);
+            if (t->bias)
+                v += vload_upto(t->bias + j * W, n);
+            vstore_upto(c + j * W, v, n);
         }
     }
 }
 
 /* Rows that are left over, or are few from the beginning, get a tile of about their number: of a
  * whole one's rows all are multiplied. */
-#define GEMM_TILE(nv)                                                                         \
-    static void gemm_tile##nv(const tsri_fast_tile *t)                                        \
-    {                                                                                         \
-        const int64_t left = t->rows % ROWS##nv, whole = left > 4 ? t->rows : t->rows - left; \
-        tile(t, 0, whole, ROWS##nv, nv);                                                      \
-        if (whole == t->rows)                                                                 \
-            return;                                                                           \
-        if (left > 2)                                                                         \
-            tile(t, whole, t->rows, 4, nv);                                                   \
-        else if (left > 1)                                                                    \
-            tile(t, whole, t->rows, 2, nv);                                                   \
-        else                                                                                  \
-            tile(t, whole, t->rows, 1, nv);                                                   \
+VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+{
+    int64_t at = 0;
+    for (; t->rows - at > mr * 3 / 4; at += mr)
+        tile_rows(t, at, mr, nv);
+    const int64_t left = t->rows - at;
+    if (left > 4)
+        tile_rows(t, at, mr * 3 / 4, nv);
+    else if (left > 2)
+        tile_rows(t, at, 4, nv);
+    else if (left > 1)
+        tile_rows(t, at, 2, nv);
+    else if (left > 0)
+        tile_rows(t, at, 1, nv);
+}
+
+#define GEMM_TILE(nv)                                  \
+    static void gemm_tile##nv(const tsri_fast_tile *t) \
+    {                                                  \
+        tile(t, ROWS##nv, nv);                         \
     }
 GEMM_TILE(1)
 GEMM_TILE(2)
@@ -180,19 +199,23 @@ VEC_FN void transpose4_upto(const float *src, int64_t lds, float *dst, int64_t l
     }
 }
 
+/* The block of four after the one at i, of n: the last one may begin inside the one before. */
+VEC_FN int64_t next_block(int64_t i, int64_t n)
+{
+    return i + 4 < n && i + 8 > n ? n - 4 : i + 4;
+}
+
 /* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. */
 static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols)
 {
-    int64_t i = 0;
-    for (; i + 4 <= rows; i += 4) {
-        int64_t j = 0;
-        for (; j + 4 <= cols; j += 4)
+    for (int64_t i = 0; rows >= 4 && i < rows; i = next_block(i, rows)) {
+        if (cols > 0 && cols < 4)
+            transpose4_upto(src + i, lds, dst + i * ldd, ldd, cols);
+        for (int64_t j = 0; cols >= 4 && j < cols; j = next_block(j, cols))
             transpose4(src + j * lds + i, lds, dst + i * ldd + j, ldd);
-        if (j < cols)
-            transpose4_upto(src + j * lds + i, lds, dst + i * ldd + j, ldd, cols - j);
     }
-    for (; i < rows; i++)
+    for (int64_t i = 0; rows < 4 && i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             dst[i * ldd + j] = src[j * lds + i];
 }

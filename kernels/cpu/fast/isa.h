@@ -22,14 +22,24 @@ enum {
     TSRI_FAST_COLUMNS = 256, /* of a softmax over rows, at a time */
 };
 
+/* Where a row begins in a and in c. */
+typedef struct tsri_fast_row {
+    int64_t a, c;
+} tsri_fast_row;
+
 /* c[rows][cols] = (add ? c : 0) + bias[cols] + sum over k of a[row*ar + k*ak] * b[k*bk + col].
- * packed: b's rows are whole vectors. */
+ * packed: b's rows are whole vectors. row: where rows begin, instead of ar and ldc. runs: so many
+ * sums of k terms, each of which begins at a_at[run] and b_at[run], or where the one before ended.
+ */
 typedef struct tsri_fast_tile {
     const float *a, *b, *bias;
     float *c;
     int64_t ar, ak, bk, ldc, rows, cols, k;
     bool packed, add;
     tsri_ahead *ahead; /* asked for meanwhile; NULL: nothing */
+    const tsri_fast_row *row;
+    const int64_t *a_at, *b_at;
+    int64_t runs; /* 0: one */
 } tsri_fast_tile;
 
 /* Per-channel coefficients, repeated to the width of a row: see bn_t.h. */
@@ -95,6 +105,23 @@ typedef struct tsri_fast_dw {
     const float *x, *w, *zeros; /* zeros: an image row */
     float *y;
 } tsri_fast_dw;
+
+/* Max pooling of lines [h0, h1) of an image, whose lines are `width` pixels, into a line of
+ * results; kernel, stride and pad are those along the line. */
+typedef struct tsri_fast_max {
+    const float *image;
+    int64_t width, channels, results;
+    int kernel, stride, pad;
+} tsri_fast_max;
+
+/* Rows of Winograd's points that one pass makes: all six, or the two of 0 and infinity, a and -a, b
+ * and -b. */
+typedef enum tsri_wino_rows {
+    TSRI_WINO_ENDS = 0,
+    TSRI_WINO_NEAR,
+    TSRI_WINO_FAR,
+    TSRI_WINO_ALL,
+} tsri_wino_rows;
 
 /* A row of attention's scores of n keys, in a buffer of `width`: what is behind them gets 0. */
 typedef struct tsri_fast_attend {
@@ -201,6 +228,17 @@ typedef struct tsri_fast_isa {
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
+    /* Winograd's transforms: see wino_t.h. 6 x 6 pixels of an image, or 4 x 4 of a gradient, become
+     * dst[points][pitch], in whole vectors of channels. */
+    void (*wino_image)(const float *const *src, int64_t channels, float *dst, int64_t pitch,
+                       tsri_wino_rows rows);
+    void (*wino_slopes)(const float *const *src, int64_t channels, float *dst, int64_t pitch,
+                        tsri_wino_rows rows);
+    void (*wino_pixels)(const float *sums, int64_t pitch, int64_t channels, const float *bias,
+                        float *const *dst);
+    void (*wino_weights)(const float *taps, int64_t step, int64_t n, float *dst, int64_t pitch);
+    void (*wino_fold)(const float *sums, int parts, int64_t part_pitch, int64_t pitch, int64_t n,
+                      tsri_wino_rows rows, bool add, float *taps, int64_t step);
     tsri_fast_map_fn *fill, *scale; /* with a; by a */
     /* NULL: not by vectors. */
     tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];
@@ -210,7 +248,8 @@ typedef struct tsri_fast_isa {
     tsri_fast_update_fn *update[TSRI_OP_COUNT_];                         /* by op */
     /* begin: a multiple of 4 */
     void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
-    void (*max_join)(const float *x, int32_t at, int64_t channels, float *best, int32_t *idx);
+    /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */
+    void (*max_line)(const tsri_fast_max *p, int64_t h0, int64_t h1, float *y, int32_t *idx);
 } tsri_fast_isa;
 
 extern const tsri_fast_isa tsri_fast_isa_base;

@@ -10,12 +10,14 @@
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
 #include "kernels/cpu/fast/optim_t.h"
+#include "kernels/cpu/fast/pool_t.h"
 #include "kernels/cpu/fast/recurrent_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/attention_t.h"
 #include "kernels/cpu/fast/typed_t.h"
 #include "kernels/cpu/fast/walk_t.h"
+#include "kernels/cpu/fast/wino_t.h"
 
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
 #define SLOT_BY_LANES(loops, FN)
@@ -72,6 +74,11 @@ const tsri_fast_isa ISA_TABLE = {
     .dot = dot,
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,
+    .wino_image = wino_image,
+    .wino_slopes = wino_slopes,
+    .wino_pixels = wino_pixels,
+    .wino_weights = wino_weights,
+    .wino_fold = wino_fold,
     .fill = map_fill,
     .scale = map_scale,
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
@@ -86,5 +93,5 @@ const tsri_fast_isa ISA_TABLE = {
              [TSR_BOOL] = CASTS_OF(u8)},
     .update = {TSRI_UPDATE_LIST(UPDATE_SLOT)},
     .dropout = dropout,
-    .max_join = max_join,
+    .max_line = max_line,
 };

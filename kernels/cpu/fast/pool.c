@@ -15,40 +15,30 @@ typedef struct pool {
     float scale; /* of means */
 } pool;
 
-static int64_t window(const pool *k, int axis, int64_t o, int64_t *end)
+/* Returns the first line under the windows of a line of results, and the end of these. */
+static int64_t window(const pool *k, int64_t line, int64_t *end)
 {
-    int64_t begin = o * k->stride[axis] - k->pad[axis];
-    *end = begin + k->kernel[axis];
-    *end = *end > k->in[axis] ? k->in[axis] : *end;
+    int64_t begin = line * k->stride[0] - k->pad[0];
+    *end = begin + k->kernel[0];
+    *end = *end > k->in[0] ? k->in[0] : *end;
     return begin < 0 ? 0 : begin;
-}
-
-static void max_pixel(const pool *k, const float *image, int64_t oh, int64_t ow, float *y,
-                      int32_t *idx)
-{
-    int64_t h1, w1, h0 = window(k, 0, oh, &h1), w0 = window(k, 1, ow, &w1);
-    int64_t first = h0 * k->in[1] + w0;
-    memcpy(y, image + first * k->channels, (size_t)k->channels * sizeof *y);
-    for (int64_t c = 0; c < k->channels; c++)
-        idx[c] = (int32_t)first;
-    for (int64_t h = h0; h < h1; h++)
-        for (int64_t w = w0; w < w1; w++) {
-            int64_t at = h * k->in[1] + w;
-            if (at != first)
-                k->base.isa->max_join(image + at * k->channels, (int32_t)at, k->channels, y, idx);
-        }
 }
 
 static void max_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const pool *k = (const pool *)f;
-    const int64_t size = k->in[0] * k->in[1] * k->channels, plane = k->out[0] * k->out[1];
+    const int64_t size = k->in[0] * k->in[1] * k->channels, line = k->out[1] * k->channels;
+    tsri_fast_max max = {.width = k->in[1],
+                         .channels = k->channels,
+                         .results = k->out[1],
+                         .kernel = k->kernel[1],
+                         .stride = k->stride[1],
+                         .pad = k->pad[1]};
     for (int64_t at = p->begin; at < p->end; at++) {
-        /* Where nobody wants the indices, a part's pixels share a row of scratch. */
-        int32_t *idx = k->idx ? (int32_t *)p->out[1] + at * k->channels
-                              : (int32_t *)p->scratch + p->index * k->channels;
-        max_pixel(k, (const float *)p->in[0] + at / plane * size, at % plane / k->out[1],
-                  at % k->out[1], (float *)p->out[0] + at * k->channels, idx);
+        int64_t end, begin = window(k, at % k->out[0], &end);
+        max.image = (const float *)p->in[0] + at / k->out[0] * size;
+        f->isa->max_line(&max, begin, end, (float *)p->out[0] + at * line,
+                         k->idx ? (int32_t *)p->out[1] + at * line : NULL);
     }
 }
 
@@ -104,10 +94,7 @@ tsr_status tsri_fast_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     }
     k->idx = idx != NULL;
     if (!dx)
-        k->base.items *= k->out[0] * k->out[1];
-    if (!idx)
-        k->base.base.scratch_bytes =
-            (size_t)k->base.threads * (size_t)k->channels * sizeof(int32_t);
+        k->base.items *= k->out[0];
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

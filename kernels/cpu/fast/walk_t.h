@@ -59,13 +59,3 @@ static void dropout(const tsri_fast_dropout_args *p, int64_t begin, int64_t end)
             drop_words(p, i, end - i, word);
     }
 }
-
-/* best[c] = max(best[c], x[c]), and whose it is; not-a-number is greater than all. */
-static void max_join(const float *x, int32_t at, int64_t channels, float *best, int32_t *idx)
-{
-    for (int64_t c = 0; c < channels; c++) {
-        bool more = x[c] > best[c] || (x[c] != x[c] && best[c] == best[c]);
-        best[c] = more ? x[c] : best[c];
-        idx[c] = more ? at : idx[c];
-    }
-}

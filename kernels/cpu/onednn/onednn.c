@@ -99,7 +99,7 @@ static dnnl_primitive_desc_t chosen(const plan *p)
     return p->desc->op == TSRI_OP_CONV2D ? p->forward : p->main;
 }
 
-/* oneDNN's fallbacks are slower by an order of magnitude than products of unfolded images. */
+/* oneDNN's fallbacks are slower by an order of magnitude than the fast kernels. */
 static bool is_slow(const plan *p)
 {
     const char *impl = "";
@@ -275,7 +275,7 @@ static tsr_status onednn_conv(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_
         return TSR_OK;
     }
     conv_destroy(&k->base);
-    return status == TSR_OK ? tsri_fast_unfold(mem, desc, &p.c, out_kernel) : status;
+    return status == TSR_OK ? tsri_fast_direct(mem, desc, &p.c, out_kernel) : status;
 }
 
 const tsri_kernels tsri_kernels_cpu_onednn = {

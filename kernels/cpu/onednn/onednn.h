@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oneDNN's convolutions, f32, channels last: dense and grouped windows over many channels, which
- * the fast kernels leave to it. Weights come row-major and are brought into the order that oneDNN
- * likes, in scratch, in every run. oneDNN's own execution allocates a few small objects.
+ * oneDNN's convolutions, f32, channels last. The fast kernels leave it none; a mask of kernels
+ * (TESSERA_KERNELS=onednn,ref) asks for it. Weights come row-major and are brought into the order
+ * that oneDNN likes, in scratch, in every run. oneDNN's own execution allocates small objects.
  */
 #ifndef TESSERA_KERNELS_CPU_ONEDNN_H
 #define TESSERA_KERNELS_CPU_ONEDNN_H

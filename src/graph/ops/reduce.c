@@ -196,6 +196,7 @@ const tsri_op_def tsri_def_reduce = {.rule_of = rule_reduce,
                                      .names = name_axes,
                                      .gradient = grad_reduce,
                                      .flops_per_element = 1,
+                                     .layout = TSRI_LAYOUT_REDUCE,
                                      .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {.rule_of = rule_reduce,

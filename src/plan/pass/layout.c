@@ -95,13 +95,25 @@ static bool any_nhwc(const tsr_plan *plan, const tsri_item *it)
     return nhwc;
 }
 
+/* What an item prefers; what is left of channels alone is the same from either layout. */
+static tsri_layout_taste taste_of(const tsr_plan *plan, const tsri_item *it)
+{
+    enum { CHANNELS = 1 << 1, IMAGES = (1 << 4) - 1 };
+    if (it->kind != TSRI_ITEM_KERNEL || it->kernel.op == TSRI_OP_COPY)
+        return TSRI_LAYOUT_ROW;
+    const tsri_layout_taste taste = tsri_op_def_of(it->kernel.op)->layout;
+    if (taste != TSRI_LAYOUT_REDUCE)
+        return taste;
+    const bool images = plan->values[it->in[0]].shape.ndim == 4;
+    return images && (it->kernel.attrs.reduce.axes | CHANNELS) == IMAGES ? TSRI_LAYOUT_ANY
+                                                                         : TSRI_LAYOUT_ROW;
+}
+
 static tsr_status place_item(layouter *l, tsri_item it)
 {
     tsr_plan *plan = l->plan;
-    tsri_layout_taste taste = TSRI_LAYOUT_ROW;
+    const tsri_layout_taste taste = taste_of(plan, &it);
     bool is_kernel = it.kind == TSRI_ITEM_KERNEL;
-    if (is_kernel && it.kernel.op != TSRI_OP_COPY)
-        taste = tsri_op_def_of(it.kernel.op)->layout;
     /* A view of another shape needs row-major order, and so do ranks whose programs may differ;
      * relabelling and boxing keep what is there. */
     bool same_shape = it.kind == TSRI_ITEM_VIEW &&

@@ -132,8 +132,6 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
                                tsri_kernel **out_kernel)
 {
     const int taps = c->kernel[0] * c->kernel[1];
-    if (taps > TSRI_FAST_TAPS)
-        return tsri_fast_decline(desc);
     const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
     depthwise *k = tsri_fast_make(mem, desc, dw ? weights_part : rows_part, sizeof *k,
                                   c->n * c->in[0] * c->in[1] * c->ci,

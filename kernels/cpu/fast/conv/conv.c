@@ -44,13 +44,17 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     tsri_fast_conv c;
     if (!tsri_fast_conv_of(desc, &c))
         return tsri_fast_decline(desc);
-    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 && !c.bf16)
+    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 && !c.bf16 &&
+        c.kernel[0] * c.kernel[1] <= TSRI_FAST_TAPS)
         return tsri_fast_depthwise(mem, desc, &c, out_kernel);
-    if (c.groups != 1)
-        return tsri_fast_decline(desc);
-    if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 && !c.pad[0] &&
-        !c.pad[1])
+    if (c.groups == 1 && c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 &&
+        c.stride[1] == 1 && !c.pad[0] && !c.pad[1])
         return tsri_fast_product(mem, desc, c.n * c.in[0] * c.in[1], c.co, c.ci, out_kernel);
-    /* From 16 channels on oneDNN would be up to 1.6 times faster, but its every call allocates. */
-    return tsri_fast_unfold(mem, desc, &c, out_kernel);
+    if (c.bf16)
+        return tsri_fast_unfold(mem, desc, &c, out_kernel);
+    if (tsri_fast_winograd_suits(desc, &c))
+        return tsri_fast_winograd(mem, desc, &c, out_kernel);
+    if (tsri_fast_planar_suits(desc, &c))
+        return tsri_fast_planar(mem, desc, &c, out_kernel);
+    return tsri_fast_direct(mem, desc, &c, out_kernel);
 }

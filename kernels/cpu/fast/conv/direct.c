@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dense and grouped convolutions of any window, without an unfolded image: the register tiles of
+ * matrix products read pixels where they are, one run of neighbouring taps after the other. Where
+ * windows reach beyond the image, some of its lines are copied between zeros first.
+ *
+ * Forward and backward-data are the same sums: result pixel (q * apart + phase) reads pixel
+ * (q * step + offset) for each of its taps. Forward has one phase, backward-data as many as the
+ * stride has steps, with the taps that meet the stride there.
+ */
+#include "kernels/cpu/fast/fast.h"
+
+#include <string.h>
+
+enum {
+    CHUNK_BYTES = 192 << 10, /* of lines that are read: some of a second-level cache */
+    TERMS = 192,             /* of a tile's sums: of packed weights, what the first cache holds */
+    SUM_ROWS = 256,          /* dw: pixels that are summed before they join others, */
+    LONG_ROWS = 16 << 10,    /* and those of which the sums do so */
+};
+
+/* Along one axis: the taps that results of a phase have, and where they read. */
+typedef struct phase {
+    int64_t count; /* results */
+    int taps, *tap;
+    int64_t *offset; /* ascending */
+} phase;
+
+/* Results of one phase along both axes: runs of neighbouring taps, and their packed weights. */
+typedef struct cell {
+    int64_t runs, length;     /* of terms */
+    int64_t *at;              /* where each begins, from a pixel's first channel in its group */
+    int64_t packed;           /* floats of packed weights before these */
+    const tsri_fast_row *row; /* of a chunk's results: [image][line][column] */
+} cell;
+
+typedef struct direct {
+    tsri_fast base;
+    tsri_fast_conv conv;
+    bool dx, copies;
+    int64_t k, n, kg, ng;      /* channels read and written; these of a group */
+    int64_t in[2], out[2];     /* dw: of x and dy */
+    int64_t step[2], apart[2]; /* phases: as many as apart */
+    int64_t low[2], high[2];   /* the least and the largest offset */
+    phase *phase[2];
+    cell *cell;
+    int64_t *line_at;      /* dw: where a chunk's lines begin: [image][line] */
+    int64_t lines, images; /* of a chunk: q of a phase; more images only with all lines */
+    int64_t pitch, span;   /* pixels of a line and of an image of it */
+    int64_t chunks;        /* of an image */
+    int64_t weights, part; /* floats of scratch: see room_of */
+    tsri_pool pool;
+} direct;
+
+/* The scratch: weights w[co][tap][channel of a group], the packed ones (all parts' or dw: none),
+ * and for each part its lines, and dw's sums in w's order twice. */
+typedef struct room {
+    float *w, *packed, *lines, *sums, *block;
+} room;
+
+static int64_t padded(int64_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t weight_count(const direct *k)
+{
+    return k->conv.co * (k->conv.ci / k->conv.groups) * k->conv.kernel[0] * k->conv.kernel[1];
+}
+
+static int64_t line_floats(const direct *k)
+{
+    return k->copies ? padded(k->images * k->span * k->k) : 0;
+}
+
+static room room_of(const direct *k, void *scratch, int part)
+{
+    room r = {.w = scratch};
+    r.packed = r.w + padded(weight_count(k));
+    r.lines = r.w + k->weights + part * k->part;
+    r.sums = r.lines + line_floats(k);
+    r.block = r.sums + padded(weight_count(k));
+    return r;
+}
+
+/* Vectors of the next panel, as matrix products have them. */
+static int panel(int64_t left)
+{
+    return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
+}
+
+static int64_t vectors(const direct *k, int64_t columns)
+{
+    return (columns + k->base.isa->width - 1) / k->base.isa->width;
+}
+
+/* w[co][ci][taps] -> [co][taps][ci], some outputs. */
+static void order_weights(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const direct *k = (const direct *)f;
+    const int64_t ci = k->conv.ci / k->conv.groups;
+    const int64_t taps = (int64_t)k->conv.kernel[0] * k->conv.kernel[1];
+    const int64_t end = tsri_fast_cut(k->conv.co, f->threads, p->index + 1, 1);
+    const float *from = p->in[1];
+    float *to = p->scratch;
+    for (int64_t o = tsri_fast_cut(k->conv.co, f->threads, p->index, 1); o < end; o++)
+        f->isa->transpose(from + o * ci * taps, taps, to + o * ci * taps, ci, taps, ci);
+}
+
+/* --- chunks ----------------------------------------------------------------------------------- */
+/* Results [line, line + lines) of images [image, image + images), and where their pixels are. */
+typedef struct chunk {
+    int64_t image, images, line, lines;
+    const float *pixels; /* the first offsets' of the first result */
+} chunk;
+
+static void copy_line(const direct *k, const float *line, bool inside, float *to)
+{
+    const int64_t left = k->low[1] < 0 ? least(-k->low[1], k->pitch) : 0;
+    const int64_t first = k->low[1] < 0 ? 0 : k->low[1];
+    int64_t n = inside ? least(k->in[1] - first, k->pitch - left) : 0;
+    n = n < 0 ? 0 : n;
+    memset(to, 0, (size_t)(left * k->k) * sizeof *to);
+    if (n)
+        memcpy(to + left * k->k, line + first * k->k, (size_t)(n * k->k) * sizeof *to);
+    memset(to + (left + n) * k->k, 0, (size_t)((k->pitch - left - n) * k->k) * sizeof *to);
+}
+
+/* The i-th chunk of all images; its lines are copied where windows reach beyond the image. */
+static chunk take_chunk(const direct *k, const float *x, int64_t i, float *lines)
+{
+    const int64_t size = k->in[0] * k->in[1] * k->k;
+    chunk c = {.image = i / k->chunks * k->images, .line = i % k->chunks * k->lines};
+    c.images = least(k->images, k->conv.n - c.image);
+    c.lines = least(k->lines, k->phase[0][0].count - c.line);
+    const int64_t first = c.line * k->step[0] + k->low[0];
+    if (!k->copies) {
+        c.pixels = x + c.image * size + (first * k->in[1] + k->low[1]) * k->k;
+        return c;
+    }
+    const int64_t count = (c.lines - 1) * k->step[0] + k->high[0] - k->low[0] + 1;
+    for (int64_t m = 0; m < c.images; m++)
+        for (int64_t l = 0; l < count; l++) {
+            const int64_t h = first + l;
+            copy_line(k, x + (c.image + m) * size + h * k->in[1] * k->k, h >= 0 && h < k->in[0],
+                      lines + (m * k->span + l * k->pitch) * k->k);
+        }
+    c.pixels = lines;
+    return c;
+}
+
+/* --- forward and backward-data ---------------------------------------------------------------- */
+/* Packs a cell's weights: [group][panel][tap][channel that is read][column]. Parts take turns. */
+static void pack_cell(const direct *k, int64_t i, int part, const room *r)
+{
+    const phase *h = &k->phase[0][i / k->apart[1]], *v = &k->phase[1][i % k->apart[1]];
+    const int64_t taps = (int64_t)k->conv.kernel[0] * k->conv.kernel[1];
+    const int64_t depth = taps * (k->dx ? k->ng : k->kg), width = k->base.isa->width;
+    float *to = r->packed + k->cell[i].packed;
+    int64_t turn = 0;
+    for (int64_t g = 0; g < k->conv.groups; g++)
+        for (int64_t at = 0, nv; at < vectors(k, k->ng); at += nv) {
+            nv = panel(vectors(k, k->ng) - at);
+            const int64_t columns = least(nv * width, k->ng - at * width);
+            for (int t = 0; t < h->taps * v->taps; t++, turn++, to += k->kg * nv * width) {
+                const int64_t tap = h->tap[t / v->taps] * k->conv.kernel[1] + v->tap[t % v->taps];
+                const float *w = r->w + (k->dx ? g * k->kg * depth + tap * k->ng + at * width
+                                               : (g * k->ng + at * width) * depth + tap * k->kg);
+                if (turn % k->base.threads == part)
+                    k->base.isa->pack(w, k->dx ? depth : 1, k->dx ? 1 : depth, k->kg, columns,
+                                      nv * width, to);
+            }
+        }
+}
+
+static void pack_weights(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const direct *k = (const direct *)f;
+    const room r = room_of(k, p->scratch, 0);
+    for (int64_t i = 0; i < k->apart[0] * k->apart[1]; i++)
+        pack_cell(k, i, p->index, &r);
+}
+
+/* Sums over all runs of a cell, a panel's columns. */
+static void sum_panel(const direct *k, const cell *e, tsri_fast_tile *t, int nv, const float *bias)
+{
+    const float *a = t->a;
+    const int64_t joined = e->length < TERMS ? TERMS / e->length : 1;
+    const int64_t most = e->length < TERMS ? e->length : TERMS;
+    t->add = false;
+    t->bias = e->runs ? NULL : bias;
+    t->k = 0;
+    t->runs = 0;
+    if (!e->runs)
+        k->base.isa->tile[nv](t);
+    for (int64_t i = 0; i < e->runs; i += t->runs) {
+        t->runs = least(joined, e->runs - i);
+        t->a_at = e->at + i;
+        for (int64_t at = 0; at < e->length; at += t->k) {
+            t->k = least(most, e->length - at);
+            t->a = a + at;
+            t->bias = i + t->runs == e->runs && at + t->k == e->length ? bias : NULL;
+            k->base.isa->tile[nv](t);
+            t->b += t->runs * t->k * t->bk;
+            t->add = true;
+        }
+    }
+}
+
+static void cell_results(const direct *k, int64_t i, const chunk *c, const float *packed,
+                         const float *bias, float *y)
+{
+    const int64_t h = i / k->apart[1], v = i % k->apart[1], width = k->base.isa->width;
+    const cell *e = &k->cell[i];
+    const int64_t lines = least(c->lines, k->phase[0][h].count - c->line);
+    const int64_t columns = k->phase[1][v].count;
+    tsri_fast_tile t = {.ak = 1, .packed = true};
+    t.rows = c->images * lines * columns;
+    t.row = e->row;
+    const float *b = packed + e->packed;
+    y += ((c->image * k->out[0] + c->line * k->apart[0] + h) * k->out[1] + v) * k->n;
+    for (int64_t g = 0; g < k->conv.groups && t.rows > 0; g++)
+        for (int64_t at = 0, nv; at < vectors(k, k->ng); at += nv) {
+            nv = panel(vectors(k, k->ng) - at);
+            t.bk = nv * width;
+            t.cols = least(t.bk, k->ng - at * width);
+            t.a = c->pixels + g * k->kg;
+            t.b = b;
+            t.c = y + g * k->ng + at * width;
+            sum_panel(k, e, &t, (int)nv, bias ? bias + g * k->ng + at * width : NULL);
+            b += e->runs * e->length * t.bk;
+        }
+}
+
+static void results_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const direct *k = (const direct *)f;
+    const room r = room_of(k, p->scratch, p->index);
+    for (int64_t i = p->begin; i < p->end; i++) {
+        const chunk c = take_chunk(k, p->in[0], i, r.lines);
+        for (int64_t e = 0; e < k->apart[0] * k->apart[1]; e++)
+            cell_results(k, e, &c, r.packed, k->conv.bias ? p->in[2] : NULL, p->out[0]);
+    }
+}
+
+/* --- backward-weights ------------------------------------------------------------------------- */
+/* sums[co][tap][ci] += over a chunk. */
+static void add_chunk(const direct *k, const chunk *c, const float *dy, float *sums)
+{
+    const cell *e = k->cell;
+    const int64_t depth = e->runs * e->length, width = k->base.isa->width;
+    const int64_t columns = k->phase[1][0].count;
+    tsri_fast_tile t = {.ar = 1, .ak = k->n, .bk = k->step[1] * k->k, .ldc = depth, .add = true};
+    t.rows = k->ng;
+    t.k = columns;
+    t.runs = c->images * c->lines;
+    t.b_at = k->line_at;
+    for (int64_t g = 0; g < k->conv.groups; g++)
+        for (int64_t i = 0; i < e->runs; i++)
+            for (int64_t at = 0, nv; at < vectors(k, e->length); at += nv) {
+                nv = panel(vectors(k, e->length) - at);
+                t.cols = least(nv * width, e->length - at * width);
+                t.a = dy + (c->image * k->out[0] + c->line) * columns * k->n + g * k->ng;
+                t.b = c->pixels + e->at[i] + g * k->kg + at * width;
+                t.c = sums + g * k->ng * depth + i * e->length + at * width;
+                k->base.isa->tile[nv](&t);
+            }
+}
+
+static void add(const direct *k, const float *from, float *to, int64_t n)
+{
+    tsri_fast_map map = {.x = to, .y = from, .out = to};
+    k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, n);
+}
+
+static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const direct *k = (const direct *)f;
+    const room r = room_of(k, p->scratch, p->index);
+    const int64_t count = weight_count(k);
+    float *to = r.sums;
+    int64_t rows = 0;
+    memset(to, 0, (size_t)count * sizeof *to);
+    for (int64_t i = p->begin; i < p->end; i++) {
+        if (rows >= LONG_ROWS) {
+            if (to == r.block)
+                add(k, to, r.sums, count);
+            to = r.block;
+            memset(to, 0, (size_t)count * sizeof *to);
+            rows = 0;
+        }
+        const chunk c = take_chunk(k, p->in[0], i, r.lines);
+        add_chunk(k, &c, p->in[1], to);
+        rows += c.images * c.lines * k->phase[1][0].count;
+    }
+    if (to == r.block)
+        add(k, to, r.sums, count);
+}
+
+/* Adds all parts' sums up and brings them into the weights' order: some outputs. */
+static void sums_end(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const direct *k = (const direct *)f;
+    const int64_t taps = (int64_t)k->conv.kernel[0] * k->conv.kernel[1], depth = taps * k->kg;
+    const int64_t begin = tsri_fast_cut(k->n, f->threads, p->index, 1) * depth;
+    const int64_t end = tsri_fast_cut(k->n, f->threads, p->index + 1, 1) * depth;
+    float *sums = room_of(k, p->scratch, 0).sums, *dw = p->out[0];
+    for (int i = 1; i < f->threads; i++)
+        add(k, room_of(k, p->scratch, i).sums + begin, sums + begin, end - begin);
+    for (int64_t at = begin; at < end; at += depth)
+        f->isa->transpose(sums + at, k->kg, dw + at, taps, k->kg, taps);
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+/* How the results of a phase read along an axis. */
+static void plan_phase(const direct *k, int axis, int64_t at, phase *p)
+{
+    const tsri_fast_conv *c = &k->conv;
+    const int64_t stride = c->stride[axis], dilation = c->dilation[axis], pad = c->pad[axis];
+    p->count = k->dx ? (k->out[axis] - at + stride - 1) / stride : k->out[axis];
+    p->taps = 0;
+    for (int i = 0; i < c->kernel[axis]; i++) {
+        const int tap = k->dx ? c->kernel[axis] - 1 - i : i;
+        const int64_t offset = k->dx ? at + pad - tap * dilation : tap * dilation - pad;
+        if (k->dx && offset % stride)
+            continue;
+        p->tap[p->taps] = tap;
+        p->offset[p->taps++] = k->dx ? offset / stride : offset;
+    }
+}
+
+static bool neighbours(const phase *p)
+{
+    return p->taps > 0 && p->offset[p->taps - 1] - p->offset[0] == p->taps - 1;
+}
+
+/* How much of the images is read at a time. */
+static void plan_chunks(direct *k, bool dw)
+{
+    const int64_t count[2] = {k->phase[0][0].count, k->phase[1][0].count}, n = k->conv.n;
+    int64_t reach[2]; /* pixels that a result reads, from the first one to the last one */
+    k->copies = false;
+    for (int i = 0; i < 2; i++) {
+        reach[i] = k->high[i] - k->low[i] + 1;
+        k->copies |= k->low[i] < 0 || (count[i] - 1) * k->step[i] + k->high[i] >= k->in[i];
+    }
+    k->pitch = k->copies ? (count[1] - 1) * k->step[1] + reach[1] : k->in[1];
+    const int64_t line = k->pitch * k->k * (int64_t)sizeof(float);
+    const int64_t fit = (CHUNK_BYTES / line - reach[0]) / k->step[0] + 1;
+    int64_t lines = fit < 1 ? 1 : least(fit, count[0]);
+    if (dw)
+        lines = least(lines, (SUM_ROWS + count[1] - 1) / count[1]);
+    if (n < k->base.threads)
+        lines = least(lines, (count[0] * n + k->base.threads - 1) / k->base.threads);
+    k->chunks = (count[0] + lines - 1) / lines;
+    k->lines = (count[0] + k->chunks - 1) / k->chunks;
+    k->chunks = (count[0] + k->lines - 1) / k->lines;
+    k->span = k->copies ? ((k->lines - 1) * k->step[0] + reach[0]) * k->pitch : k->in[0] * k->in[1];
+    k->images = 1;
+    if (k->chunks == 1) {
+        int64_t images = CHUNK_BYTES / (k->span * k->k * (int64_t)sizeof(float));
+        images = least(images, (n + k->base.threads - 1) / k->base.threads);
+        if (dw)
+            images = least(images, SUM_ROWS / (count[0] * count[1]));
+        k->images = images < 1 ? 1 : images;
+    }
+}
+
+/* Rows of a chunk's results of a cell. */
+static int64_t cell_lines(const direct *k, int64_t i)
+{
+    return k->images > 1 ? k->phase[0][i / k->apart[1]].count : k->lines;
+}
+
+static int64_t cell_rows(const direct *k, int64_t i)
+{
+    return k->images * cell_lines(k, i) * k->phase[1][i % k->apart[1]].count;
+}
+
+static void plan_rows(const direct *k, int64_t i, tsri_fast_row *row)
+{
+    const int64_t columns = k->phase[1][i % k->apart[1]].count;
+    for (int64_t m = 0; m < k->images; m++)
+        for (int64_t l = 0; l < cell_lines(k, i); l++)
+            for (int64_t v = 0; v < columns; v++)
+                *row++ = (tsri_fast_row){
+                    (m * k->span + l * k->step[0] * k->pitch + v * k->step[1]) * k->k,
+                    ((m * k->out[0] + l * k->apart[0]) * k->out[1] + v * k->apart[1]) * k->n};
+}
+
+/* Runs of a cell's taps; returns how many floats its packed weights are. */
+static int64_t plan_cell(const direct *k, int64_t i, cell *e)
+{
+    const phase *h = &k->phase[0][i / k->apart[1]], *v = &k->phase[1][i % k->apart[1]];
+    const bool joined = k->conv.groups == 1 && neighbours(v);
+    const int each = joined ? 1 : v->taps;
+    e->runs = (int64_t)h->taps * each;
+    e->length = k->kg * (joined ? v->taps : 1);
+    for (int64_t r = 0; r < e->runs; r++)
+        e->at[r] =
+            ((h->offset[r / each] - k->low[0]) * k->pitch + v->offset[r % each] - k->low[1]) * k->k;
+    return k->conv.groups * vectors(k, k->ng) * k->base.isa->width * k->kg * h->taps * v->taps;
+}
+
+static void direct_destroy(tsri_kernel *kernel)
+{
+    direct *k = (direct *)(void *)kernel;
+    tsri_pool_finish(&k->pool);
+    tsri_mem_free(k);
+}
+
+static tsr_status plan_phases(direct *k)
+{
+    for (int i = 0; i < 2; i++) {
+        bool any = false;
+        k->phase[i] = tsri_pool_alloc(&k->pool, (size_t)k->apart[i] * sizeof *k->phase[i]);
+        TSRI_NEED(k->phase[i]);
+        for (int64_t q = 0; q < k->apart[i]; q++) {
+            phase *p = &k->phase[i][q];
+            p->tap = tsri_pool_alloc(&k->pool, (size_t)k->conv.kernel[i] * sizeof *p->tap);
+            p->offset = tsri_pool_alloc(&k->pool, (size_t)k->conv.kernel[i] * sizeof *p->offset);
+            TSRI_NEED(p->tap && p->offset);
+            plan_phase(k, i, q, p);
+            for (int t = 0; t < p->taps; t++, any = true) {
+                k->low[i] = any ? least(k->low[i], p->offset[t]) : p->offset[t];
+                k->high[i] = any ? -least(-k->high[i], -p->offset[t]) : p->offset[t];
+            }
+        }
+    }
+    return TSR_OK;
+}
+
+/* The cells, and where the rows of a chunk's results are, or of dw its lines. */
+static tsr_status plan_cells(direct *k, bool dw, int64_t *out_packed)
+{
+    const int64_t cells = k->apart[0] * k->apart[1];
+    const int64_t taps = (int64_t)k->conv.kernel[0] * k->conv.kernel[1];
+    *out_packed = 0;
+    k->cell = tsri_pool_alloc(&k->pool, (size_t)cells * sizeof *k->cell);
+    TSRI_NEED(k->cell);
+    for (int64_t i = 0; i < cells; i++) {
+        cell *e = &k->cell[i];
+        e->at = tsri_pool_alloc(&k->pool, (size_t)taps * sizeof *e->at);
+        TSRI_NEED(e->at);
+        e->packed = *out_packed;
+        *out_packed += plan_cell(k, i, e);
+        if (dw)
+            break;
+        tsri_fast_row *row = tsri_pool_alloc(&k->pool, (size_t)cell_rows(k, i) * sizeof *row);
+        TSRI_NEED(row);
+        plan_rows(k, i, row);
+        e->row = row;
+    }
+    if (!dw)
+        return TSR_OK;
+    k->line_at = tsri_pool_alloc(&k->pool, (size_t)(k->images * k->lines) * sizeof *k->line_at);
+    TSRI_NEED(k->line_at);
+    for (int64_t i = 0; i < k->images * k->lines; i++)
+        k->line_at[i] = (i / k->lines * k->span + i % k->lines * k->step[0] * k->pitch) * k->k;
+    return TSR_OK;
+}
+
+static tsr_status plan(direct *k, bool dw)
+{
+    const tsri_fast_conv *c = &k->conv;
+    int64_t packed;
+    k->k = k->dx ? c->co : c->ci;
+    k->n = k->dx ? c->ci : c->co;
+    k->kg = k->k / c->groups;
+    k->ng = k->n / c->groups;
+    for (int i = 0; i < 2; i++) {
+        k->in[i] = k->dx ? c->out[i] : c->in[i];
+        k->out[i] = k->dx ? c->in[i] : c->out[i];
+        k->step[i] = k->dx ? 1 : c->stride[i];
+        k->apart[i] = k->dx ? c->stride[i] : 1;
+    }
+    TSRI_TRY(plan_phases(k));
+    plan_chunks(k, dw);
+    TSRI_TRY(plan_cells(k, dw, &packed));
+    k->weights = dw ? 0 : padded(weight_count(k)) + padded(packed);
+    k->part = line_floats(k);
+    if (dw)
+        k->part += padded(weight_count(k)) * (c->n * k->out[0] * k->out[1] > LONG_ROWS ? 2 : 1);
+    k->base.items = k->chunks * ((c->n + k->images - 1) / k->images);
+    k->base.base.scratch_bytes = (size_t)(k->weights + k->base.threads * k->part) * sizeof(float);
+    return TSR_OK;
+}
+
+tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
+                            tsri_kernel **out_kernel)
+{
+    const bool dw = desc->op == TSRI_OP_CONV2D_DW;
+    const int64_t rows = c->n * c->out[0] * c->out[1], taps = (int64_t)c->kernel[0] * c->kernel[1];
+    direct *k = tsri_fast_make(mem, desc, dw ? sums_part : pack_weights, sizeof *k,
+                               rows * taps * (c->ci / c->groups), 0);
+    TSRI_NEED(k);
+    tsri_pool_init(&k->pool, mem);
+    k->conv = *c;
+    k->dx = desc->op == TSRI_OP_CONV2D_DX;
+    k->base.begin = dw ? NULL : order_weights;
+    k->base.end = dw ? sums_end : results_part;
+    k->base.base.destroy = direct_destroy;
+    const tsr_status status = plan(k, dw);
+    if (status != TSR_OK) {
+        direct_destroy(&k->base.base);
+        return status;
+    }
+    *out_kernel = &k->base.base;
+    return TSR_OK;
+}
