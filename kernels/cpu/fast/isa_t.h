@@ -30,13 +30,13 @@ const tsri_fast_isa ISA_TABLE = {
     .transpose = transpose,
     .bn =
         {
-            [TSRI_BN_DO_STATS] = bn_stats,
-            [TSRI_BN_DO_APPLY] = bn_apply,
-            [TSRI_BN_DO_APPLY_ACT] = bn_apply_act,
-            [TSRI_BN_DO_BWD_STATS] = bn_bwd_stats,
-            [TSRI_BN_DO_BWD_STATS_ACT] = bn_bwd_stats_act,
-            [TSRI_BN_DO_BWD_APPLY] = bn_bwd_apply,
-            [TSRI_BN_DO_BWD_APPLY_ACT] = bn_bwd_apply_act,
+            [TSRI_BN_DO_STATS] = {bn_stats, bn16_stats},
+            [TSRI_BN_DO_APPLY] = {bn_apply, bn16_apply},
+            [TSRI_BN_DO_APPLY_ACT] = {bn_apply_act, bn16_apply_act},
+            [TSRI_BN_DO_BWD_STATS] = {bn_bwd_stats, bn16_bwd_stats},
+            [TSRI_BN_DO_BWD_STATS_ACT] = {bn_bwd_stats_act, bn16_bwd_stats_act},
+            [TSRI_BN_DO_BWD_APPLY] = {bn_bwd_apply, bn16_bwd_apply},
+            [TSRI_BN_DO_BWD_APPLY_ACT] = {bn_bwd_apply_act, bn16_bwd_apply_act},
         },
     .ln =
         {
@@ -59,8 +59,8 @@ const tsri_fast_isa ISA_TABLE = {
     .attend = attend,
     .attend_back = attend_back,
     .dot = dot,
-    .dw_rows = dw_rows,
-    .dw_weights = dw_weights,
+    .dw_rows = {dw_rows, dw16_rows},
+    .dw_weights = {dw_weights, dw16_weights},
     .fill = map_fill,
     .scale = map_scale,
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
