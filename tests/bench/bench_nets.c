@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times steps of a net of models.h, f32, for scripts/bench, which runs it beside PyTorch.
- * usage: bench_nets NET train|infer BATCH RANKS
+ * Times steps of a net of models.h, in f32 or by autocast to bf16, for scripts/bench, which runs it
+ * beside PyTorch.
+ * usage: bench_nets NET train|train_bf16|infer BATCH RANKS
  *
  * Prints {"parameters": N} when the plan is compiled. Then for each line "STEPS" of its input: runs
  * one step that is not timed and STEPS that are, and prints {"ms": [...], "loss": X}.
@@ -19,6 +20,7 @@ enum { LENGTH = 256, VOCAB = 256, CLASSES = 10, IMAGE = 3 * 32 * 32 };
 typedef struct job {
     const char *net;
     bool training;
+    tsr_dtype autocast;
     int64_t batch;
     long steps; /* of the line at hand, as rank 0 read it; 0: the end */
 } job;
@@ -66,7 +68,8 @@ static tsr_status compile(const job *j, tsr_world *w, const tsr_placement *p, ts
                           tsr_plan **out_plan)
 {
     const bool words = reads_words(j);
-    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = j->training));
+    tsr_graph *g =
+        tsr_graph_create(w, TSR_GRAPH_OPTS(.training = j->training, .autocast = j->autocast));
     tsr_tensor *x = words ? tsr_input(g, "x", TSR_I64, TSR_DIMS(j->batch, LENGTH), p, TSR_S(0))
                           : tsr_input(g, "x", TSR_F32, TSR_DIMS(j->batch, 3, 32, 32), p, TSR_S(0));
     tsr_tensor *y =
@@ -176,11 +179,16 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
-    if (argc != 5 || (strcmp(argv[2], "train") != 0 && strcmp(argv[2], "infer") != 0)) {
-        fprintf(stderr, "usage: %s NET train|infer BATCH RANKS\n", argv[0]);
+    const char *mode = argc == 5 ? argv[2] : "";
+    const bool low = !strcmp(mode, "train_bf16"), infer = !strcmp(mode, "infer");
+    if (!low && !infer && strcmp(mode, "train") != 0) {
+        fprintf(stderr, "usage: %s NET train|train_bf16|infer BATCH RANKS\n", argv[0]);
         return 2;
     }
-    job j = {.net = argv[1], .training = !strcmp(argv[2], "train"), .batch = atoll(argv[3])};
+    job j = {.net = argv[1],
+             .training = !infer,
+             .autocast = low ? TSR_BF16 : TSR_DTYPE_NONE,
+             .batch = atoll(argv[3])};
     if (tsr_spawn_with(atoi(argv[4]), rank, &j, TSR_WORLD_OPTS(.timeout_s = 3600)) != TSR_OK) {
         fprintf(stderr, "%s\n", tsr_last_error());
         return 1;

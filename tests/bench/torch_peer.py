@@ -3,7 +3,7 @@
 """PyTorch's side of scripts/bench: the nets of bench_nets.c and the ops of bench_ops.c, as lines in
 and out, as these programs have them.
 
-usage: torch_peer.py nets NET train|infer BATCH RANKS THREADS eager|compile
+usage: torch_peer.py nets NET train|train_bf16|infer BATCH RANKS THREADS eager|compile
        torch_peer.py ops THREADS
 
 The nets are those of the parity tests, convolutional ones in channels_last; attention, linear layers
@@ -64,7 +64,7 @@ def say(**values):
 class NetWork:
     """A net with its data and optimizer: one rank's part of the global batch."""
 
-    def __init__(self, name, training, batch, ranks, compiled):
+    def __init__(self, name, mode, batch, ranks, compiled):
         torch.manual_seed(0)
         use_fused()
         words = name in ("gpt", "lstm_lm")
@@ -83,10 +83,12 @@ class NetWork:
                 net = net.to(memory_format=torch.channels_last)
                 self.x = self.x.contiguous(memory_format=torch.channels_last)
         self.y = torch.arange(rows * (LENGTH if words else 1)).mul(3).remainder(CLASSES)
+        training = mode != "infer"
         net.train(training)
         if ranks > 1:
             net = nn.parallel.DistributedDataParallel(net)
         self.training = training
+        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "train_bf16")
         fused = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
         self.opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **fused)
         self.net = torch.compile(net) if compiled else net
@@ -96,7 +98,8 @@ class NetWork:
             with torch.no_grad():
                 return self.net(self.x).flatten()[0].item()
         self.opt.zero_grad()
-        loss = F.cross_entropy(self.net(self.x), self.y)
+        with self.autocast:
+            loss = F.cross_entropy(self.net(self.x), self.y)
         loss.backward()
         self.opt.step()
         return loss.item()
@@ -141,7 +144,7 @@ def nets(name, mode, batch, ranks, threads, how):
     ranks, rank, others = int(ranks), 0, []
     if ranks > 1:
         rank, others = join_group(ranks)
-    work = NetWork(name, mode == "train", int(batch), ranks, how == "compile")
+    work = NetWork(name, mode, int(batch), ranks, how == "compile")
     if rank == 0:
         say(parameters=work.parameters, torch=torch.__version__, pids=[os.getpid()] + [p.pid for p in others])
     for steps in lines_for_all(ranks, rank):

@@ -81,6 +81,20 @@ def test_tensor_parallel():
           f"activations: {sent}")
 
 
+def test_batch_norm():
+    """Batch norm takes 16-bit data as it is: of activations the images alone are cast."""
+    path = os.path.join(FOLDER.name, "n.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("tessera: 1\nmesh: {dp: 1}\ndevice: cpu\nmodel: {name: mobilenet_v2}\n"
+                "data: {dataset: synthetic, batch_size: 56, shape: [3, 32, 32], classes: 10}\n"
+                "train: {steps: 1, amp: bf16}")
+    p = tessera_json("plan", path)
+    cast = [o["in"][0]["shape"] for o in p["ops"] if o["op"] == "cast" and o["in"][0]["shape"][0] == 56]
+    equal([s for s in cast if len(s) == 4], [[56, 3, 32, 32]], "what is cast of images")
+    norms = {(o["in"][0]["dtype"], o["in"][2]["dtype"]) for o in p["ops"] if o["op"] == "bn_apply"}
+    equal(norms, {("bf16", "f32")}, "data and weights of batch norm")
+
+
 def test_refused():
     path = os.path.join(FOLDER.name, "r.yaml")
     cases = [("train: {amp: fp16}", "train.amp", "bf16"),
@@ -99,5 +113,6 @@ test_data_parallel()
 test_clipped()
 test_gathered_weights()
 test_tensor_parallel()
+test_batch_norm()
 test_refused()
 done()

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chains of the fast kernels against the reference kernels in turn: convolutions between two batch
- * norms, forward and backward, with pieces of every size, by threads that share rows or images. */
+ * norms, forward and backward, with pieces of every size, by threads that share rows or images; of
+ * f32, and of bf16 against the reference on f32, of the same values. */
+#include "kernels/cpu/fast/half.h"
 #include "tests/kernels/fast_case.h"
 
 #include <math.h>
@@ -28,7 +30,8 @@ static const shape shapes[] = {
     {16, 17, 17, 1, 1, 17, 3, 1, 1}, {20000, 3, 5, 1, 1, 1, 1, 1, 0},
 };
 
-static const tsri_kernels *const fast[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_ref, NULL};
+static const tsri_kernels *const fast[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_via32,
+                                           &tsri_kernels_cpu_ref, NULL};
 static const tsri_kernels *const reference[] = {&tsri_kernels_cpu_ref, NULL};
 
 enum { MOST = 16 };
@@ -54,6 +57,40 @@ static void add(link *l, tsri_op_kind op, const tsri_attrs *attrs, int64_t group
     }
     d->out[0] = l->value[out]->arg;
     l->desc.out[m][0] = out;
+}
+
+/* Data of f32 as bf16: values, which are left as they are rounded, and the same in 16 bits. */
+static fc_tensor narrow(fc_tensor *t)
+{
+    fc_tensor low = *t;
+    low.arg.dtype = TSR_BF16;
+    low.data = malloc((size_t)t->n * 2 + 1);
+    assert_non_null(low.data);
+    tsri_narrow_of(TSR_BF16)(t->data, low.data, t->n);
+    tsri_widen_of(TSR_BF16)(low.data, t->data, t->n);
+    return low;
+}
+
+/* The chain on bf16: all that is f32 but for vectors, which are batch norm's. */
+static link low_link(const link *l, fc_tensor *low)
+{
+    link to = *l;
+    const int n = l->desc.ngiven + l->desc.nouter + l->desc.ninner;
+    for (int v = 0; v < n; v++) {
+        const bool data = l->value[v]->arg.dtype == TSR_F32 && l->value[v]->arg.ndim > 1;
+        low[v] = data ? narrow(l->value[v]) : (fc_tensor){0};
+        if (data)
+            to.value[v] = &low[v];
+    }
+    for (int m = 0; m < l->desc.n; m++) {
+        tsri_kernel_desc *d = &to.desc.member[m];
+        d->attrs = &to.attrs[m];
+        for (int i = 0; i < d->nin; i++)
+            d->in[i] = to.value[l->desc.in[m][i]]->arg;
+        for (int i = 0; i < d->nout; i++)
+            d->out[i] = to.value[l->desc.out[m][i]]->arg;
+    }
+    return to;
 }
 
 /* Runs the chain; results of `out` are those of the values from ngiven on. */
@@ -83,47 +120,101 @@ static const char *run(const link *l, const tsri_kernels *const *list, void **ou
 
 static double at(const fc_tensor *t, const void *data, int64_t i)
 {
+    if (t->arg.dtype == TSR_BF16) {
+        const uint32_t bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+        float wide;
+        memcpy(&wide, &bits, sizeof wide);
+        return (double)wide;
+    }
     return t->arg.dtype == TSR_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-static void compare(const fc_tensor *t, const void *got, const void *want, const char *what)
+/* Compares with what is wanted, to `most_err` of the largest element and `own_err` of each one. */
+static void compare(const fc_tensor *t, const void *got, const fc_tensor *of, const void *want,
+                    double most_err, double own_err, const char *what)
 {
     double most = 1e-30;
     for (int64_t i = 0; i < t->n; i++)
-        most = fmax(most, fabs(at(t, want, i)));
+        most = fmax(most, fabs(at(of, want, i)));
     for (int64_t i = 0; i < t->n; i++)
-        if (!(fabs(at(t, got, i) - at(t, want, i)) <= 2e-5 * most))
+        if (!(fabs(at(t, got, i) - at(of, want, i)) <=
+              most_err * most + own_err * fabs(at(of, want, i))))
             fail_msg("%s, element %ld is %.9g, not %.9g (largest %.3g)", what, (long)i,
-                     at(t, got, i), at(t, want, i), most);
+                     at(t, got, i), at(of, want, i), most);
 }
 
 /* With one to three threads, and pieces from the least to everything; returns how many runs were by
  * pieces. */
-static int check(link *l, const char *what)
+static int check_as(link *l, const link *of, void **want, double most_err, double own_err,
+                    const char *what)
 {
-    void *want[MOST], *got[MOST];
+    void *got[MOST];
     int pieces = 0;
     for (int i = 0; i < l->desc.nouter; i++) {
         const fc_tensor *t = l->value[l->desc.ngiven + i];
-        want[i] = malloc((size_t)t->n * tsr_dtype_size(t->arg.dtype));
         got[i] = malloc((size_t)t->n * tsr_dtype_size(t->arg.dtype));
-        assert_non_null(want[i]);
         assert_non_null(got[i]);
     }
-    run(l, reference, want);
     for (int threads = 1; threads <= 3; threads++)
         for (size_t bytes = 1; bytes < 1 << 22; bytes *= 8) {
             omp_set_num_threads(threads);
             l->desc.piece_bytes = bytes;
             pieces += !strcmp(run(l, fast, got), "chain");
             for (int i = 0; i < l->desc.nouter; i++)
-                compare(l->value[l->desc.ngiven + i], got[i], want[i], what);
+                compare(l->value[l->desc.ngiven + i], got[i], of->value[l->desc.ngiven + i],
+                        want[i], most_err, own_err, what);
         }
-    for (int i = 0; i < l->desc.nouter; i++) {
-        free(want[i]);
+    for (int i = 0; i < l->desc.nouter; i++)
         free(got[i]);
-    }
     return pieces;
+}
+
+static int check_f32(link *l, const char *what)
+{
+    void *want[MOST];
+    for (int i = 0; i < l->desc.nouter; i++) {
+        const fc_tensor *t = l->value[l->desc.ngiven + i];
+        want[i] = malloc((size_t)t->n * tsr_dtype_size(t->arg.dtype));
+        assert_non_null(want[i]);
+    }
+    run(l, reference, want);
+    const int pieces = check_as(l, l, want, 2e-5, 0, what);
+    for (int i = 0; i < l->desc.nouter; i++)
+        free(want[i]);
+    return pieces;
+}
+
+/* What is wanted is each member's result by the reference on f32, rounded to bf16. The chain's own
+ * sums may be rounded the other way, by 2^-8 of themselves; of what is normalised few elements are,
+ * so that what is made of many of them hardly sees it. */
+static int check_bf16(link *l, const char *what)
+{
+    fc_tensor halves[TSRI_CHAIN_VALUES];
+    void *want[MOST];
+    link low = low_link(l, halves);
+    for (int m = 0; m < l->desc.n; m++) {
+        const tsri_kernel_desc *d = &l->desc.member[m];
+        fc_tensor *in[TSRI_KERNEL_MAX_ARGS], *out = l->value[l->desc.out[m][0]];
+        for (int i = 0; i < d->nin; i++)
+            in[i] = l->value[l->desc.in[m][i]];
+        assert_true(
+            fc_run(&tsri_kernels_cpu_ref, d->op, &l->attrs[m], d->groups, d->nin, in, 1, &out));
+        if (halves[l->desc.out[m][0]].data) {
+            fc_tensor rounded = narrow(out);
+            free(rounded.data);
+        }
+    }
+    for (int i = 0; i < l->desc.nouter; i++)
+        want[i] = l->value[l->desc.ngiven + i]->data;
+    const int pieces = check_as(&low, l, want, 2e-3, 0x1p-8, what);
+    for (int i = 0; i < l->desc.ngiven + l->desc.nouter + l->desc.ninner; i++)
+        free(halves[i].data);
+    return pieces;
+}
+
+static int check(link *l, bool low, const char *what)
+{
+    return low ? check_bf16(l, what) : check_f32(l, what);
 }
 
 typedef struct net {
@@ -186,7 +277,7 @@ static void free_net(net *t)
 }
 
 /* y0 -> normalised, activated -> y1 -> its sums. */
-static int forward(net *t, const shape *s)
+static int forward(net *t, const shape *s, bool low)
 {
     link l = {.desc = {.ngiven = 5, .nouter = 2, .ninner = 1}};
     fc_tensor *values[] = {&t->y0, &t->s0, &t->g0, &t->b0, &t->w, &t->y1, &t->s1, &t->z0};
@@ -194,11 +285,11 @@ static int forward(net *t, const shape *s)
     add(&l, TSRI_OP_BN_ACT, &t->bn0, 1, 4, (int[]){0, 1, 2, 3}, 7);
     add(&l, TSRI_OP_CONV2D, &t->conv, s->groups, 2, (int[]){7, 4}, 5);
     add(&l, TSRI_OP_BN_STATS, &t->bn1, 1, 1, (int[]){5}, 6);
-    return check(&l, "forward");
+    return check(&l, low, low ? "forward in bf16" : "forward");
 }
 
 /* The gradient of y1's batch norm, both of the convolution, and the sums of the one before. */
-static int backward(net *t, const shape *s)
+static int backward(net *t, const shape *s, bool low)
 {
     link l = {.desc = {.ngiven = 11, .nouter = 3, .ninner = 2}};
     fc_tensor *values[] = {&t->y1, &t->s1, &t->g1, &t->b1, &t->dz1, &t->t1, &t->y0, &t->s0,
@@ -209,17 +300,16 @@ static int backward(net *t, const shape *s)
     add(&l, TSRI_OP_CONV2D_DX, &t->conv, s->groups, 2, (int[]){14, 10}, 11);
     add(&l, TSRI_OP_CONV2D_DW, &t->conv, s->groups, 2, (int[]){15, 14}, 12);
     add(&l, TSRI_OP_BN_ACT_BWD_STATS, &t->bn0, 1, 5, (int[]){6, 7, 8, 9, 11}, 13);
-    return check(&l, "backward");
+    return check(&l, low, low ? "backward in bf16" : "backward");
 }
 
-static void test_convolutions(void **state)
+static void check_all(bool low)
 {
-    (void)state;
     int pieces = 0, runs = 0;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         net t;
         make_net(&t, &shapes[i]);
-        pieces += forward(&t, &shapes[i]) + backward(&t, &shapes[i]);
+        pieces += forward(&t, &shapes[i], low) + backward(&t, &shapes[i], low);
         runs += 2 * 3 * 8;
         free_net(&t);
     }
@@ -227,10 +317,23 @@ static void test_convolutions(void **state)
     assert_in_range(pieces, runs / 2, runs);
 }
 
+static void test_convolutions(void **state)
+{
+    (void)state;
+    check_all(false);
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    check_all(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch norm over one virtual batch, fused with an activation or not, and scale_shift: all are one
- * pass over rows of channels with coefficients prepared in f64. */
-#include "kernels/cpu/fast/fast.h"
+ * pass over rows of channels with coefficients prepared in f64. Then its small ops per channel. */
+#include "kernels/cpu/fast/half.h"
 #include "kernels/norm.h"
 
 #include <math.h>
@@ -21,6 +21,8 @@ typedef struct norm {
     double eps, n; /* n: elements per channel of the global batch */
     float hi;
     bool sums; /* the results are */
+    bool half; /* the data is bf16 */
+    tsri_widen_fn *widen;
 } norm;
 
 /* Coefficient i in the scratch; behind the last one are the threads' sums. */
@@ -61,11 +63,16 @@ static void clear_sums(const norm *k, void *scratch, int thread)
 
 /* Sums are taken about the first pixel, or about 0 where that is not finite, so that an infinity
  * stays one. */
-static void fill_about(const norm *k, const float *x, float *about)
+static void fill_about(const norm *k, const void *pixel, float *about)
 {
-    for (int64_t at = 0; at < k->width; at += k->channels)
-        for (int64_t c = 0; c < k->channels; c++)
-            about[at + c] = isfinite(x[c]) ? x[c] : 0;
+    if (k->half)
+        k->widen(pixel, about, k->channels);
+    else
+        memcpy(about, pixel, (size_t)k->channels * sizeof *about);
+    for (int64_t c = 0; c < k->channels; c++)
+        about[c] = isfinite(about[c]) ? about[c] : 0;
+    for (int64_t at = k->channels; at < k->width; at += k->channels)
+        memcpy(about + at, about, (size_t)k->channels * sizeof *about);
 }
 
 static void norm_part(const tsri_fast *f, const tsri_fast_part *p)
@@ -84,12 +91,12 @@ static void norm_part(const tsri_fast *f, const tsri_fast_part *p)
         const int64_t begin = p->begin * k->width, end = p->end * k->width;
         acc = s->sum;
         if (k->what == TSRI_BN_DO_STATS && !s->n)
-            fill_about(k, bn.x + begin, s->about);
+            fill_about(k, (const char *)bn.x + begin * (k->half ? 2 : 4), s->about);
         if (k->what == TSRI_BN_DO_STATS)
             bn.coef[TSRI_BN_MEAN] = s->about;
         s->n += (end < p->total ? end : p->total) - begin;
     }
-    f->isa->bn[k->what](&bn, p->begin, p->end, acc);
+    f->isa->bn[k->what][k->half](&bn, p->begin, p->end, acc);
 }
 
 typedef struct channel {
@@ -199,7 +206,7 @@ static void norm_end(const tsri_fast *f, const tsri_fast_part *p)
     }
 }
 
-/* Everything like x, but statistics f64 [1, 2, c] and vectors f32 [c]. */
+/* Everything like x, which is f32 or bf16, but statistics f64 [1, 2, c] and vectors f32 [c]. */
 static bool takes(const tsri_kernel_desc *desc, int64_t channels)
 {
     const tsri_arg *x = &desc->in[0];
@@ -209,13 +216,14 @@ static bool takes(const tsri_kernel_desc *desc, int64_t channels)
             if (a->shape[0] != 1 || a->shape[1] != 2 || a->shape[2] != channels ||
                 a->offset[0] != 0 || !tsri_fast_is_row_major(a))
                 return false;
-        } else if (a->dtype != TSR_F32) {
-            return false;
-        } else if (a->ndim == 1 ? a->shape[0] != channels || !tsri_fast_is_row_major(a)
-                                : !tsri_fast_alike(a, x)) {
+        } else if (a->ndim == 1 ? a->dtype != TSR_F32 || a->shape[0] != channels ||
+                                      !tsri_fast_is_row_major(a)
+                                : a->dtype != x->dtype || !tsri_fast_alike(a, x)) {
             return false;
         }
     }
+    if (x->dtype != TSR_F32 && x->dtype != TSR_BF16)
+        return false;
     return desc->op == TSRI_OP_SCALE_SHIFT || desc->attrs->bn.parts <= 1;
 }
 
@@ -245,6 +253,8 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     k->base.begin = norm_begin;
     k->width = width;
     k->sums = desc->out[0].dtype == TSR_F64;
+    k->half = desc->in[0].dtype == TSR_BF16;
+    k->widen = tsri_widen_of(TSR_BF16);
     if (k->role.dy)
         k->what = k->sums ? TSRI_BN_DO_BWD_STATS : TSRI_BN_DO_BWD_APPLY;
     else
@@ -260,6 +270,79 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     tsri_fast_walks(&k->base, 1u | (k->role.dy ? 1u << k->role.dy : 0), !k->sums, false);
     k->base.base.scratch_bytes = TSRI_BN_COEFS * tsri_fast_align((size_t)k->width * sizeof(float)) +
                                  (k->sums ? (size_t)k->base.threads * sums_bytes(k) : 0);
+    *out_kernel = &k->base.base;
+    return TSR_OK;
+}
+
+/* --- the small ops per channel ---------------------------------------------------------------- */
+/* Loops that the compiler vectorises; each result is rounded from f64 as the reference rounds it.
+ */
+typedef struct params {
+    tsri_fast base;
+    int64_t channels;
+    double n, momentum;
+} params;
+
+static tsr_status param_grad_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                                 void *scratch)
+{
+    (void)scratch;
+    const int64_t channels = ((const params *)kernel)->channels;
+    const double *restrict totals = in[0];
+    float *restrict dgamma = out[0], *restrict dbeta = out[1];
+    for (int64_t c = 0; c < channels; c++) {
+        dbeta[c] = (float)totals[c];
+        dgamma[c] = (float)totals[channels + c];
+    }
+    return TSR_OK;
+}
+
+static tsr_status running_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                              void *scratch)
+{
+    (void)scratch;
+    const params *k = (const params *)kernel;
+    const double *restrict totals = in[0];
+    float *restrict means = out[0], *restrict vars = out[1];
+    const double n = k->n, momentum = k->momentum, rest = 1 - momentum;
+    const double unbiased = n > 1 ? n / (n - 1) : 1;
+    for (int64_t c = 0; c < k->channels; c++) {
+        double mean = totals[c] / n, var = totals[k->channels + c] / n - mean * mean;
+        var = (var < 0 ? 0 : var) * unbiased;
+        means[c] = (float)(rest * (double)means[c] + momentum * mean);
+        vars[c] = (float)(rest * (double)vars[c] + momentum * var);
+    }
+    return TSR_OK;
+}
+
+/* Sums f64 [1, 2, c], all else f32 [c]. */
+static bool takes_params(const tsri_kernel_desc *desc)
+{
+    const tsri_arg *totals = &desc->in[0];
+    bool all = totals->dtype == TSR_F64 && totals->ndim == 3 && totals->shape[0] == 1 &&
+               totals->offset[0] == 0 && tsri_fast_is_row_major(totals) && totals->shape[2] > 0;
+    for (int i = 1; i < desc->nin + desc->nout; i++) {
+        const tsri_arg *a = i < desc->nin ? &desc->in[i] : &desc->out[i - desc->nin];
+        all = all && a->dtype == TSR_F32 && a->ndim == 1 && a->shape[0] == totals->shape[2] &&
+              tsri_fast_is_row_major(a);
+    }
+    return all;
+}
+
+/* bn_running without the operands for a count that only a run knows, and for centred data. */
+tsr_status tsri_fast_bn_params(tsri_mem *mem, const tsri_kernel_desc *desc,
+                               tsri_kernel **out_kernel)
+{
+    const bool running = desc->op == TSRI_OP_BN_RUNNING;
+    const double n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
+    if (!takes_params(desc) || (running && (desc->nin != 3 || desc->attrs->bn.parts > 1 || n == 0)))
+        return tsri_fast_decline(desc);
+    params *k = tsri_fast_make(mem, desc, NULL, sizeof *k, 0, 0);
+    TSRI_NEED(k);
+    k->base.base.run = running ? running_run : param_grad_run;
+    k->channels = desc->in[0].shape[2];
+    k->n = n;
+    k->momentum = desc->attrs->bn.momentum;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

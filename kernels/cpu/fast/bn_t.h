@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batch norm over rows of `width` floats, a multiple of the channel count and of W: coefficient
+ * Batch norm over rows of `width` elements, a multiple of the channel count and of W: coefficient
  * vectors are repeated to that width so that few channels still fill vectors. Rows [r0, r1) of
  * `count` elements in all; the last row may be short. Included once per instruction set; see vec.h.
  *
  * Columns are walked in the inner loop over blocks of a few rows, so that coefficients stay in
- * registers for a block and memory is read along a few streams.
+ * registers for a block and memory is read along a few streams. half: x, dy and y are bf16, known
+ * when compiled.
  */
 enum {
     BN_ROWS = 8,
@@ -40,10 +41,10 @@ VEC_FN int64_t bn_at(const tsri_fast_bn *p, bn_column c, int64_t i)
 
 /* Asks for the next block's part of a column: the column's steps are too long for the processor to
  * foresee, and most of what batch norm reads has left the nearest caches. */
-VEC_FN void bn_ask(bn_column c, const float *at, const bool full)
+VEC_FN void bn_ask(bn_column c, const void *data, int64_t at, const bool full, const bool half)
 {
     if (full)
-        __builtin_prefetch(at + c.ahead);
+        __builtin_prefetch(vplace(data, at + c.ahead, half));
 }
 
 VEC_FN void bn_add(double *at, vf v)
@@ -53,7 +54,8 @@ VEC_FN void bn_add(double *at, vf v)
 }
 
 /* acc[0][width] += x - about, acc[1][width] += (x - about)^2, in f64. */
-VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const bool full)
+VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const bool full,
+                         const bool half)
 {
     double *sum = acc + c.j, *sq = sum + p->width;
     const float *about = p->coef[TSRI_BN_MEAN] + c.j;
@@ -65,14 +67,19 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
         int64_t n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        const float *x = p->x + bn_at(p, c, i);
-        bn_ask(c, x, full);
+        const int64_t at = bn_at(p, c, i);
+        bn_ask(c, p->x, at, full, half);
         vd a, b;
-        if (full) {
+        if (full && half) {
+            const vf v = vload16((const uint16_t *)p->x + at);
+            a = vlo(v) - k0;
+            b = vhi(v) - k1;
+        } else if (full) {
+            const float *x = (const float *)p->x + at;
             a = vdwiden(x) - k0;
             b = vdwiden(x + W / 2) - k1;
         } else { /* nothing is 0 - 0 */
-            vf v = vload_upto(x, n), from = vload_upto(about, n);
+            vf v = vget(p->x, at, n, half), from = vload_upto(about, n);
             a = vlo(v) - vlo(from);
             b = vhi(v) - vhi(from);
         }
@@ -89,7 +96,8 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
 
 /* y = act((x - mean) * scale + shift): the mean is taken off first, or x far from zero would lose
  * its digits in a difference of large products. */
-VEC_FN void column_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full)
+VEC_FN void column_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full,
+                         const bool half)
 {
     vf a = vload(p->coef[TSRI_BN_SCALE] + c.j), b = vload(p->coef[TSRI_BN_SHIFT] + c.j);
     vf m = vload(p->coef[TSRI_BN_MEAN] + c.j);
@@ -99,11 +107,11 @@ VEC_FN void column_apply(const tsri_fast_bn *p, bn_column c, const bool act, con
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        bn_ask(c, p->x + at, full);
-        vf y = vfma(vload_upto(p->x + at, n) - m, a, b);
+        bn_ask(c, p->x, at, full, half);
+        vf y = vfma(vget(p->x, at, n, half) - m, a, b);
         if (act)
             y = vmin(hi, vmax(lo, y));
-        vstore_upto(p->y + at, y, n);
+        vput(p->y, at, y, n, half);
     }
 }
 
@@ -119,7 +127,7 @@ VEC_FN vf bn_gradient(const tsri_fast_bn *p, vf d, vf dy, int64_t j, const bool 
 /* acc[0] += g, acc[1] += g * (x - mean). A few rows are summed in f32 before they join the f64
  * sums. */
 VEC_FN void column_bwd_stats(const tsri_fast_bn *p, bn_column c, double *acc, const bool act,
-                             const bool full)
+                             const bool full, const bool half)
 {
     vf m = vload(p->coef[TSRI_BN_MEAN] + c.j), s = vset1(0.0f), d = vset1(0.0f);
     VEC_LOOP
@@ -127,10 +135,10 @@ VEC_FN void column_bwd_stats(const tsri_fast_bn *p, bn_column c, double *acc, co
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        bn_ask(c, p->x + at, full);
-        bn_ask(c, p->dy + at, full);
-        vf from = vload_upto(p->x + at, n) - m;
-        vf g = bn_gradient(p, from, vload_upto(p->dy + at, n), c.j, act);
+        bn_ask(c, p->x, at, full, half);
+        bn_ask(c, p->dy, at, full, half);
+        vf from = vget(p->x, at, n, half) - m;
+        vf g = bn_gradient(p, from, vget(p->dy, at, n, half), c.j, act);
         s += g;
         d = vfma(g, from, d);
     }
@@ -139,7 +147,8 @@ VEC_FN void column_bwd_stats(const tsri_fast_bn *p, bn_column c, double *acc, co
 }
 
 /* dx = g * gain + (x - mean) * slope + level. */
-VEC_FN void column_bwd_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full)
+VEC_FN void column_bwd_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full,
+                             const bool half)
 {
     vf m = vload(p->coef[TSRI_BN_MEAN] + c.j), gain = vload(p->coef[TSRI_BN_GAIN] + c.j);
     vf slope = vload(p->coef[TSRI_BN_SLOPE] + c.j), level = vload(p->coef[TSRI_BN_LEVEL] + c.j);
@@ -148,32 +157,33 @@ VEC_FN void column_bwd_apply(const tsri_fast_bn *p, bn_column c, const bool act,
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        bn_ask(c, p->x + at, full);
-        bn_ask(c, p->dy + at, full);
-        vf from = vload_upto(p->x + at, n) - m;
-        vf g = bn_gradient(p, from, vload_upto(p->dy + at, n), c.j, act);
-        vstore_upto(p->y + at, vfma(g, gain, vfma(from, slope, level)), n);
+        bn_ask(c, p->x, at, full, half);
+        bn_ask(c, p->dy, at, full, half);
+        vf from = vget(p->x, at, n, half) - m;
+        vf g = bn_gradient(p, from, vget(p->dy, at, n, half), c.j, act);
+        vput(p->y, at, vfma(g, gain, vfma(from, slope, level)), n, half);
     }
 }
 
 enum { STATS, APPLY, BWD_STATS, BWD_APPLY };
 
 VEC_FN void bn_do(const tsri_fast_bn *p, bn_column c, double *acc, const int what, const bool act,
-                  const bool full)
+                  const bool full, const bool half)
 {
     if (what == STATS)
-        column_stats(p, c, acc, full);
+        column_stats(p, c, acc, full, half);
     else if (what == APPLY)
-        column_apply(p, c, act, full);
+        column_apply(p, c, act, full, half);
     else if (what == BWD_STATS)
-        column_bwd_stats(p, c, acc, act, full);
+        column_bwd_stats(p, c, acc, act, full, half);
     else
-        column_bwd_apply(p, c, act, full);
+        column_bwd_apply(p, c, act, full, half);
 }
 
-VEC_FN void bn_walk(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc, const int what,
-                    const bool act)
+VEC_FN void bn_walk(const tsri_fast_bn *of, int64_t r0, int64_t r1, double *acc, const int what,
+                    const bool act, const bool half)
 {
+    const tsri_fast_bn own = *of, *p = &own; /* which no store can change */
     int64_t whole = p->count / p->width;
     bool near = p->width <= BN_NEAR;
     for (bn_column c = {.r = r0}; c.r < r1; c.r += BN_ROWS) {
@@ -181,17 +191,21 @@ VEC_FN void bn_walk(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc, 
         c.ahead = near && c.r + 2 * BN_ROWS <= whole ? BN_ROWS * p->width : 0;
         if (c.rows == BN_ROWS && c.r + BN_ROWS <= whole)
             for (c.j = 0; c.j < p->width; c.j += W)
-                bn_do(p, c, acc, what, act, true);
+                bn_do(p, c, acc, what, act, true, half);
         else
             for (c.j = 0; c.j < p->width; c.j += W)
-                bn_do(p, c, acc, what, act, false);
+                bn_do(p, c, acc, what, act, false, half);
     }
 }
 
-#define BN_LOOP(name, what, act)                                                      \
-    static void bn_##name(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc) \
-    {                                                                                 \
-        bn_walk(p, r0, r1, acc, what, act);                                           \
+#define BN_LOOP(name, what, act)                                                        \
+    static void bn_##name(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)   \
+    {                                                                                   \
+        bn_walk(p, r0, r1, acc, what, act, false);                                      \
+    }                                                                                   \
+    static void bn16_##name(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc) \
+    {                                                                                   \
+        bn_walk(p, r0, r1, acc, what, act, true);                                       \
     }
 BN_LOOP(stats, STATS, false)
 BN_LOOP(apply, APPLY, false)

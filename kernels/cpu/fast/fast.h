@@ -131,13 +131,16 @@ typedef struct tsri_fast_conv {
     int64_t n, ci, co, groups;
     int64_t in[2], out[2];
     int kernel[2], stride[2], pad[2], dilation[2];
-    bool bias, bf16; /* bf16: as tsri_gemm16_takes has it, else all is f32 */
+    bool bias, bf16; /* bf16: as tsri_fast_takes16 has it, else all is f32 */
 } tsri_fast_conv;
 bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv);
 /* Makes a kernel of the product that tsri_fast_gemm_linear returns; its operands are those of the
  * linear op. */
 tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_t rows, int64_t out,
                              int64_t in, tsri_kernel **out_kernel);
+/* Makes the same where operand 0 is bf16. Without tsri_isa16_best it works by pieces alone. */
+tsr_status tsri_fast_product16(tsri_mem *mem, const tsri_kernel_desc *desc, int64_t rows,
+                               int64_t out, int64_t in, tsri_kernel **out_kernel);
 tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
                                const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 /* Dense convolutions of bf16 as products with unfolded images, any window. */

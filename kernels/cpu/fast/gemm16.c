@@ -2,7 +2,7 @@
 /*
  * Products of bf16 in blocks of 32 x 32. Columns of b go in groups, which are packed and stay in a
  * core's second-level cache while all rows pass over them. A row block of a is read where it lies
- * if it is whole; else it is packed too. Sums longer than LONG_SUM are made of parts, whose sums
+ * if that can be; else it is packed too. Sums longer than LONG_SUM are made of parts, whose sums
  * are kept in f32.
  */
 #include "kernels/cpu/fast/gemm16.h"
@@ -66,11 +66,15 @@ static bool is_bf16_or_f32(const tsri_arg *a)
     return a->dtype == TSR_BF16 || a->dtype == TSR_F32;
 }
 
-bool tsri_gemm16_takes(const tsri_kernel_desc *desc)
+bool tsri_fast_takes16(const tsri_kernel_desc *desc)
 {
     return desc->in[0].dtype == TSR_BF16 && desc->in[1].dtype == TSR_BF16 &&
-           (desc->nin < 3 || is_bf16_or_f32(&desc->in[2])) && is_bf16_or_f32(&desc->out[0]) &&
-           tsri_isa16_best();
+           (desc->nin < 3 || is_bf16_or_f32(&desc->in[2])) && is_bf16_or_f32(&desc->out[0]);
+}
+
+bool tsri_gemm16_takes(const tsri_kernel_desc *desc)
+{
+    return tsri_fast_takes16(desc) && tsri_isa16_best();
 }
 
 /* Packs columns [j, j + n) of terms [k, k + terms). */
@@ -91,7 +95,8 @@ static void pack_b(const tsri_gemm16 *g, const uint16_t *b, int64_t j, int64_t n
             }
 }
 
-/* Packs rows [r, r + rows) of terms [k, k + terms): [step][2 tiles][16 rows][32]. */
+/* Packs rows [r, r + rows) of terms [k, k + terms): [step][2 tiles][16 rows][32]; of a[k][m], where
+ * blocks read pairs, [step][2 tiles][16 pairs][16 rows][2]. */
 static void pack_a(const tsri_gemm16 *g, const uint16_t *a, int64_t r, int64_t rows, int64_t k,
                    int64_t terms, uint16_t *to)
 {
@@ -101,7 +106,7 @@ static void pack_a(const tsri_gemm16 *g, const uint16_t *a, int64_t r, int64_t r
             const int64_t deep = least(terms - s, TSRI_STEP);
             if (g->ta)
                 g->isa->pack(a + (k + s) * g->lda + r + t, g->lda, lines ? deep : 0, lines, true,
-                             true, to);
+                             !g->isa->by_pairs, to);
             else
                 g->isa->pack(a + (r + t) * g->lda + k + s, g->lda, lines, deep, false, false, to);
         }
@@ -126,6 +131,7 @@ typedef struct strip {
     float *sums;
     const char *bias;
     char *c;
+    tsri_ahead *ahead;
 } strip;
 
 static void store_block(const tsri_gemm16 *g, const strip *s, int64_t t, const float *sums)
@@ -139,20 +145,29 @@ static void row_block(const tsri_gemm16 *g, const uint16_t *a, const strip *s)
 {
     tsri_block16 p = {.a = s->room,
                       .pitch = TSRI_STEP,
+                      .next = 2,
                       .step = 4 * TSRI_TILE_WORDS,
                       .steps = (s->terms + TSRI_STEP - 1) / TSRI_STEP,
-                      .rows = s->rows > TSRI_TILE ? 2 : 1,
-                      .add = s->add};
-    if (!g->ta && s->rows % TSRI_TILE == 0 && s->terms % TSRI_STEP == 0) {
+                      .terms = s->terms,
+                      .rows = s->rows,
+                      .add = s->add,
+                      .ahead = s->ahead};
+    const bool by_pairs = g->isa->by_pairs;
+    if (!g->ta &&
+        (by_pairs ? s->terms % 2 == 0 : s->rows % TSRI_TILE == 0 && s->terms % TSRI_STEP == 0)) {
         p.a = a + s->r * g->lda + s->k;
         p.pitch = g->lda;
         p.step = TSRI_STEP;
     } else {
         pack_a(g, a, s->r, s->rows, s->k, s->terms, s->room);
+        if (g->ta && by_pairs) {
+            p.pitch = 2;
+            p.next = 2 * TSRI_TILE;
+        }
     }
     for (int64_t t = 0; t < s->n; t += TSRI_BLOCK) {
         p.b = s->packed + t * p.steps * TSRI_STEP;
-        p.cols = s->n - t > TSRI_TILE ? 2 : 1;
+        p.cols = least(s->n - t, TSRI_BLOCK);
         p.c = s->sums + t / TSRI_BLOCK * s->pitch;
         g->isa->block(&p);
         if (s->c)
@@ -238,13 +253,16 @@ size_t tsri_gemm16_packed(const tsri_gemm16 *g, int64_t terms)
     return (size_t)(round_up(g->n, TSRI_BLOCK) * round_up(terms, TSRI_STEP)) * 2;
 }
 
-void tsri_gemm16_pack(const tsri_gemm16 *g, const uint16_t *b, int64_t terms, uint16_t *packed)
+void tsri_gemm16_pack(const tsri_gemm16 *g, int part, int parts, const uint16_t *b, int64_t terms,
+                      uint16_t *packed)
 {
-    pack_b(g, b, 0, g->n, 0, terms, packed);
+    const int64_t j = tsri_fast_cut(g->n, parts, part, TSRI_BLOCK);
+    const int64_t end = tsri_fast_cut(g->n, parts, part + 1, TSRI_BLOCK);
+    pack_b(g, b, j, end - j, 0, terms, packed + j * round_up(terms, TSRI_STEP));
 }
 
 void tsri_gemm16_rows(const tsri_gemm16 *g, int64_t rows, const uint16_t *a, const uint16_t *packed,
-                      const void *bias, void *c, void *room)
+                      const void *bias, void *c, void *room, tsri_ahead *ahead)
 {
     float sums[BLOCK_FLOATS];
     const job q = {.g = g, .bias = bias, .c = c};
@@ -256,6 +274,7 @@ void tsri_gemm16_rows(const tsri_gemm16 *g, int64_t rows, const uint16_t *a, con
         s.room = room;
         s.packed = packed;
         s.sums = sums;
+        s.ahead = ahead;
         row_block(g, a, &s);
     }
     if (g->isa->end)
@@ -273,7 +292,7 @@ size_t tsri_gemm16_sums(const tsri_gemm16 *g)
 }
 
 void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, const uint16_t *packed,
-                     bool first, float *sums, void *room)
+                     bool first, float *sums, void *room, tsri_ahead *ahead)
 {
     if (g->isa->begin)
         g->isa->begin();
@@ -286,6 +305,7 @@ void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, con
                          .room = room,
                          .packed = packed,
                          .add = !first,
+                         .ahead = ahead,
                          .sums = sums + r / TSRI_BLOCK * strip_floats(g)};
         row_block(g, a, &s);
     }
@@ -293,10 +313,11 @@ void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, con
         g->isa->end();
 }
 
-void tsri_gemm16_store(const tsri_gemm16 *g, const float *sums, void *c)
+void tsri_gemm16_store(const tsri_gemm16 *g, int part, int parts, const float *sums, void *c)
 {
     const job q = {.g = g, .c = c};
-    for (int64_t r = 0; r < g->m; r += TSRI_BLOCK) {
+    const int64_t end = tsri_fast_cut(g->m, parts, part + 1, TSRI_BLOCK);
+    for (int64_t r = tsri_fast_cut(g->m, parts, part, TSRI_BLOCK); r < end; r += TSRI_BLOCK) {
         const strip s = strip_of(&q, r, least(g->m - r, TSRI_BLOCK), 0, g->n);
         const float *from = sums + r / TSRI_BLOCK * strip_floats(g);
         for (int64_t t = 0; t < g->n; t += TSRI_BLOCK)

@@ -16,19 +16,22 @@ enum {
     TSRI_TILE_WORDS = 256, /* 32-bit words of a tile */
 };
 
-/* A block c[32][32] = (add ? c : 0) + a b over `steps` of 32 terms. a's rows are `pitch` bf16
- * apart, its steps `step`; b is packed: [step][2 tiles][16 pairs of k][16 columns][2]. Tiles beyond
- * the first `rows` by `cols` hold nothing that is wanted. */
+/* A block c[32][32] = (add ? c : 0) + a b over `steps` of 32 terms, of which `terms` are there in
+ * all. a's rows are `pitch` bf16 apart, its pairs of terms `next`, its steps `step`; b is packed:
+ * [step][2 tiles][16 pairs of k][16 columns][2]. The caller wants `rows` by `cols` of c. */
 typedef struct tsri_block16 {
     const uint16_t *a, *b;
-    int64_t pitch, step, steps;
-    int rows, cols;
+    int64_t pitch, next, step, steps, terms, rows, cols;
     bool add;
     float *c;
+    tsri_ahead *ahead; /* asked for meanwhile; NULL: nothing */
 } tsri_block16;
 
 typedef struct tsri_isa16 {
     const char *impl;
+    /* Whether a block reads a pair by pair, no more than are wanted, at any pitch and next; else
+     * whole tiles, whose pairs are neighbours. */
+    bool by_pairs;
     void (*begin)(void); /* on a thread, before its first block; NULL: nothing */
     void (*end)(void);
     void (*block)(const tsri_block16 *p);
@@ -65,21 +68,23 @@ typedef struct tsri_gemm16 {
 tsri_gemm16 tsri_gemm16_plan(const tsri_kernel_desc *desc, const tsri_fast_gemm *of, bool alone);
 /* Products by hand, on the calling thread: b is packed once for many rows, and all of k is summed
  * at a time. Bytes of the room that rows of a need; of packed b, of which `terms` are there;
- * packing it; c[rows, n] with packed b. */
+ * packing it, of which each of `parts` callers does one; c[rows, n] with packed b. */
 tsri_gemm16 tsri_gemm16_plan_packed(const tsri_fast_gemm *of, bool wide, bool wide_bias);
 size_t tsri_gemm16_room(int64_t terms);
 size_t tsri_gemm16_packed(const tsri_gemm16 *g, int64_t terms);
-void tsri_gemm16_pack(const tsri_gemm16 *g, const uint16_t *b, int64_t terms, uint16_t *packed);
+void tsri_gemm16_pack(const tsri_gemm16 *g, int part, int parts, const uint16_t *b, int64_t terms,
+                      uint16_t *packed);
 void tsri_gemm16_rows(const tsri_gemm16 *g, int64_t rows, const uint16_t *a, const uint16_t *packed,
-                      const void *bias, void *c, void *room);
+                      const void *bias, void *c, void *room, tsri_ahead *ahead);
 /* Products whose k comes in parts: bytes of the sums, which lie in blocks; adding `terms` more to
- * them, or beginning them; c of the sums. */
+ * them, or beginning them; c of the sums, of which each of `parts` callers stores some rows. */
 size_t tsri_gemm16_sums(const tsri_gemm16 *g);
 void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, const uint16_t *packed,
-                     bool first, float *sums, void *room);
-void tsri_gemm16_store(const tsri_gemm16 *g, const float *sums, void *c);
+                     bool first, float *sums, void *room, tsri_ahead *ahead);
+void tsri_gemm16_store(const tsri_gemm16 *g, int part, int parts, const float *sums, void *c);
 /* Whether a product's or convolution's operands and results are such: bf16, but for results and a
- * bias, which may be f32. */
+ * bias, which may be f32; and whether there are products of them. */
+bool tsri_fast_takes16(const tsri_kernel_desc *desc);
 bool tsri_gemm16_takes(const tsri_kernel_desc *desc);
 void tsri_gemm16_run(const tsri_gemm16 *g, const uint16_t *a, const uint16_t *b, const void *bias,
                      void *c, void *scratch);

@@ -40,21 +40,6 @@ VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const f
     *off = at;
 }
 
-/* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
-VEC_FN const char *tile_ahead(tsri_ahead *ahead, int64_t most, int64_t *out_lines)
-{
-    *out_lines = 0;
-    if (!ahead || !ahead->n)
-        return NULL;
-    const int i = ahead->n - 1;
-    const char *at = ahead->at[i];
-    const int64_t left = (ahead->end[i] - at + TSRI_AHEAD_LINE - 1) / TSRI_AHEAD_LINE;
-    *out_lines = left < most ? left : most;
-    ahead->at[i] += *out_lines * TSRI_AHEAD_LINE;
-    ahead->n -= left <= most;
-    return at;
-}
-
 /* Sums of mr rows from `first` on, of which `rows` are there. */
 VEC_FN void tile_sums(const tsri_fast_tile *t, int64_t first, int64_t rows, const int mr,
                       const int nv, vf acc[8][3])
@@ -70,7 +55,7 @@ VEC_FN void tile_sums(const tsri_fast_tile *t, int64_t first, int64_t rows, cons
         for (int j = 0; j < nv; j++)
             acc[r][j] = vset1(0.0f);
     }
-    const char *ahead = tile_ahead(t->ahead, t->k, &lines);
+    const char *ahead = tsri_ahead_take(t->ahead, t->k, &lines);
     if (lines)
         tile_terms(t, a, &b, &off, lines, mr, nv, acc, ahead, true);
     if (!t->runs) {

@@ -2,7 +2,7 @@
 /*
  * The inner loops of the fast kernels, one table of them per instruction set: isa_avx512.c,
  * isa_avx2.c and isa_base.c are the same templates (*_t.h) over vectors of another width.
- * All buffers are f32 but for f64 sums; none is aligned beyond its type.
+ * All buffers are f32 but for f64 sums and where bf16 is said; none is aligned beyond its type.
  */
 #ifndef TESSERA_KERNELS_CPU_FAST_ISA_H
 #define TESSERA_KERNELS_CPU_FAST_ISA_H
@@ -21,6 +21,21 @@ enum {
     TSRI_FAST_TAPS = 64,     /* of a depthwise window at most */
     TSRI_FAST_COLUMNS = 256, /* of a softmax over rows, at a time */
 };
+
+/* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
+static inline const char *tsri_ahead_take(tsri_ahead *ahead, int64_t most, int64_t *out_lines)
+{
+    *out_lines = 0;
+    if (!ahead || !ahead->n)
+        return NULL;
+    const int i = ahead->n - 1;
+    const char *at = ahead->at[i];
+    const int64_t left = (ahead->end[i] - at + TSRI_AHEAD_LINE - 1) / TSRI_AHEAD_LINE;
+    *out_lines = left < most ? left : most;
+    ahead->at[i] += *out_lines * TSRI_AHEAD_LINE;
+    ahead->n -= left <= most;
+    return at;
+}
 
 /* Where a row begins in a and in c. */
 typedef struct tsri_fast_row {
@@ -54,9 +69,9 @@ enum {
 };
 
 typedef struct tsri_fast_bn {
-    int64_t count, width; /* elements; of a row */
-    const float *x, *dy;
-    float *y;                         /* or dx */
+    int64_t count, width;             /* elements; of a row */
+    const void *x, *dy;               /* f32 or bf16, */
+    void *y;                          /* or dx: as x is */
     const float *coef[TSRI_BN_COEFS]; /* [width] */
     float hi;                         /* the activation passes 0 < y < hi */
 } tsri_fast_bn;
@@ -99,11 +114,12 @@ typedef struct tsri_fast_dw {
     int64_t in[2], out[2];
     int64_t lines[2]; /* the weights' gradient: those of dy from the first one up to the second */
     int kernel[2], stride[2], pad[2], dilation[2];
-    bool backward;              /* backward-data */
-    bool slide;                 /* 3x3, stride 1, padding 1, images larger than 2 */
-    bool three;                 /* 3x3 */
-    const float *x, *w, *zeros; /* zeros: an image row */
-    float *y;
+    bool backward;         /* backward-data */
+    bool slide;            /* 3x3, stride 1, padding 1, images larger than 2 */
+    bool three;            /* 3x3 */
+    const void *x, *zeros; /* f32 or bf16; zeros: an image row */
+    const float *w;
+    void *y; /* as x is */
 } tsri_fast_dw;
 
 /* Max pooling of lines [h0, h1) of an image, whose lines are `width` pixels, into a line of
@@ -204,8 +220,8 @@ typedef struct tsri_fast_isa {
     /* dst[i*ldd + j] = src[j*lds + i], i < rows, j < cols. */
     void (*transpose)(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols);
-    /* Rows [r0, r1); acc[2][width] is for the statistics. */
-    void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
+    /* Rows [r0, r1), of f32 or of bf16; acc[2][width] is for the statistics. */
+    void (*bn[TSRI_BN_DO_COUNT_][2])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);
     /* By attrs.reduce.op: sum, max, min, TSRI_REDUCE_FAULT; by rows, by columns. */
     tsri_fast_reduce_fn *reduce[TSRI_REDUCE_FAULT + 1][2];
@@ -225,9 +241,10 @@ typedef struct tsri_fast_isa {
     void (*cell[TSRI_CELL_COUNT_])(const tsri_fast_cell *p);
     void (*cell_back[TSRI_CELL_COUNT_])(const tsri_fast_cell_back *p);
     double (*dot)(const float *x, const float *y, int64_t n);
-    void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
+    /* Rows [r0, r1), images [n0, n1): of f32, or of bf16. */
+    void (*dw_rows[2])(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
-    void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
+    void (*dw_weights[2])(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
     /* Winograd's transforms: see wino_t.h. 6 x 6 pixels of an image, or 4 x 4 of a gradient, become
      * dst[points][pitch], in whole vectors of channels. */
     void (*wino_image)(const float *const *src, int64_t channels, float *dst, int64_t pitch,

@@ -107,51 +107,76 @@ BF16 static void store16(const float *c, int64_t rows, int64_t cols, const void 
 }
 
 /* --- AVX512-BF16 ------------------------------------------------------------------------------ */
-enum { ROWS = 8 }; /* of a block's that are summed in registers, with both tiles of columns */
-
-BF16 static inline void rows16(const tsri_block16 *p, const uint16_t *a, float *c)
+/* A packed a has its second tile of rows behind the first. */
+static inline const uint16_t *row_of(const tsri_block16 *p, int64_t r)
 {
-    __m512 acc[ROWS][2];
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < 2; j++)
+    if (r < TSRI_TILE || p->step == TSRI_STEP)
+        return p->a + r * p->pitch;
+    return p->a + 2 * TSRI_TILE_WORDS + (r - TSRI_TILE) * p->pitch;
+}
+
+/* `count` rows from `first` on, of which the block may have fewer, by one or two tiles of columns:
+ * both are known when compiled. */
+BF16 static inline __attribute__((always_inline)) void rows16(const tsri_block16 *p, int64_t first,
+                                                              const int count, const int tiles)
+{
+    __m512 acc[16][2];
+    const uint16_t *a[16], *b = p->b;
+    float *c = p->c + first * TSRI_BLOCK;
+#pragma GCC unroll 16
+    for (int r = 0; r < count; r++) {
+        a[r] = row_of(p, first + r < p->rows ? first + r : p->rows - 1);
+        for (int j = 0; j < tiles; j++)
             acc[r][j] = p->add ? _mm512_loadu_ps(c + r * TSRI_BLOCK + j * 16) : _mm512_setzero_ps();
-    const int64_t pitch = p->pitch, step = p->step, steps = p->steps;
-    const uint16_t *b = p->b;
-    for (int64_t s = 0; s < steps; s++, a += step, b += 4 * TSRI_TILE_WORDS)
-        for (int64_t k = 0; k < TSRI_STEP; k += 2) {
-            const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b + 16 * k);
-            const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + 16 * k + 2 * TSRI_TILE_WORDS);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) {
+    }
+    int64_t at = 0, lines;
+    const char *ahead = tsri_ahead_take(p->ahead, (p->terms + 1) / 2, &lines);
+    for (int64_t s = 0, left = p->terms; s < p->steps; s++, left -= TSRI_STEP) {
+        const int64_t pairs = left < TSRI_STEP ? (left + 1) / 2 : TSRI_STEP / 2;
+        int64_t off = at;
+        for (int64_t k = 0; k < pairs; k++, off += p->next, b += 2 * TSRI_TILE) {
+            __m512bh bv[2];
+            if (lines > 0) {
+                _mm_prefetch(ahead, _MM_HINT_T1);
+                ahead += TSRI_AHEAD_LINE;
+                lines--;
+            }
+            for (int j = 0; j < tiles; j++)
+                bv[j] = (__m512bh)_mm512_loadu_si512(b + j * 2 * TSRI_TILE_WORDS);
+#pragma GCC unroll 16
+            for (int r = 0; r < count; r++) {
                 int32_t pair;
-                memcpy(&pair, a + r * pitch + k, sizeof pair);
+                memcpy(&pair, a[r] + off, sizeof pair);
                 const __m512bh av = (__m512bh)_mm512_set1_epi32(pair);
-                acc[r][0] = _mm512_dpbf16_ps(acc[r][0], av, b0);
-                acc[r][1] = _mm512_dpbf16_ps(acc[r][1], av, b1);
+                for (int j = 0; j < tiles; j++)
+                    acc[r][j] = _mm512_dpbf16_ps(acc[r][j], av, bv[j]);
             }
         }
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < 2; j++)
+        b += 4 * TSRI_TILE_WORDS - pairs * 2 * TSRI_TILE;
+        at += p->step;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < count; r++)
+        for (int j = 0; j < tiles; j++)
             _mm512_storeu_ps(c + r * TSRI_BLOCK + j * 16, acc[r][j]);
 }
 
-/* A packed a has its second tile of rows behind the first. */
-static inline const uint16_t *lower_rows(const tsri_block16 *p)
-{
-    return p->a + (p->step == TSRI_STEP ? TSRI_TILE * p->pitch : 2 * TSRI_TILE_WORDS);
-}
-
+/* As many rows at a time as have sums enough to hide how long one takes. */
 BF16 static void block_bf16(const tsri_block16 *p)
 {
-    for (int t = 0; t < p->rows; t++) {
-        const uint16_t *a = t ? lower_rows(p) : p->a;
-        for (int r = 0; r < TSRI_TILE; r += ROWS)
-            rows16(p, a + r * p->pitch, p->c + (t * TSRI_TILE + r) * TSRI_BLOCK);
-    }
+    if (p->cols > TSRI_TILE)
+        for (int64_t r = 0; r < p->rows; r += 8)
+            rows16(p, r, 8, 2);
+    else
+        for (int64_t r = 0; r < p->rows; r += 16)
+            rows16(p, r, 16, 1);
 }
 
-static const tsri_isa16 isa_bf16 = {
-    .impl = "fast:avx512_bf16", .block = block_bf16, .pack = pack16, .store = store16};
+static const tsri_isa16 isa_bf16 = {.impl = "fast:avx512_bf16",
+                                    .by_pairs = true,
+                                    .block = block_bf16,
+                                    .pack = pack16,
+                                    .store = store16};
 
 /* --- AMX -------------------------------------------------------------------------------------- */
 
@@ -177,10 +202,11 @@ AMX static void end_amx(void)
 /* Tiles 0 to 3: c; 4, 5: a; 6, 7: b. */
 AMX static void block_amx(const tsri_block16 *p)
 {
-    enum { C_PITCH = TSRI_BLOCK * 4, C_LOWER = TSRI_TILE * TSRI_BLOCK };
-    const uint16_t *a0 = p->a, *a1 = lower_rows(p), *b = p->b;
+    /* LINES: that are asked for with each step. */
+    enum { C_PITCH = TSRI_BLOCK * 4, C_LOWER = TSRI_TILE * TSRI_BLOCK, LINES = 8 };
+    const uint16_t *a0 = p->a, *a1 = row_of(p, TSRI_TILE), *b = p->b;
     const size_t pitch = (size_t)p->pitch * 2;
-    const bool low = p->rows == 2, right = p->cols == 2;
+    const bool low = p->rows > TSRI_TILE, right = p->cols > TSRI_TILE;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -191,7 +217,11 @@ AMX static void block_amx(const tsri_block16 *p)
         _tile_loadd(2, p->c + C_LOWER, C_PITCH);
         _tile_loadd(3, p->c + C_LOWER + TSRI_TILE, C_PITCH);
     }
+    int64_t lines;
+    const char *ahead = tsri_ahead_take(p->ahead, LINES * p->steps, &lines);
     for (int64_t s = 0; s < p->steps; s++) {
+        for (int i = 0; i < LINES && lines > 0; i++, lines--, ahead += TSRI_AHEAD_LINE)
+            _mm_prefetch(ahead, _MM_HINT_T1);
         _tile_loadd(4, a0, pitch);
         _tile_loadd(6, b, 64);
         _tile_dpbf16ps(0, 4, 6);

@@ -35,13 +35,13 @@ const tsri_fast_isa ISA_TABLE = {
     .transpose = transpose,
     .bn =
         {
-            [TSRI_BN_DO_STATS] = bn_stats,
-            [TSRI_BN_DO_APPLY] = bn_apply,
-            [TSRI_BN_DO_APPLY_ACT] = bn_apply_act,
-            [TSRI_BN_DO_BWD_STATS] = bn_bwd_stats,
-            [TSRI_BN_DO_BWD_STATS_ACT] = bn_bwd_stats_act,
-            [TSRI_BN_DO_BWD_APPLY] = bn_bwd_apply,
-            [TSRI_BN_DO_BWD_APPLY_ACT] = bn_bwd_apply_act,
+            [TSRI_BN_DO_STATS] = {bn_stats, bn16_stats},
+            [TSRI_BN_DO_APPLY] = {bn_apply, bn16_apply},
+            [TSRI_BN_DO_APPLY_ACT] = {bn_apply_act, bn16_apply_act},
+            [TSRI_BN_DO_BWD_STATS] = {bn_bwd_stats, bn16_bwd_stats},
+            [TSRI_BN_DO_BWD_STATS_ACT] = {bn_bwd_stats_act, bn16_bwd_stats_act},
+            [TSRI_BN_DO_BWD_APPLY] = {bn_bwd_apply, bn16_bwd_apply},
+            [TSRI_BN_DO_BWD_APPLY_ACT] = {bn_bwd_apply_act, bn16_bwd_apply_act},
         },
     .ln =
         {
@@ -72,8 +72,8 @@ const tsri_fast_isa ISA_TABLE = {
                   [TSRI_CELL_LSTM] = cell_lstm_back,
                   [TSRI_CELL_GRU] = cell_gru_back},
     .dot = dot,
-    .dw_rows = dw_rows,
-    .dw_weights = dw_weights,
+    .dw_rows = {dw_rows, dw16_rows},
+    .dw_weights = {dw_weights, dw16_weights},
     .wino_image = wino_image,
     .wino_slopes = wino_slopes,
     .wino_pixels = wino_pixels,

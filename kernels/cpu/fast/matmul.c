@@ -7,8 +7,7 @@
 typedef struct product {
     tsri_fast base;
     tsri_fast_gemm gemm;
-    tsri_gemm16 gemm16; /* of bf16 */
-    bool swap, bias;    /* swap: a is operand 1, b operand 0 */
+    bool swap, bias; /* swap: a is operand 1, b operand 0 */
 } product;
 
 static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const *out,
@@ -17,14 +16,6 @@ static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const
     const product *p = (const product *)k;
     tsri_fast_gemm_run(&p->gemm, in[p->swap], in[!p->swap], p->bias ? in[2] : NULL, out[0],
                        scratch);
-    return TSR_OK;
-}
-
-static tsr_status product16_run(const tsri_kernel *k, void *const *in, void *const *out,
-                                void *scratch)
-{
-    const product *p = (const product *)k;
-    tsri_gemm16_run(&p->gemm16, in[p->swap], in[!p->swap], p->bias ? in[2] : NULL, out[0], scratch);
     return TSR_OK;
 }
 
@@ -149,23 +140,18 @@ static void walk(product *p)
 tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_t rows, int64_t out,
                              int64_t in, tsri_kernel **out_kernel)
 {
+    if (desc->in[0].dtype == TSR_BF16)
+        return tsri_fast_product16(mem, desc, rows, out, in, out_kernel);
     product *p = tsri_fast_make(mem, desc, NULL, sizeof *p, 0, rows);
     TSRI_NEED(p);
     p->base.base.run = product_run;
     p->gemm = tsri_fast_gemm_linear(p->base.isa, desc->op, rows, out, in);
     p->swap = p->gemm.ta; /* dw[out, in]: dy is its a, x its b */
     p->bias = desc->nin > 2;
-    if (tsri_gemm16_takes(desc)) {
-        p->gemm16 = tsri_gemm16_plan(desc, &p->gemm, false);
-        p->base.base.run = product16_run;
-        p->base.base.impl = p->gemm16.isa->impl;
-        p->base.base.scratch_bytes = p->gemm16.scratch_bytes;
-    } else {
-        tsri_fast_gemm_plan(&p->gemm, desc->threads);
-        p->base.base.scratch_bytes = p->gemm.scratch_bytes;
-        if (desc->threads) /* pieces' scratch may be large: only who asks for threads works so */
-            walk(p);
-    }
+    tsri_fast_gemm_plan(&p->gemm, desc->threads);
+    p->base.base.scratch_bytes = p->gemm.scratch_bytes;
+    if (desc->threads) /* pieces' scratch may be large: only who asks for threads works so */
+        walk(p);
     *out_kernel = &p->base.base;
     return TSR_OK;
 }
@@ -173,7 +159,7 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
 /* x[..., in], w[out, in], b[out]? */
 tsr_status tsri_fast_linear(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    if (!tsri_fast_is_plain(desc) && !(tsri_fast_is_full(desc) && tsri_gemm16_takes(desc)))
+    if (!tsri_fast_is_plain(desc) && !(tsri_fast_is_full(desc) && tsri_fast_takes16(desc)))
         return tsri_fast_decline(desc);
     const tsri_arg *w = desc->op == TSRI_OP_LINEAR_DW ? &desc->out[0] : &desc->in[1];
     const int64_t out = w->shape[0], in = w->shape[1];

@@ -6,7 +6,8 @@
  * pragma.
  *
  * vf: W floats; vd, vu: half as many doubles, or integers of 64 bits. Loads and stores are
- * unaligned; the *n forms touch only the first n lanes, and read the rest as 0.
+ * unaligned; the *n forms touch only the first n lanes, and read the rest as 0. The *16 forms are
+ * of bf16, which is the upper half of an f32: stores round to nearest even, and a NaN stays one.
  */
 #include <stdint.h>
 #include <string.h>
@@ -133,6 +134,38 @@ VEC_FN void vstoren(float *p, vf v, int64_t n)
     _mm512_mask_storeu_ps(p, first(n), (__m512)v);
 }
 
+VEC_FN vf vload16n(const uint16_t *p, int64_t n)
+{
+    const __m256i half = _mm256_maskz_loadu_epi16(first(n), p);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+
+VEC_FN vf vload16(const uint16_t *p)
+{
+    const __m256i half = _mm256_loadu_si256((const void *)p);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+
+VEC_FN __m256i vnarrow16(vf v)
+{
+    const __m512i bits = (__m512i)v, one = _mm512_set1_epi32(1);
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+    __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    up = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
+}
+
+VEC_FN void vstore16(uint16_t *p, vf v)
+{
+    _mm256_storeu_si256((void *)p, vnarrow16(v));
+}
+
+VEC_FN void vstore16n(uint16_t *p, vf v, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, first(n), vnarrow16(v));
+}
+
 /* x where lo < y < hi, else 0. */
 VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
 {
@@ -169,6 +202,39 @@ VEC_FN void vstoren(float *p, vf v, int64_t n)
     _mm256_maskstore_ps(p, first(n), (__m256)v);
 }
 
+VEC_FN vf vload16(const uint16_t *p)
+{
+    const __m128i half = _mm_loadu_si128((const void *)p);
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
+}
+
+VEC_FN vf vload16n(const uint16_t *p, int64_t n)
+{
+    uint16_t own[8] = {0};
+    memcpy(own, p, (size_t)n * sizeof *p);
+    return vload16(own);
+}
+
+VEC_FN void vstore16(uint16_t *p, vf v)
+{
+    const __m256i bits = (__m256i)v, one = _mm256_set1_epi32(1);
+    const __m256i nan = (__m256i)_mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+    __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    up = _mm256_blendv_epi8(up, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
+    up = _mm256_srli_epi32(up, 16);
+    const __m128i half =
+        _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+    _mm_storeu_si128((void *)p, half);
+}
+
+VEC_FN void vstore16n(uint16_t *p, vf v, int64_t n)
+{
+    uint16_t own[8];
+    vstore16(own, v);
+    memcpy(p, own, (size_t)n * sizeof *p);
+}
+
 VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
 {
     __m256 m = _mm256_and_ps(_mm256_cmp_ps((__m256)y, (__m256)lo, _CMP_GT_OQ),
@@ -198,6 +264,33 @@ VEC_FN vf vloadn(const float *p, int64_t n)
 VEC_FN void vstoren(float *p, vf v, int64_t n)
 {
     memcpy(p, &v, (size_t)n * sizeof *p);
+}
+
+VEC_FN vf vload16n(const uint16_t *p, int64_t n)
+{
+    vi v = {0, 0, 0, 0};
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (int32_t)((uint32_t)p[i] << 16);
+    return (vf)v;
+}
+
+VEC_FN vf vload16(const uint16_t *p)
+{
+    return vload16n(p, W);
+}
+
+VEC_FN void vstore16n(uint16_t *p, vf v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = (uint32_t)((vi)v)[i], is_nan = (bits & 0x7fffffff) > 0x7f800000;
+        const uint32_t up = bits + 0x7fff + (bits >> 16 & 1);
+        p[i] = (uint16_t)((is_nan ? bits | 0x400000 : up) >> 16);
+    }
+}
+
+VEC_FN void vstore16(uint16_t *p, vf v)
+{
+    vstore16n(p, v, W);
 }
 
 VEC_FN vf vfma(vf a, vf b, vf c)
@@ -274,4 +367,29 @@ VEC_FN void vstore_upto(float *p, vf v, int64_t n)
         vstore(p, v);
     else
         vstoren(p, v, n);
+}
+
+/* vget and vput are vload_upto and vstore_upto of data that is f32, or with `half` bf16. */
+VEC_FN vf vget(const void *p, int64_t at, int64_t n, const bool half)
+{
+    if (!half)
+        return vload_upto((const float *)p + at, n);
+    const uint16_t *q = (const uint16_t *)p + at;
+    return n >= W ? vload16(q) : vload16n(q, n);
+}
+
+VEC_FN void vput(void *p, int64_t at, vf v, int64_t n, const bool half)
+{
+    if (!half)
+        vstore_upto((float *)p + at, v, n);
+    else if (n >= W)
+        vstore16((uint16_t *)p + at, v);
+    else
+        vstore16n((uint16_t *)p + at, v, n);
+}
+
+/* Where element `at` of such data is. */
+VEC_FN const void *vplace(const void *p, int64_t at, const bool half)
+{
+    return (const char *)p + (at << (half ? 1 : 2));
 }

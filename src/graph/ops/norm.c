@@ -249,12 +249,11 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
         !tsri_want_vector(&c, "beta", beta, channels) || !read_options(&c, opts, x, &attrs) ||
         !want_running(&c, in + 3, channels, &attrs) || !read_sync(&c, opts, &attrs, &group))
         return c.failed;
-    /* Autocast keeps the data's type; the weights are f32, and so is what is made in between. */
-    for (int i = 0; i < 3; i++)
+    /* Autocast keeps the data's type; the weights are f32, as is all arithmetic. */
+    for (int i = 1; i < 3; i++)
         in[i] = tsri_full(&c, in[i]);
-    tsr_tensor *y = running_mean && !c.g->training ? scale_by_running(&c, &attrs, in)
-                                                   : normalise(&c, &attrs, &group, in);
-    return tsri_as(&c, y, x);
+    return running_mean && !c.g->training ? scale_by_running(&c, &attrs, in)
+                                          : normalise(&c, &attrs, &group, in);
 }
 
 /* --- rules ------------------------------------------------------------------------------------ */
@@ -393,23 +392,26 @@ static void grad_fold(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
     }
 }
 
+/* Data of fewer bits than the factors is widened to their type first. */
 static void grad_scale_shift(tsri_op *op, tsr_tensor *const *dout, const bool *want,
                              tsr_tensor **din)
 {
     tsri_loc loc = op->loc;
     const char *file = loc.file;
     int line = loc.line;
-    tsr_tensor *x = op->in[0], *dy = dout[0];
+    const tsr_dtype dtype = op->in[1]->dtype;
+    tsr_tensor *x = op->in[0], *dy = tsri_autocast_to(dout[0], dtype, loc);
     bool planes = x->shape.ndim == 4;
     uint32_t others = planes ? 1u << 0 | 1u << 2 | 1u << 3 : 1u << 0;
     if (want[0]) {
         tsr_tensor *scale = op->in[1];
         if (planes)
             scale = tsri_make_reshape(scale, TSR_DIMS(x->shape.d[1], 1, 1), loc);
-        din[0] = tsr_mul_at(dy, scale, file, line);
+        din[0] = tsri_autocast_to(tsr_mul_at(dy, scale, file, line), x->dtype, loc);
     }
     if (want[1])
-        din[1] = tsri_make_sum(tsr_mul_at(dy, x, file, line), others, false, 1, loc);
+        din[1] = tsri_make_sum(tsr_mul_at(dy, tsri_autocast_to(x, dtype, loc), file, line), others,
+                               false, 1, loc);
     if (want[2])
         din[2] = tsri_make_sum(dy, others, false, 1, loc);
 }

@@ -32,7 +32,7 @@ static const tsri_op_def *def_of(const tsri_item *it)
 /* Rows of a matrix, or of images that are channels last. */
 static bool has_rows(const tsri_value *v)
 {
-    const bool floats = v->dtype == TSR_F32 || v->dtype == TSR_F64;
+    const bool floats = v->dtype == TSR_F32 || v->dtype == TSR_F64 || v->dtype == TSR_BF16;
     const bool one_pixel = v->shape.ndim == 4 && v->shape.d[2] == 1 && v->shape.d[3] == 1;
     return floats && !v->is_loss && v->shape.ndim >= 2 &&
            (v->shape.ndim != 4 || v->nhwc || one_pixel || v->shape.d[1] == 1);

@@ -233,6 +233,108 @@ static void test_orders(void **state)
         try_order(order);
 }
 
+/* --- batch norm between convolutions ---------------------------------------------------------- */
+enum {
+    ROWS = 13,
+    THIN = 16,
+    WIDE = 32,
+    PLANE = 10 * 9,
+    RESULTS = 5,
+    LARGEST = ROWS * THIN * PLANE
+};
+
+static const char *const results[RESULTS] = {"y", "dx", "dw1", "dwd", "dw2"};
+static const int64_t sizes[RESULTS] = {LARGEST, LARGEST, WIDE *THIN, WIDE * 9, THIN *WIDE};
+
+typedef struct training {
+    tsr_dtype autocast;
+    float got[RESULTS][LARGEST]; /* rank 0's */
+} training;
+
+static tsr_status feed(tsr_plan *plan, const char *name, int64_t n, float centre)
+{
+    static _Thread_local float values[LARGEST];
+    for (int64_t i = 0; i < n; i++)
+        values[i] = centre + (float)((i + name[0]) * 7919 % 1009) / 1009 - 0.5f;
+    return tsr_feed(plan, name, values, (size_t)n * sizeof *values);
+}
+
+/* A 1x1 convolution, a depthwise and a 1x1 one, batch norm behind each, and all gradients. */
+static tsr_status differentiate(tsr_world *w, void *arg)
+{
+    training *t = arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .autocast = t->autocast));
+    const tsr_dims images = TSR_DIMS(ROWS, THIN, 10, 9);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, images, p, TSR_S(0));
+    tsr_tensor *to = tsr_input(g, "to", TSR_F32, images, p, TSR_S(0));
+    tsr_tensor *w1 = tsr_input(g, "w1", TSR_F32, TSR_DIMS(WIDE, THIN, 1, 1), p, TSR_B);
+    tsr_tensor *wd = tsr_input(g, "d", TSR_F32, TSR_DIMS(WIDE, 1, 3, 3), p, TSR_B);
+    tsr_tensor *w2 = tsr_input(g, "v2", TSR_F32, TSR_DIMS(THIN, WIDE, 1, 1), p, TSR_B);
+    tsr_tensor *gain = tsr_input(g, "gain", TSR_F32, TSR_DIMS(WIDE), p, TSR_B);
+    tsr_tensor *level = tsr_input(g, "level", TSR_F32, TSR_DIMS(WIDE), p, TSR_B);
+    tsr_tensor *gain2 = tsr_input(g, "hain", TSR_F32, TSR_DIMS(THIN), p, TSR_B);
+    tsr_tensor *level2 = tsr_input(g, "mevel", TSR_F32, TSR_DIMS(THIN), p, TSR_B);
+    tsr_tensor *h = tsr_conv2d(x, w1, NULL, NULL);
+    h = tsr_relu6(tsr_batch_norm(h, gain, level, NULL, NULL, NULL));
+    h = tsr_conv2d(h, wd, NULL, TSR_CONV2D_OPTS(.groups = WIDE, .padding = {1, 1}));
+    h = tsr_relu6(tsr_batch_norm(h, gain, level, NULL, NULL, NULL));
+    h = tsr_conv2d(h, w2, NULL, NULL);
+    tsr_tensor *y = tsr_batch_norm(h, gain2, level2, NULL, NULL, NULL);
+    tsr_tensor *of[4] = {x, w1, wd, w2}, *out[RESULTS] = {y};
+    tsr_gradients(tsr_sum(tsr_mul(y, to), TSR_ALL_AXES, false), 4, of, out + 1);
+    for (int i = 0; i < RESULTS; i++)
+        tsr_output(g, results[i], tsr_cast(out[i], TSR_F32), p, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    TRY(feed(plan, "x", LARGEST, 0));
+    TRY(feed(plan, "to", LARGEST, 0));
+    TRY(feed(plan, "w1", WIDE * THIN, 0));
+    TRY(feed(plan, "d", WIDE * 9, 0));
+    TRY(feed(plan, "v2", THIN * WIDE, 0));
+    TRY(feed(plan, "gain", WIDE, 1.5f));
+    TRY(feed(plan, "level", WIDE, 0.5f));
+    TRY(feed(plan, "hain", THIN, 1.5f));
+    TRY(feed(plan, "mevel", THIN, 0));
+    TRY(tsr_run(plan));
+    for (int i = 0; i < RESULTS && tsr_world_rank(w) == 0; i++)
+        TRY(tsr_fetch(plan, results[i], t->got[i], (size_t)sizes[i] * sizeof(float)));
+    return TSR_OK;
+}
+
+/* Relative, in the Euclidean norm. */
+static double distance(const float *got, const float *want, int64_t n)
+{
+    double apart = 0, length = 0;
+    for (int64_t i = 0; i < n; i++) {
+        apart += pow((double)got[i] - (double)want[i], 2);
+        length += pow((double)want[i], 2);
+    }
+    return sqrt(apart / length);
+}
+
+/* Six roundings to bf16, of at most 2^-9 each, stand between x and y. Behind a gradient there are
+ * twice as many, and one activation in some hundreds is on the other side of its bend: the square
+ * root of that many is how far gradients are apart, by the reference kernels too. */
+static void test_convolutions_on_ranks(void **state)
+{
+    (void)state;
+    static training full = {.autocast = TSR_DTYPE_NONE}, low;
+    static const tsr_dtype types[2] = {TSR_BF16, TSR_F16};
+    assert_int_equal(tsr_spawn(1, differentiate, &full), TSR_OK);
+    for (int type = 0; type < 2; type++)
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            low.autocast = types[type];
+            assert_int_equal(tsr_spawn(ranks, differentiate, &low), TSR_OK);
+            for (int i = 0; i < RESULTS; i++) {
+                const double apart = distance(low.got[i], full.got[i], sizes[i]);
+                if (!(apart <= (i ? 0.12 : 0.012)) || apart == 0)
+                    fail_msg("%s, %d ranks: %s is %.3g of its length from f32's",
+                             tsr_dtype_name(types[type]), ranks, results[i], apart);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_convolutions_on_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv)
         w = &desc->out[0];
     }
     tsri_fast_conv c = {
-        .groups = desc->groups, .bias = desc->nin > 2, .bf16 = tsri_gemm16_takes(desc)};
+        .groups = desc->groups, .bias = desc->nin > 2, .bf16 = tsri_fast_takes16(desc)};
     if (!(tsri_fast_is_f32(desc) || c.bf16) || !images(x, &c.n, &c.ci, c.in) ||
         !images(y, &c.n, &c.co, c.out) || w->ndim != 4 || !tsri_fast_is_row_major(w) ||
         !tsri_arg_count(w))
@@ -44,14 +44,15 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     tsri_fast_conv c;
     if (!tsri_fast_conv_of(desc, &c))
         return tsri_fast_decline(desc);
-    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 && !c.bf16 &&
+    if (c.groups == c.ci && c.groups == c.co && c.groups > 1 &&
         c.kernel[0] * c.kernel[1] <= TSRI_FAST_TAPS)
         return tsri_fast_depthwise(mem, desc, &c, out_kernel);
     if (c.groups == 1 && c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 &&
         c.stride[1] == 1 && !c.pad[0] && !c.pad[1])
         return tsri_fast_product(mem, desc, c.n * c.in[0] * c.in[1], c.co, c.ci, out_kernel);
     if (c.bf16)
-        return tsri_fast_unfold(mem, desc, &c, out_kernel);
+        return c.groups == 1 && tsri_isa16_best() ? tsri_fast_unfold(mem, desc, &c, out_kernel)
+                                                  : tsri_fast_decline(desc);
     if (tsri_fast_winograd_suits(desc, &c))
         return tsri_fast_winograd(mem, desc, &c, out_kernel);
     if (tsri_fast_planar_suits(desc, &c))

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/fast/fast.h"
+#include "kernels/cpu/fast/half.h"
 
 #include <string.h>
 
 typedef struct depthwise {
     tsri_fast base;
     tsri_fast_dw dw;
-    bool bias;
+    bool bias, half; /* half: operands and results are bf16 */
+    tsri_widen_fn *widen;
+    tsri_narrow_fn *narrow;
     size_t weight_bytes, zero_bytes, part_bytes;
+    size_t wide_at; /* of weights that are bf16: where they are as f32, not yet turned */
 } depthwise;
 
 /* Returns the arguments of all parts: the scratch holds the weights (unused by the gradient of
@@ -19,7 +22,7 @@ static tsri_fast_dw dw_of(const depthwise *k, void *scratch, void *const *in, vo
     dw.x = in[0];
     dw.y = out[0];
     dw.w = tsri_fast_take(&at, k->weight_bytes);
-    dw.zeros = (const float *)(void *)at;
+    dw.zeros = at;
     return dw;
 }
 
@@ -34,9 +37,9 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const depthwise *k = (const depthwise *)f;
     const tsri_fast_dw dw = dw_of(k, p->scratch, p->in, p->out);
-    f->isa->dw_rows(&dw, p->begin, p->end);
+    f->isa->dw_rows[k->half](&dw, p->begin, p->end);
     for (int64_t i = p->begin * dw.out[1]; k->bias && i < p->end * dw.out[1]; i++) {
-        float *y = dw.y + i * dw.channels;
+        float *y = (float *)dw.y + i * dw.channels;
         tsri_fast_map map = {.x = y, .y = p->in[2], .out = y};
         f->isa->binary[TSRI_BINARY_ADD](&map, 0, dw.channels);
     }
@@ -49,7 +52,13 @@ static void rows_begin(const tsri_fast *f, const tsri_fast_part *p)
     if (p->index)
         return;
     memset((char *)p->scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
-    f->isa->transpose(p->in[1], taps, p->scratch, channels, taps, channels);
+    const float *w = p->in[1];
+    if (k->half) {
+        float *wide = (float *)(void *)((char *)p->scratch + k->wide_at);
+        k->widen(p->in[1], wide, taps * channels);
+        w = wide;
+    }
+    f->isa->transpose(w, taps, p->scratch, channels, taps, channels);
 }
 
 static void weights_begin(const tsri_fast *f, const tsri_fast_part *p)
@@ -64,7 +73,7 @@ static void weights_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const depthwise *k = (const depthwise *)f;
     const tsri_fast_dw dw = dw_of(k, p->scratch, p->in, &p->in[1]);
-    f->isa->dw_weights(&dw, p->begin, p->end, sums_of(k, p->scratch, p->index));
+    f->isa->dw_weights[k->half](&dw, p->begin, p->end, sums_of(k, p->scratch, p->index));
 }
 
 static void weights_end(const tsri_fast *f, const tsri_fast_part *p)
@@ -72,14 +81,17 @@ static void weights_end(const tsri_fast *f, const tsri_fast_part *p)
     const depthwise *k = (const depthwise *)f;
     const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1];
     const int64_t c1 = tsri_fast_cut(k->dw.channels, f->threads, p->index + 1, 16);
-    float *dw = p->out[0];
-    for (int64_t c = tsri_fast_cut(k->dw.channels, f->threads, p->index, 16); c < c1; c++)
+    for (int64_t c = tsri_fast_cut(k->dw.channels, f->threads, p->index, 16); c < c1; c++) {
+        float own[TSRI_FAST_TAPS], *dw = k->half ? own : (float *)p->out[0] + c * taps;
         for (int64_t t = 0; t < taps; t++) {
             double sum = 0;
             for (int i = 0; i < f->threads; i++)
                 sum += sums_of(k, p->scratch, i)[t * k->dw.pitch + c];
-            dw[c * taps + t] = (float)sum;
+            dw[t] = (float)sum;
         }
+        if (k->half)
+            k->narrow(own, (uint16_t *)p->out[0] + c * taps, taps);
+    }
 }
 
 /* --- line by line ----------------------------------------------------------------------------- */
@@ -101,7 +113,7 @@ static void do_weight_lines(const tsri_kernel *kernel, const tsri_kernel_piece *
     tsri_fast_dw dw = dw_of(k, p->scratch, p->in, &p->in[1]);
     dw.lines[0] = first;
     dw.lines[1] = first + p->n;
-    k->base.isa->dw_weights(&dw, 0, 1, sums_of(k, p->scratch, p->thread));
+    k->base.isa->dw_weights[k->half](&dw, 0, 1, sums_of(k, p->scratch, p->thread));
 }
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -132,6 +144,8 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
                                tsri_kernel **out_kernel)
 {
     const int taps = c->kernel[0] * c->kernel[1];
+    if (c->bf16 && (c->bias || desc->out[0].dtype != TSR_BF16))
+        return tsri_fast_decline(desc);
     const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
     depthwise *k = tsri_fast_make(mem, desc, dw ? weights_part : rows_part, sizeof *k,
                                   c->n * c->in[0] * c->in[1] * c->ci,
@@ -145,6 +159,9 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     k->base.pieces.lines = dw ? do_weight_lines : do_lines;
     k->base.pieces.needs = needs;
     k->bias = c->bias;
+    k->half = c->bf16;
+    k->widen = tsri_widen_of(TSR_BF16);
+    k->narrow = tsri_narrow_of(TSR_BF16);
     k->dw.channels = c->ci;
     k->dw.backward = dx;
     k->dw.lines[1] = c->out[0];
@@ -168,6 +185,9 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     k->part_bytes = tsri_fast_align((size_t)(taps * k->dw.pitch) * sizeof(double));
     k->base.base.scratch_bytes = tsri_fast_align(k->weight_bytes) + tsri_fast_align(k->zero_bytes) +
                                  (dw ? (size_t)k->base.threads * k->part_bytes : 0);
+    k->wide_at = k->base.base.scratch_bytes;
+    if (k->half && !dw)
+        k->base.base.scratch_bytes += tsri_fast_align(k->weight_bytes);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

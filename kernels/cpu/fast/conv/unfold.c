@@ -128,12 +128,13 @@ static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const unfold *k = (const unfold *)f;
     const room at = room_of(k, p->scratch, p->index);
-    tsri_gemm16_pack(&k->gemm, p->scratch, k->depth, at.packed);
+    tsri_gemm16_pack(&k->gemm, 0, 1, p->scratch, k->depth, at.packed);
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
         const int64_t n = least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
         tsri_gemm16_rows(&k->gemm, n, at.col, at.packed, k->conv.bias ? p->in[2] : NULL,
-                         (char *)p->out[0] + r * k->conv.co * (k->gemm.wide ? 4 : 2), at.rows);
+                         (char *)p->out[0] + r * k->conv.co * (k->gemm.wide ? 4 : 2), at.rows,
+                         NULL);
     }
 }
 
@@ -144,14 +145,14 @@ static void dx_part(const tsri_fast *f, const tsri_fast_part *p)
     const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
     const room at = room_of(k, p->scratch, p->index);
     float *col = (float *)(void *)at.col;
-    tsri_gemm16_pack(&k->gemm, p->scratch, c->co, at.packed);
+    tsri_gemm16_pack(&k->gemm, 0, 1, p->scratch, c->co, at.packed);
     for (int64_t image = p->begin; image < p->end; image++) {
         const uint16_t *dy = (const uint16_t *)p->in[0] + image * plane * c->co;
         float *dx = k->narrow ? at.sums : (float *)p->out[0] + image * size;
         memset(dx, 0, (size_t)size * sizeof *dx);
         for (int64_t r = 0; r < plane; r += k->chunk) {
             const int64_t n = least(plane - r, k->chunk);
-            tsri_gemm16_rows(&k->gemm, n, dy + r * c->co, at.packed, NULL, col, at.rows);
+            tsri_gemm16_rows(&k->gemm, n, dy + r * c->co, at.packed, NULL, col, at.rows, NULL);
             for (int64_t i = 0; i < n; i++)
                 add_row(k, col + i * k->depth, (r + i) / c->out[1], (r + i) % c->out[1], dx);
         }
@@ -169,9 +170,9 @@ static void dw_part(const tsri_fast *f, const tsri_fast_part *p)
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
         const int64_t n = least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
-        tsri_gemm16_pack(&k->gemm, at.col, n, at.packed);
+        tsri_gemm16_pack(&k->gemm, 0, 1, at.col, n, at.packed);
         tsri_gemm16_add(&k->gemm, n, (const uint16_t *)p->in[1] + r * k->conv.co, at.packed,
-                        r == p->begin, at.sums, at.rows);
+                        r == p->begin, at.sums, at.rows, NULL);
     }
 }
 
@@ -187,7 +188,7 @@ static tsr_status dw_run(const tsri_kernel *kernel, void *const *in, void *const
         tsri_fast_map map = {.x = total, .y = room_of(k, scratch, p).sums, .out = total};
         k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, floats);
     }
-    tsri_gemm16_store(&k->gemm, total, w);
+    tsri_gemm16_store(&k->gemm, 0, 1, total, w);
     float *ordered = k->narrow ? total : out[0];
     for (int64_t o = 0; o < k->conv.co; o++)
         k->base.isa->transpose(w + o * k->depth, k->conv.ci, ordered + o * k->depth, k->taps,
