@@ -95,7 +95,7 @@ static bool any_nhwc(const tsr_plan *plan, const tsri_item *it)
     return nhwc;
 }
 
-/* What an item prefers; what is left of channels alone is the same from either layout. */
+/* Returns an item's preference: sums by channel alone are the same from either layout. */
 static tsri_layout_taste taste_of(const tsr_plan *plan, const tsri_item *it)
 {
     enum { CHANNELS = 1 << 1, IMAGES = (1 << 4) - 1 };

@@ -3,7 +3,7 @@
  * Dense convolutions of stride 1 with results of few channels, which would leave most of a vector
  * empty: vectors are of pixels instead. Lines of an image are brought into planes, a channel each,
  * with zeros around them; register tiles multiply the weights, as rows, with pixels that lie one
- * tap further for each term. What they compute of the zeros between lines is left out.
+ * tap further for each term. Products with the zeros between lines are left out of the result.
  */
 #include "kernels/cpu/fast/fast.h"
 
