@@ -67,7 +67,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
 #define IN_column TSR_F32, TSR_DIMS(o->rows, 1)
 #define IN_s TSR_F32, TSR_DIMS(o->rows * COLUMNS / 10, 10)
 #define IN_image \
-    TSR_F32, TSR_DIMS(o->rows * COLUMNS / (CHANNELS * o->side * o->side), CHANNELS, o->side, o->side)
+    TSR_F32, TSR_DIMS(o->rows * COLUMNS / (CHANNELS * o->side * o->side), CHANNELS, \
+        o->side, o->side)
 #define IN_channels TSR_F32, TSR_DIMS(CHANNELS, 1, 1)
 #define IN_channel TSR_F32, TSR_DIMS(CHANNELS)
 #define IN_heads TSR_F32, TSR_DIMS(o->rows, 20, 50)
@@ -141,7 +142,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     OP(cast_bf16, tsr_cast(tsr_cast(IN(x), TSR_BF16), TSR_F32)) \
     OP(add_i64, tsr_add(IN(k), IN(n))) \
     OP(mul_i64, tsr_mul(IN(k), IN(n))) \
-    OP(floor_divide_i64, tsr_floor_divide(IN(k), tsr_add(IN(n), tsr_full(o->g, TSR_I64, TSR_DIMS(1), o->p, TSR_B, 1)))) \
+    OP(floor_divide_i64, tsr_floor_divide(IN(k), tsr_add(IN(n), tsr_full(o->g, TSR_I64, \
+        TSR_DIMS(1), o->p, TSR_B, 1)))) \
     OP(less_i64, tsr_less(IN(k), IN(n))) \
     OP(sum_i64, tsr_sum(IN(k), TSR_AXES(1), false)) \
     OP(max_i64, tsr_max(IN(k), TSR_AXES(1), false)) \
@@ -183,7 +185,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     OP(group_norm, tsr_group_norm(IN(image), 8, IN(channel), IN(channel), 1e-5)) \
     OP(batch_norm, tsr_batch_norm(IN(image), IN(channel), IN(channel), NULL, NULL, NULL)) \
     OP(normalize, tsr_normalize(IN(x), 1, 1e-12)) \
-    OP(max_pool, tsr_max_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}))) \
+    OP(max_pool, tsr_max_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {3, 3}, \
+        .stride = {2, 2}, .padding = {1, 1}))) \
     OP(max_pool_2, tsr_max_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {2, 2}))) \
     OP(avg_pool, tsr_avg_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {2, 2}))) \
     OP(global_pool, tsr_adaptive_avg_pool2d(IN(image), 1, 1)) \
@@ -199,7 +202,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     OP(concat_short, tsr_concat(2, (tsr_tensor *[]){IN(s), IN(s)}, 1)) \
     OP(stack, tsr_stack(2, (tsr_tensor *[]){IN(x), IN(y)}, 2)) \
     OP(slice, tsr_narrow(IN(x), 1, 100, 800)) \
-    OP(slice_step, tsr_slice(IN(x), TSR_DIMS(0, 0), TSR_DIMS(INT64_MAX, INT64_MAX), TSR_DIMS(1, 2))) \
+    OP(slice_step, tsr_slice(IN(x), TSR_DIMS(0, 0), TSR_DIMS(INT64_MAX, INT64_MAX), \
+        TSR_DIMS(1, 2))) \
     OP(slice_short, tsr_narrow(IN(s), 1, 2, 5)) \
     OP(pad, tsr_pad(IN(image), TSR_DIMS(0, 0, 1, 1), TSR_DIMS(0, 0, 1, 1), 0)) \
     OP(flip, tsr_flip(IN(x), TSR_AXES(1))) \
@@ -209,7 +213,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     OP(expand, tsr_expand(IN(column), TSR_DIMS(o->rows, COLUMNS))) \
     OP(triu, tsr_triu(IN(x), 0)) \
     OP(embedding, tsr_embedding(IN(w), IN(labels), NULL)) \
-    OP(index_select, tsr_index_select(IN(x), 1, tsr_reshape(tsr_narrow(IN(ids), 0, 0, 1), TSR_DIMS(COLUMNS)))) \
+    OP(index_select, tsr_index_select(IN(x), 1, tsr_reshape(tsr_narrow(IN(ids), 0, 0, \
+        1), TSR_DIMS(COLUMNS)))) \
     OP(gather, tsr_gather(IN(x), 1, IN(ids))) \
     OP(scatter_add, tsr_scatter_add(IN(x), 1, IN(ids), IN(y))) \
     OP(one_hot, tsr_one_hot(IN(labels), COLUMNS, TSR_I64)) \
@@ -256,7 +261,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     DX(rms_norm, x, tsr_rms_norm(IN(x), IN(line), 1e-5)) \
     DX(group_norm, image, tsr_group_norm(IN(image), 8, IN(channel), IN(channel), 1e-5)) \
     DX(batch_norm, image, tsr_batch_norm(IN(image), IN(channel), IN(channel), NULL, NULL, NULL)) \
-    DX(max_pool, image, tsr_max_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}))) \
+    DX(max_pool, image, tsr_max_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {3, 3}, \
+        .stride = {2, 2}, .padding = {1, 1}))) \
     DX(avg_pool, image, tsr_avg_pool2d(IN(image), TSR_POOL2D_OPTS(.kernel = {2, 2}))) \
     DX(global_pool, image, tsr_adaptive_avg_pool2d(IN(image), 1, 1)) \
     DX(nearest, image, tsr_interpolate(IN(image), 2 * o->side, 2 * o->side, TSR_NEAREST)) \
@@ -267,7 +273,8 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     DX(pad, image, tsr_pad(IN(image), TSR_DIMS(0, 0, 1, 1), TSR_DIMS(0, 0, 1, 1), 0)) \
     DX(embedding, w, tsr_embedding(IN(w), IN(labels), NULL)) \
     DX(gather, x, tsr_gather(IN(x), 1, IN(ids))) \
-    DX(index_select, x, tsr_index_select(IN(x), 1, tsr_reshape(tsr_narrow(IN(ids), 0, 0, 1), TSR_DIMS(COLUMNS)))) \
+    DX(index_select, x, tsr_index_select(IN(x), 1, tsr_reshape(tsr_narrow(IN(ids), 0, 0, \
+        1), TSR_DIMS(COLUMNS)))) \
     DX(linear, w, tsr_linear(IN(x), IN(w), IN(line))) \
     DX(matmul, x, tsr_matmul(IN(x), IN(w)))
 // clang-format on

@@ -313,7 +313,7 @@ tsr_status tsri_fast_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     return TSR_OK;
 }
 
-/* What lies around the operand is two boxes an axis: before and behind it along this axis, inside
+/* The frame around the operand is two boxes an axis: before and behind it along this axis, inside
  * it along those before, and all of those that follow. */
 static void set_borders(mover *k, const tsri_kernel_desc *d)
 {

@@ -136,7 +136,7 @@ static bool read_sizes(const tsri_kernel_desc *d, reduce *k)
     for (int i = 0; i < n; i++) {
         const int axis = order[i];
         if (axes >> axis & 1) {
-            /* What was reduced in front becomes the lead, and what was behind it the outer part. */
+            /* Axes reduced in front become the lead, and those behind them the outer part. */
             if (k->inner > 1) {
                 if (k->lead > 1 || k->outer > 1)
                     return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* oneDNN's calls fail, one after the other: a convolution's kernel is then not made, or its run
  * says so. */
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax over any axis, cross entropy and their gradients by the fast kernels, of every
  * instruction set that this machine has, against the reference. */
-#include "fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
 #include <omp.h>

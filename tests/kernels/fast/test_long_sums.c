@@ -5,7 +5,7 @@
  * what is right is then a product. The bound is what blocks of a few hundred terms may come to,
  * whatever the length of the sum: 256 terms that each lose up to half of 2^-24.
  */
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
 #include <omp.h>

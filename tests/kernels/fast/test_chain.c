@@ -3,7 +3,7 @@
  * norms, forward and backward, with pieces of every size, by threads that share rows or images; of
  * f32, and of bf16 against the reference on f32, of the same values. */
 #include "kernels/cpu/fast/half.h"
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
 #include <omp.h>

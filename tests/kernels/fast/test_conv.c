@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fast and oneDNN convolutions on shapes with tails and edges, of every instruction set that
  * this machine has, by every way of computing them, against plain loops in double. */
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <omp.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 /* f16 and bf16 on CPUs, where the table of cases does not reach: the conversions, bit for bit as
  * tsri_convert has them, on every instruction set; pieces and their ends; special values; results
  * in place of operands; empty shards; operands of several dtypes. */
-#include "case_words.h"
-#include "cases.h"
-#include "fast_case.h"
+#include "tests/kernels/case_words.h"
+#include "tests/kernels/cases.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include "kernels/cpu/fast/gemm16.h"
 #include "src/core/convert.h"

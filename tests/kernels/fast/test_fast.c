@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fast kernels on shapes with tails and edges, of every instruction set that this
  * machine has, against plain loops in double. */
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <tessera/sbp.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every element-wise function of one or two operands that CPUs compute in vectors, on floats of all
  * sizes and with each instruction set, beside the reference in f64. */
-#include "fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <float.h>
 #include <math.h>

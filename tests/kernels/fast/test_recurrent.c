@@ -3,7 +3,7 @@
  * machine has and of teams that share samples, units of the state and both, against the reference.
  */
 #include "kernels/recurrent.h"
-#include "fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
 #include <omp.h>

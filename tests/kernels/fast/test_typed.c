@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparisons and conversions on CPUs, of every pair of dtypes, with what does not fit and what is
  * no number among the operands: bit for bit as the reference has them. */
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
 #include <stdlib.h>

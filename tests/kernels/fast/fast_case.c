@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/kernels/fast_case.h"
+#include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
 #include <stdio.h>
