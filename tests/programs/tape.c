@@ -122,6 +122,12 @@ static bool is_too_large(const tape_value *x, double v)
     return fabs(v) > (x->u == U_F32 ? 1e37 : 1e300);
 }
 
+/* Whether a number may be 0 in the dtype of x. */
+static bool is_too_small(const tape_value *x, double v)
+{
+    return v != 0 && fabs(v) < (x->u == U_F32 ? 1e-36 : 1e-290);
+}
+
 /* Adds the rounding of v's own dtype, and says where v is no number to compare. */
 static void settle(tape_value *x, int64_t i, bool exact_operands)
 {
@@ -130,6 +136,8 @@ static void settle(tape_value *x, int64_t i, bool exact_operands)
         x->e[i] = exact_operands && !x->addends ? 0 : INFINITY;
     else if (isnan(x->e[i]) || is_too_large(x, v))
         x->e[i] = INFINITY;
+    else if (is_too_small(x, v))
+        x->e[i] = fmax(x->e[i], 2 * fabs(v));
 }
 
 int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bool diff)

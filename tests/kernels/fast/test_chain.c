@@ -71,26 +71,25 @@ static fc_tensor narrow(fc_tensor *t)
     return low;
 }
 
-/* The chain on bf16: all that is f32 but for vectors, which are batch norm's. */
-static link low_link(const link *l, fc_tensor *low)
+/* Makes `to` the chain on bf16: all that is f32 but for vectors, which are batch norm's. */
+static void make_low(const link *l, fc_tensor *low, link *to)
 {
-    link to = *l;
+    *to = *l;
     const int n = l->desc.ngiven + l->desc.nouter + l->desc.ninner;
     for (int v = 0; v < n; v++) {
         const bool data = l->value[v]->arg.dtype == TSR_F32 && l->value[v]->arg.ndim > 1;
         low[v] = data ? narrow(l->value[v]) : (fc_tensor){0};
         if (data)
-            to.value[v] = &low[v];
+            to->value[v] = &low[v];
     }
     for (int m = 0; m < l->desc.n; m++) {
-        tsri_kernel_desc *d = &to.desc.member[m];
-        d->attrs = &to.attrs[m];
+        tsri_kernel_desc *d = &to->desc.member[m];
+        d->attrs = &to->attrs[m];
         for (int i = 0; i < d->nin; i++)
-            d->in[i] = to.value[l->desc.in[m][i]]->arg;
+            d->in[i] = to->value[l->desc.in[m][i]]->arg;
         for (int i = 0; i < d->nout; i++)
-            d->out[i] = to.value[l->desc.out[m][i]]->arg;
+            d->out[i] = to->value[l->desc.out[m][i]]->arg;
     }
-    return to;
 }
 
 /* Runs the chain; results of `out` are those of the values from ngiven on. */
@@ -191,7 +190,8 @@ static int check_bf16(link *l, const char *what)
 {
     fc_tensor halves[TSRI_CHAIN_VALUES];
     void *want[MOST];
-    link low = low_link(l, halves);
+    link low;
+    make_low(l, halves, &low);
     for (int m = 0; m < l->desc.n; m++) {
         const tsri_kernel_desc *d = &l->desc.member[m];
         fc_tensor *in[TSRI_KERNEL_MAX_ARGS], *out = l->value[l->desc.out[m][0]];
