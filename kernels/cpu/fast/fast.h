@@ -56,6 +56,18 @@ void tsri_fast_team_steps(int parts, int64_t steps, bool meet,
 /* Where piece `part` of `parts` of n items begins, cut at multiples of `unit`. */
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit);
 
+static inline int64_t tsri_fast_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Returns the vectors of the next panel of packed columns (isa.h: pack, tile) when `left` are:
+ * threes, and twos rather than a lone one. */
+static inline int tsri_fast_panel(int64_t left)
+{
+    return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
+}
+
 bool tsri_fast_is_f32(const tsri_kernel_desc *desc);
 /* Whether all operands and results are not empty, and row-major; and f32. */
 bool tsri_fast_is_full(const tsri_kernel_desc *desc);

@@ -50,17 +50,6 @@ static int64_t vectors(const tsri_fast_gemm *g)
     return (g->n + g->isa->width - 1) / g->isa->width;
 }
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Vectors of the next panel when `left` are: threes, and twos rather than a lone one. */
-static int panel(int64_t left)
-{
-    return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
-}
-
 int64_t tsri_fast_packed(const tsri_fast_gemm *g)
 {
     return vectors(g) * g->isa->width * g->k;
@@ -105,8 +94,8 @@ static void plan_for(tsri_fast_gemm *g, int threads)
         g->scratch_bytes = (size_t)threads * g->part_bytes;
         return;
     }
-    int64_t most =
-        min64(g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g), group_vectors(g));
+    int64_t most = tsri_fast_least(
+        g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g), group_vectors(g));
     g->part_bytes = tsri_fast_align((size_t)(most * g->isa->width * g->k) * sizeof(float));
     g->scratch_bytes = (size_t)threads * g->part_bytes;
 }
@@ -133,10 +122,10 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
                         .ldc = g->ldc,
                         .packed = true,
                         .ahead = ahead,
-                        .cols = min64(width, g->n - j)};
+                        .cols = tsri_fast_least(width, g->n - j)};
     const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
     for (int64_t k = 0; k < g->k; k += block) {
-        t.k = min64(block, g->k - k);
+        t.k = tsri_fast_least(block, g->k - k);
         t.b = packed + k * width;
         t.add = k > 0 || g->add;
         t.bias = bias && k + t.k == g->k ? bias + j : NULL;
@@ -152,11 +141,11 @@ void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const flo
 {
     int64_t end = vectors(g), w = g->isa->width, i = 0;
     for (int64_t v = 0, nv; v < end; v += nv, i++) {
-        nv = panel(end - v);
+        nv = tsri_fast_panel(end - v);
         if (i % parts != part)
             continue;
-        g->isa->pack(b + v * w * g->bn, g->bk, g->bn, g->k, min64(nv * w, g->n - v * w), nv * w,
-                     packed + v * w * g->k);
+        g->isa->pack(b + v * w * g->bn, g->bk, g->bn, g->k, tsri_fast_least(nv * w, g->n - v * w),
+                     nv * w, packed + v * w * g->k);
     }
 }
 
@@ -167,9 +156,9 @@ void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, 
     const int64_t chunk = end * w * g->k * 4 <= SMALL_BYTES ? TILES : rows;
     for (int64_t r = 0; r < rows; r += chunk)
         for (int64_t v = 0, nv; v < end; v += nv) {
-            nv = panel(end - v);
-            multiply(g, min64(chunk, rows - r), a + r * g->lda, packed + v * w * g->k, (int)nv,
-                     v * w, bias, c + r * g->ldc, ahead);
+            nv = tsri_fast_panel(end - v);
+            multiply(g, tsri_fast_least(chunk, rows - r), a + r * g->lda, packed + v * w * g->k,
+                     (int)nv, v * w, bias, c + r * g->ldc, ahead);
         }
 }
 
@@ -179,12 +168,12 @@ void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t 
     const int64_t end = vectors(g), w = g->isa->width;
     tsri_fast_tile t = {.ar = 1, .ak = g->lda, .bk = g->bk, .ldc = g->ldc, .ahead = ahead};
     for (int64_t k = k0; k < k1; k += TA_BLOCK) {
-        t.k = min64(TA_BLOCK, k1 - k);
+        t.k = tsri_fast_least(TA_BLOCK, k1 - k);
         t.add = add || k > k0;
         for (int64_t v = 0, nv; v < end; v += nv) {
-            nv = panel(end - v);
+            nv = tsri_fast_panel(end - v);
             t.b = b + k * g->bk + v * w;
-            t.cols = min64(nv * w, g->n - v * w);
+            t.cols = tsri_fast_least(nv * w, g->n - v * w);
             t.rows = m1 - m0;
             t.a = a + k * g->lda + m0;
             t.c = c + m0 * g->ldc + v * w;
@@ -218,13 +207,13 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
     const int64_t w = g->isa->width, chunk = chunk_rows(g, v1 - v0);
     for (int64_t m = m0; m < m1; m += chunk)
         for (int64_t v = v0, nv; v < v1; v += nv) {
-            nv = panel(v1 - v);
+            nv = tsri_fast_panel(v1 - v);
             float *p = packed + (v - v0) * w * g->k;
             if (m == m0)
-                g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k, min64(nv * w, g->n - v * w),
-                             nv * w, p);
-            multiply(g, min64(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w, q->bias,
-                     q->c + m * g->ldc, NULL);
+                g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k,
+                             tsri_fast_least(nv * w, g->n - v * w), nv * w, p);
+            multiply(g, tsri_fast_least(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w,
+                     q->bias, q->c + m * g->ldc, NULL);
         }
 }
 
@@ -238,11 +227,11 @@ static void few_direct(const job *q, int64_t v0, int64_t v1)
     const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
     for (int64_t k = 0; k < g->k; k += block)
         for (int64_t v = v0, nv; v < v1; v += nv) {
-            nv = panel(v1 - v);
-            t.k = min64(block, g->k - k);
+            nv = tsri_fast_panel(v1 - v);
+            t.k = tsri_fast_least(block, g->k - k);
             t.add = k > 0;
             t.bias = q->bias && k + t.k == g->k ? q->bias + v * w : NULL;
-            t.cols = min64(nv * w, g->n - v * w);
+            t.cols = tsri_fast_least(nv * w, g->n - v * w);
             t.a = q->a + k;
             t.b = q->b + k * g->bk + v * w;
             t.c = q->c + v * w;
@@ -258,10 +247,10 @@ static void few_sums(const job *q, const float *packed, int64_t first, int64_t c
     const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
     tsri_fast_tile t = {.ar = g->bn, .ak = 1, .ldc = width, .rows = count, .packed = true};
     for (int64_t v = 0, nv; v < width / w; v += nv) {
-        nv = panel(width / w - v);
+        nv = tsri_fast_panel(width / w - v);
         t.bk = t.cols = nv * w;
         for (int64_t k = 0; k < g->k; k += block) {
-            t.k = min64(block, g->k - k);
+            t.k = tsri_fast_least(block, g->k - k);
             t.add = k > 0;
             t.a = q->b + first * g->bn + k;
             t.b = packed + v * w * g->k + k * t.bk;
@@ -280,12 +269,12 @@ static void few_turned(const job *q, int64_t n0, int64_t n1, char *scratch)
     float *packed = tsri_fast_take(&scratch, (size_t)(width * g->k) * sizeof(float));
     float *sums = (float *)(void *)scratch;
     for (int64_t v = 0, nv; v < width / w; v += nv) {
-        nv = panel(width / w - v);
-        g->isa->pack(q->a + v * w * g->lda, 1, g->lda, g->k, min64(nv * w, g->m - v * w), nv * w,
-                     packed + v * w * g->k);
+        nv = tsri_fast_panel(width / w - v);
+        g->isa->pack(q->a + v * w * g->lda, 1, g->lda, g->k, tsri_fast_least(nv * w, g->m - v * w),
+                     nv * w, packed + v * w * g->k);
     }
     for (int64_t n = n0; n < n1; n += FEW_CHUNK) {
-        const int64_t count = min64(FEW_CHUNK, n1 - n);
+        const int64_t count = tsri_fast_least(FEW_CHUNK, n1 - n);
         few_sums(q, packed, n, count, sums);
         g->isa->transpose(sums, width, q->c + n, g->ldc, g->m, count);
         for (int64_t m = 0; q->bias && m < g->m; m++) {
@@ -305,7 +294,8 @@ static void few_part(const job *q, int part)
     if (g->bn == 1)
         few_direct(q, v0, v1);
     else
-        few_turned(q, v0 * w, min64(v1 * w, g->n), q->scratch + (size_t)part * g->part_bytes);
+        few_turned(q, v0 * w, tsri_fast_least(v1 * w, g->n),
+                   q->scratch + (size_t)part * g->part_bytes);
 }
 
 static void plain_part(void *arg, int part)
@@ -326,7 +316,7 @@ static void plain_part(void *arg, int part)
     }
     float *packed = (float *)(void *)(q->scratch + (size_t)part * g->part_bytes);
     for (int64_t v = v0, group = group_vectors(g); v < v1; v += group)
-        plain_block(q, m0, m1, v, min64(v + group, v1), packed);
+        plain_block(q, m0, m1, v, tsri_fast_least(v + group, v1), packed);
 }
 
 void tsri_fast_gemm_add(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0,
@@ -344,10 +334,11 @@ static void ta_long(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0,
 {
     tsri_fast_gemm own = *g;
     own.ldc = g->n;
-    tsri_fast_gemm_ta(g, k0, min64(k0 + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, c, false, NULL);
+    tsri_fast_gemm_ta(g, k0, tsri_fast_least(k0 + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, c, false,
+                      NULL);
     for (int64_t k = k0 + TSRI_FAST_TA_LONG; k < k1; k += TSRI_FAST_TA_LONG) {
-        tsri_fast_gemm_ta(&own, k, min64(k + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, block, false,
-                          NULL);
+        tsri_fast_gemm_ta(&own, k, tsri_fast_least(k + TSRI_FAST_TA_LONG, k1), m0, m1, a, b, block,
+                          false, NULL);
         tsri_fast_gemm_add(g, block, c, m0, m1);
     }
 }

@@ -17,11 +17,6 @@ enum {
     BLOCK_FLOATS = TSRI_BLOCK * TSRI_BLOCK,
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t round_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
@@ -48,11 +43,11 @@ tsri_gemm16 tsri_gemm16_plan(const tsri_kernel_desc *desc, const tsri_fast_gemm 
                                             desc->nin > 2 && desc->in[2].dtype == TSR_F32);
     g.threads = alone || g.m * g.n * g.k < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     g.by_columns = g.n > g.m;
-    g.terms = least(round_up(g.k, TSRI_STEP), LONG_SUM);
+    g.terms = tsri_fast_least(round_up(g.k, TSRI_STEP), LONG_SUM);
     const int64_t columns = g.by_columns ? (g.n + g.threads - 1) / g.threads : g.n;
     g.group = GROUP_BYTES / (g.terms * 2) / TSRI_BLOCK * TSRI_BLOCK;
-    g.group = least(g.group, round_up(columns, TSRI_BLOCK) + TSRI_BLOCK);
-    g.chunk = least(CHUNK, round_up(g.m, TSRI_BLOCK));
+    g.group = tsri_fast_least(g.group, round_up(columns, TSRI_BLOCK) + TSRI_BLOCK);
+    g.chunk = tsri_fast_least(CHUNK, round_up(g.m, TSRI_BLOCK));
     g.a_bytes = (size_t)(TSRI_BLOCK * g.terms) * 2;
     g.b_bytes = (size_t)(g.group * g.terms) * 2;
     g.part_bytes = g.a_bytes + g.b_bytes;
@@ -85,8 +80,8 @@ static void pack_b(const tsri_gemm16 *g, const uint16_t *b, int64_t j, int64_t n
     for (int64_t c = 0; c < n; c += TSRI_BLOCK)
         for (int64_t s = 0; s < terms; s += TSRI_STEP)
             for (int64_t t = c; t < c + TSRI_BLOCK; t += TSRI_TILE, to += 2 * TSRI_TILE_WORDS) {
-                const int64_t cols = t < n ? least(n - t, TSRI_TILE) : 0;
-                const int64_t deep = least(terms - s, TSRI_STEP);
+                const int64_t cols = t < n ? tsri_fast_least(n - t, TSRI_TILE) : 0;
+                const int64_t deep = tsri_fast_least(terms - s, TSRI_STEP);
                 const uint16_t *from = b + (k + s) * g->bk + (j + t) * g->bn;
                 if (turn)
                     g->isa->pack(from, g->bn, cols, deep, false, true, to);
@@ -102,8 +97,8 @@ static void pack_a(const tsri_gemm16 *g, const uint16_t *a, int64_t r, int64_t r
 {
     for (int64_t s = 0; s < terms; s += TSRI_STEP)
         for (int64_t t = 0; t < TSRI_BLOCK; t += TSRI_TILE, to += 2 * TSRI_TILE_WORDS) {
-            const int64_t lines = t < rows ? least(rows - t, TSRI_TILE) : 0;
-            const int64_t deep = least(terms - s, TSRI_STEP);
+            const int64_t lines = t < rows ? tsri_fast_least(rows - t, TSRI_TILE) : 0;
+            const int64_t deep = tsri_fast_least(terms - s, TSRI_STEP);
             if (g->ta)
                 g->isa->pack(a + (k + s) * g->lda + r + t, g->lda, lines ? deep : 0, lines, true,
                              !g->isa->by_pairs, to);
@@ -137,7 +132,7 @@ typedef struct strip {
 static void store_block(const tsri_gemm16 *g, const strip *s, int64_t t, const float *sums)
 {
     const char *bias = s->bias ? s->bias + t * (g->wide_bias ? 4 : 2) : NULL;
-    g->isa->store(sums, s->rows, least(s->n - t, TSRI_BLOCK), bias, g->wide_bias,
+    g->isa->store(sums, s->rows, tsri_fast_least(s->n - t, TSRI_BLOCK), bias, g->wide_bias,
                   s->c + t * (g->wide ? 4 : 2), g->ldc, g->wide);
 }
 
@@ -167,7 +162,7 @@ static void row_block(const tsri_gemm16 *g, const uint16_t *a, const strip *s)
     }
     for (int64_t t = 0; t < s->n; t += TSRI_BLOCK) {
         p.b = s->packed + t * p.steps * TSRI_STEP;
-        p.cols = least(s->n - t, TSRI_BLOCK);
+        p.cols = tsri_fast_least(s->n - t, TSRI_BLOCK);
         p.c = s->sums + t / TSRI_BLOCK * s->pitch;
         g->isa->block(&p);
         if (s->c)
@@ -195,13 +190,13 @@ static void group(const job *q, int64_t m0, int64_t m1, int64_t j, int64_t n, ch
     float *sums = (float *)(void *)(scratch + g->a_bytes + g->b_bytes);
     const bool parts = g->k > g->terms;
     for (int64_t c = m0; c < m1; c += g->chunk) {
-        const int64_t end = least(c + g->chunk, m1);
+        const int64_t end = tsri_fast_least(c + g->chunk, m1);
         for (int64_t k = 0; k < g->k; k += g->terms) {
-            const int64_t terms = least(g->terms, g->k - k);
+            const int64_t terms = tsri_fast_least(g->terms, g->k - k);
             if (parts || c == m0)
                 pack_b(g, q->b, j, n, k, terms, packed);
             for (int64_t r = c; r < end; r += TSRI_BLOCK) {
-                strip s = strip_of(q, r, least(end - r, TSRI_BLOCK), j, n);
+                strip s = strip_of(q, r, tsri_fast_least(end - r, TSRI_BLOCK), j, n);
                 s.k = k;
                 s.terms = terms;
                 s.add = k > 0;
@@ -229,7 +224,8 @@ static void run_part(void *arg, int part)
     if (g->isa->begin)
         g->isa->begin();
     for (int64_t j = n0; j < n1; j += g->group)
-        group(q, m0, m1, j, least(g->group, n1 - j), q->scratch + (size_t)part * g->part_bytes);
+        group(q, m0, m1, j, tsri_fast_least(g->group, n1 - j),
+              q->scratch + (size_t)part * g->part_bytes);
     if (g->isa->end)
         g->isa->end();
 }
@@ -269,7 +265,7 @@ void tsri_gemm16_rows(const tsri_gemm16 *g, int64_t rows, const uint16_t *a, con
     if (g->isa->begin)
         g->isa->begin();
     for (int64_t r = 0; r < rows; r += TSRI_BLOCK) {
-        strip s = strip_of(&q, r, least(rows - r, TSRI_BLOCK), 0, g->n);
+        strip s = strip_of(&q, r, tsri_fast_least(rows - r, TSRI_BLOCK), 0, g->n);
         s.terms = g->k;
         s.room = room;
         s.packed = packed;
@@ -298,7 +294,7 @@ void tsri_gemm16_add(const tsri_gemm16 *g, int64_t terms, const uint16_t *a, con
         g->isa->begin();
     for (int64_t r = 0; r < g->m; r += TSRI_BLOCK) {
         const strip s = {.r = r,
-                         .rows = least(g->m - r, TSRI_BLOCK),
+                         .rows = tsri_fast_least(g->m - r, TSRI_BLOCK),
                          .n = g->n,
                          .terms = terms,
                          .pitch = BLOCK_FLOATS,
@@ -318,7 +314,7 @@ void tsri_gemm16_store(const tsri_gemm16 *g, int part, int parts, const float *s
     const job q = {.g = g, .c = c};
     const int64_t end = tsri_fast_cut(g->m, parts, part + 1, TSRI_BLOCK);
     for (int64_t r = tsri_fast_cut(g->m, parts, part, TSRI_BLOCK); r < end; r += TSRI_BLOCK) {
-        const strip s = strip_of(&q, r, least(g->m - r, TSRI_BLOCK), 0, g->n);
+        const strip s = strip_of(&q, r, tsri_fast_least(g->m - r, TSRI_BLOCK), 0, g->n);
         const float *from = sums + r / TSRI_BLOCK * strip_floats(g);
         for (int64_t t = 0; t < g->n; t += TSRI_BLOCK)
             store_block(g, &s, t, from + t / TSRI_BLOCK * BLOCK_FLOATS);

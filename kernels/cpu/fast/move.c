@@ -290,24 +290,13 @@ tsr_status tsri_fast_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     return TSR_OK;
 }
 
-/* A view of `large` by attrs.slice: its strides, and where it begins. */
-static int64_t view(const tsri_attrs *at, const tsri_arg *large, int64_t stride[TSR_MAX_NDIM])
-{
-    int64_t begin = 0;
-    for (int i = 0; i < large->ndim; i++) {
-        stride[i] = large->stride[i] * at->slice.step[i];
-        begin += large->stride[i] * at->slice.start[i];
-    }
-    return begin;
-}
-
 tsr_status tsri_fast_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *y = &d->out[0];
     mover *k = NULL;
     TSRI_TRY(make(mem, d, 1, &k));
     int64_t stride[TSR_MAX_NDIM];
-    k->box[0].from = view(d->attrs, &d->in[0], stride);
+    k->box[0].from = tsri_ref_view(d->attrs, &d->in[0], stride);
     set_box(&k->box[0], y->ndim, y->shape, y->stride, stride);
     *out_kernel = &k->base.base;
     return TSR_OK;
@@ -345,7 +334,7 @@ tsr_status tsri_fast_pad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     for (int i = 0; i < y->ndim; i++)
         steps = steps || d->attrs->slice.step[i] != 1;
     k->n = 1;
-    k->box[0].to = view(d->attrs, y, stride);
+    k->box[0].to = tsri_ref_view(d->attrs, y, stride);
     set_box(&k->box[0], x->ndim, x->shape, stride, x->stride);
     tsri_ref_store(y->dtype, k->value, 0, d->attrs->slice.value);
     if (steps || !k->box[0].pieces)

@@ -41,11 +41,6 @@ static char *thread_at(const product *k, void *scratch, int thread)
     return (char *)scratch + k->packed_bytes + (size_t)thread * k->thread_bytes;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* --- rows of y or dx -------------------------------------------------------------------------- */
 static void pack_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
@@ -93,7 +88,7 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
             p->scratch, k->bias ? p->in[2] : NULL,
             (char *)p->out[0] + p->begin * k->gemm.n * (k->wide ? 4 : 2), room, p->ahead);
     for (int64_t r = p->begin; !k->gemm16.isa && r < p->end; r += k->rows)
-        wide_rows(k, p, r, least(k->rows, p->end - r), room);
+        wide_rows(k, p, r, tsri_fast_least(k->rows, p->end - r), room);
 }
 
 /* --- sums of dw ------------------------------------------------------------------------------- */
@@ -172,7 +167,7 @@ static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
     sums *s = sums_of(k, p->scratch, p->index);
     const uint16_t *x = p->in[0], *dy = p->in[1];
     for (int64_t r = p->begin, n; r < p->end; r += n) {
-        n = least(k->rows, p->end - r);
+        n = tsri_fast_least(k->rows, p->end - r);
         add_terms(k, s, dy + r * k->gemm.m, x + r * k->gemm.n, n, p->ahead);
         if (s->terms >= TSRI_FAST_TA_LONG)
             join_block(k, s);
@@ -237,7 +232,7 @@ static void walk_sums(product *k)
     k->base.end = sums_end;
     tsri_fast_walks(&k->base, 3, 0, false);
     k->rows = SOME_BYTES / (g->n * 2) / TSRI_BLOCK * TSRI_BLOCK;
-    k->rows = k->rows < LEAST_ROWS ? LEAST_ROWS : least(k->rows, MOST_ROWS);
+    k->rows = k->rows < LEAST_ROWS ? LEAST_ROWS : tsri_fast_least(k->rows, MOST_ROWS);
     k->thread_bytes = tsri_fast_align(sizeof(sums)) + 2 * tsri_fast_align(sum_bytes(k));
     if (k->gemm16.isa)
         k->thread_bytes += tsri_fast_align(tsri_gemm16_packed(&k->gemm16, k->rows)) +

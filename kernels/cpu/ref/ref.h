@@ -101,6 +101,9 @@ void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v);
 
 /* Moves n elements of `size` bytes; sy, sx in elements. */
 void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n);
+/* The view of `large` that a slice is, or that a padded operand lies in, by attrs.slice: sets its
+ * strides, and returns where it begins. */
+int64_t tsri_ref_view(const tsri_attrs *at, const tsri_arg *large, int64_t stride[TSR_MAX_NDIM]);
 /* Moves a row of a walk over `to` and `from`; its arg is a tsri_ref_moved. */
 typedef struct tsri_ref_moved {
     size_t size; /* of an element */

@@ -116,11 +116,6 @@ static void do_weight_lines(const tsri_kernel *kernel, const tsri_kernel_piece *
     k->base.isa->dw_weights[k->half](&dw, 0, 1, sums_of(k, p->scratch, p->thread));
 }
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void needs(const tsri_kernel *kernel, int64_t first, int64_t n, int64_t *lo, int64_t *hi)
 {
     const tsri_fast_dw *dw = &((const depthwise *)kernel)->dw;
@@ -130,13 +125,13 @@ static void needs(const tsri_kernel *kernel, int64_t first, int64_t n, int64_t *
                            tap */
         const int64_t from = first + pad - reach;
         *lo = from <= 0 ? 0 : (from + stride - 1) / stride;
-        *hi = at_most((last + pad) / stride + 1, dw->in[0]);
+        *hi = tsri_fast_least((last + pad) / stride + 1, dw->in[0]);
     } else {
         const int64_t from = first * stride - pad;
         *lo = from < 0 ? 0 : from;
-        *hi = at_most(last * stride - pad + reach + 1, dw->in[0]);
+        *hi = tsri_fast_least(last * stride - pad + reach + 1, dw->in[0]);
     }
-    *lo = at_most(*lo, dw->in[0]);
+    *lo = tsri_fast_least(*lo, dw->in[0]);
     *hi = *hi < *lo ? *lo : *hi;
 }
 

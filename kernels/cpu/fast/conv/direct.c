@@ -63,11 +63,6 @@ static int64_t padded(int64_t n)
     return (n + 15) / 16 * 16;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t weight_count(const direct *k)
 {
     return k->conv.co * (k->conv.ci / k->conv.groups) * k->conv.kernel[0] * k->conv.kernel[1];
@@ -86,12 +81,6 @@ static room room_of(const direct *k, void *scratch, int part)
     r.sums = r.lines + line_floats(k);
     r.block = r.sums + padded(weight_count(k));
     return r;
-}
-
-/* Vectors of the next panel, as matrix products have them. */
-static int panel(int64_t left)
-{
-    return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
 }
 
 static int64_t vectors(const direct *k, int64_t columns)
@@ -121,9 +110,9 @@ typedef struct chunk {
 
 static void copy_line(const direct *k, const float *line, bool inside, float *to)
 {
-    const int64_t left = k->low[1] < 0 ? least(-k->low[1], k->pitch) : 0;
+    const int64_t left = k->low[1] < 0 ? tsri_fast_least(-k->low[1], k->pitch) : 0;
     const int64_t first = k->low[1] < 0 ? 0 : k->low[1];
-    int64_t n = inside ? least(k->in[1] - first, k->pitch - left) : 0;
+    int64_t n = inside ? tsri_fast_least(k->in[1] - first, k->pitch - left) : 0;
     n = n < 0 ? 0 : n;
     memset(to, 0, (size_t)(left * k->k) * sizeof *to);
     if (n)
@@ -136,8 +125,8 @@ static chunk take_chunk(const direct *k, const float *x, int64_t i, float *lines
 {
     const int64_t size = k->in[0] * k->in[1] * k->k;
     chunk c = {.image = i / k->chunks * k->images, .line = i % k->chunks * k->lines};
-    c.images = least(k->images, k->conv.n - c.image);
-    c.lines = least(k->lines, k->phase[0][0].count - c.line);
+    c.images = tsri_fast_least(k->images, k->conv.n - c.image);
+    c.lines = tsri_fast_least(k->lines, k->phase[0][0].count - c.line);
     const int64_t first = c.line * k->step[0] + k->low[0];
     if (!k->copies) {
         c.pixels = x + c.image * size + (first * k->in[1] + k->low[1]) * k->k;
@@ -165,8 +154,8 @@ static void pack_cell(const direct *k, int64_t i, int part, const room *r)
     int64_t turn = 0;
     for (int64_t g = 0; g < k->conv.groups; g++)
         for (int64_t at = 0, nv; at < vectors(k, k->ng); at += nv) {
-            nv = panel(vectors(k, k->ng) - at);
-            const int64_t columns = least(nv * width, k->ng - at * width);
+            nv = tsri_fast_panel(vectors(k, k->ng) - at);
+            const int64_t columns = tsri_fast_least(nv * width, k->ng - at * width);
             for (int t = 0; t < h->taps * v->taps; t++, turn++, to += k->kg * nv * width) {
                 const int64_t tap = h->tap[t / v->taps] * k->conv.kernel[1] + v->tap[t % v->taps];
                 const float *w = r->w + (k->dx ? g * k->kg * depth + tap * k->ng + at * width
@@ -199,10 +188,10 @@ static void sum_panel(const direct *k, const cell *e, tsri_fast_tile *t, int nv,
     if (!e->runs)
         k->base.isa->tile[nv](t);
     for (int64_t i = 0; i < e->runs; i += t->runs) {
-        t->runs = least(joined, e->runs - i);
+        t->runs = tsri_fast_least(joined, e->runs - i);
         t->a_at = e->at + i;
         for (int64_t at = 0; at < e->length; at += t->k) {
-            t->k = least(most, e->length - at);
+            t->k = tsri_fast_least(most, e->length - at);
             t->a = a + at;
             t->bias = i + t->runs == e->runs && at + t->k == e->length ? bias : NULL;
             k->base.isa->tile[nv](t);
@@ -217,7 +206,7 @@ static void cell_results(const direct *k, int64_t i, const chunk *c, const float
 {
     const int64_t h = i / k->apart[1], v = i % k->apart[1], width = k->base.isa->width;
     const cell *e = &k->cell[i];
-    const int64_t lines = least(c->lines, k->phase[0][h].count - c->line);
+    const int64_t lines = tsri_fast_least(c->lines, k->phase[0][h].count - c->line);
     const int64_t columns = k->phase[1][v].count;
     tsri_fast_tile t = {.ak = 1, .packed = true};
     t.rows = c->images * lines * columns;
@@ -226,9 +215,9 @@ static void cell_results(const direct *k, int64_t i, const chunk *c, const float
     y += ((c->image * k->out[0] + c->line * k->apart[0] + h) * k->out[1] + v) * k->n;
     for (int64_t g = 0; g < k->conv.groups && t.rows > 0; g++)
         for (int64_t at = 0, nv; at < vectors(k, k->ng); at += nv) {
-            nv = panel(vectors(k, k->ng) - at);
+            nv = tsri_fast_panel(vectors(k, k->ng) - at);
             t.bk = nv * width;
-            t.cols = least(t.bk, k->ng - at * width);
+            t.cols = tsri_fast_least(t.bk, k->ng - at * width);
             t.a = c->pixels + g * k->kg;
             t.b = b;
             t.c = y + g * k->ng + at * width;
@@ -263,8 +252,8 @@ static void add_chunk(const direct *k, const chunk *c, const float *dy, float *s
     for (int64_t g = 0; g < k->conv.groups; g++)
         for (int64_t i = 0; i < e->runs; i++)
             for (int64_t at = 0, nv; at < vectors(k, e->length); at += nv) {
-                nv = panel(vectors(k, e->length) - at);
-                t.cols = least(nv * width, e->length - at * width);
+                nv = tsri_fast_panel(vectors(k, e->length) - at);
+                t.cols = tsri_fast_least(nv * width, e->length - at * width);
                 t.a = dy + (c->image * k->out[0] + c->line) * columns * k->n + g * k->ng;
                 t.b = c->pixels + e->at[i] + g * k->kg + at * width;
                 t.c = sums + g * k->ng * depth + i * e->length + at * width;
@@ -352,11 +341,11 @@ static void plan_chunks(direct *k, bool dw)
     k->pitch = k->copies ? (count[1] - 1) * k->step[1] + reach[1] : k->in[1];
     const int64_t line = k->pitch * k->k * (int64_t)sizeof(float);
     const int64_t fit = (CHUNK_BYTES / line - reach[0]) / k->step[0] + 1;
-    int64_t lines = fit < 1 ? 1 : least(fit, count[0]);
+    int64_t lines = fit < 1 ? 1 : tsri_fast_least(fit, count[0]);
     if (dw)
-        lines = least(lines, (SUM_ROWS + count[1] - 1) / count[1]);
+        lines = tsri_fast_least(lines, (SUM_ROWS + count[1] - 1) / count[1]);
     if (n < k->base.threads)
-        lines = least(lines, (count[0] * n + k->base.threads - 1) / k->base.threads);
+        lines = tsri_fast_least(lines, (count[0] * n + k->base.threads - 1) / k->base.threads);
     k->chunks = (count[0] + lines - 1) / lines;
     k->lines = (count[0] + k->chunks - 1) / k->chunks;
     k->chunks = (count[0] + k->lines - 1) / k->lines;
@@ -364,9 +353,9 @@ static void plan_chunks(direct *k, bool dw)
     k->images = 1;
     if (k->chunks == 1) {
         int64_t images = CHUNK_BYTES / (k->span * k->k * (int64_t)sizeof(float));
-        images = least(images, (n + k->base.threads - 1) / k->base.threads);
+        images = tsri_fast_least(images, (n + k->base.threads - 1) / k->base.threads);
         if (dw)
-            images = least(images, SUM_ROWS / (count[0] * count[1]));
+            images = tsri_fast_least(images, SUM_ROWS / (count[0] * count[1]));
         k->images = images < 1 ? 1 : images;
     }
 }
@@ -427,8 +416,8 @@ static tsr_status plan_phases(direct *k)
             TSRI_NEED(p->tap && p->offset);
             plan_phase(k, i, q, p);
             for (int t = 0; t < p->taps; t++, any = true) {
-                k->low[i] = any ? least(k->low[i], p->offset[t]) : p->offset[t];
-                k->high[i] = any ? -least(-k->high[i], -p->offset[t]) : p->offset[t];
+                k->low[i] = any ? tsri_fast_least(k->low[i], p->offset[t]) : p->offset[t];
+                k->high[i] = any ? -tsri_fast_least(-k->high[i], -p->offset[t]) : p->offset[t];
             }
         }
     }

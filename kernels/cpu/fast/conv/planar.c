@@ -22,11 +22,6 @@ typedef struct planar {
     tsri_pool pool;
 } planar;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t aligned(int64_t floats)
 {
     return (floats + 15) / 16 * 16;
@@ -73,9 +68,9 @@ static void fill_planes(const planar *k, const float *image, int64_t line, int64
                         float *planes)
 {
     const int64_t count = lines + (k->kernel[0] - 1) * k->dilation[0];
-    const int64_t left = k->pad[1] > 0 ? least(k->pad[1], k->pitch) : 0;
+    const int64_t left = k->pad[1] > 0 ? tsri_fast_least(k->pad[1], k->pitch) : 0;
     const int64_t first = k->pad[1] < 0 ? -k->pad[1] : 0;
-    const int64_t n = least(k->in[1] - first, k->pitch - left);
+    const int64_t n = tsri_fast_least(k->in[1] - first, k->pitch - left);
     memset(planes, 0, (size_t)(k->k * k->plane) * sizeof *planes);
     for (int64_t l = 0; l < count && n > 0; l++) {
         const int64_t h = line + l - k->pad[0];
@@ -103,7 +98,7 @@ static void multiply(const planar *k, int64_t lines, const float *bias, const ro
         k->base.isa->fill(&map, 0, columns);
     }
     for (int64_t at = 0; at < columns; at += t.cols) {
-        t.cols = least(3 * w, columns - at);
+        t.cols = tsri_fast_least(3 * w, columns - at);
         t.b = r->planes + at;
         t.c = r->sums + at;
         k->base.isa->tile[(t.cols + w - 1) / w](&t);
@@ -116,7 +111,7 @@ static void planar_part(const tsri_fast *f, const tsri_fast_part *p)
     const room r = room_of(k, p->scratch, p->index);
     for (int64_t i = p->begin; i < p->end; i++) {
         const int64_t image = i / k->chunks, line = i % k->chunks * k->lines;
-        const int64_t lines = least(k->lines, k->out[0] - line);
+        const int64_t lines = tsri_fast_least(k->lines, k->out[0] - line);
         float *y = (float *)p->out[0] + (image * k->out[0] + line) * k->out[1] * k->n;
         fill_planes(k, (const float *)p->in[0] + image * k->in[0] * k->in[1] * k->k, line, lines,
                     r.planes);
@@ -150,9 +145,10 @@ static void plan_lines(planar *k)
                               (k->kernel[1] - 1) * k->dilation[1]};
     k->pitch = k->out[1] + reach[1];
     const int64_t fit = CHUNK_BYTES / (k->pitch * k->k * (int64_t)sizeof(float)) - reach[0];
-    int64_t lines = fit < 4 ? least(4, k->out[0]) : least(fit, k->out[0]);
+    int64_t lines = fit < 4 ? tsri_fast_least(4, k->out[0]) : tsri_fast_least(fit, k->out[0]);
     if (k->images < k->base.threads)
-        lines = least(lines, (k->out[0] * k->images + k->base.threads - 1) / k->base.threads);
+        lines =
+            tsri_fast_least(lines, (k->out[0] * k->images + k->base.threads - 1) / k->base.threads);
     k->chunks = (k->out[0] + lines - 1) / lines;
     k->lines = (k->out[0] + k->chunks - 1) / k->chunks;
     k->chunks = (k->out[0] + k->lines - 1) / k->lines;

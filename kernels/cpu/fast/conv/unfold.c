@@ -101,11 +101,6 @@ static void fill_rows(const unfold *k, const uint16_t *x, int64_t r, int64_t n, 
     }
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* A part's place in the scratch, behind the weights w[co][kh][kw][ci]: packed weights or a packed
  * chunk of col, col, the room of rows of a, and sums in f32: of an image of dx, or of dw. */
 typedef struct room {
@@ -130,7 +125,7 @@ static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
     const room at = room_of(k, p->scratch, p->index);
     tsri_gemm16_pack(&k->gemm, 0, 1, p->scratch, k->depth, at.packed);
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
-        const int64_t n = least(p->end - r, k->chunk);
+        const int64_t n = tsri_fast_least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
         tsri_gemm16_rows(&k->gemm, n, at.col, at.packed, k->conv.bias ? p->in[2] : NULL,
                          (char *)p->out[0] + r * k->conv.co * (k->gemm.wide ? 4 : 2), at.rows,
@@ -151,7 +146,7 @@ static void dx_part(const tsri_fast *f, const tsri_fast_part *p)
         float *dx = k->narrow ? at.sums : (float *)p->out[0] + image * size;
         memset(dx, 0, (size_t)size * sizeof *dx);
         for (int64_t r = 0; r < plane; r += k->chunk) {
-            const int64_t n = least(plane - r, k->chunk);
+            const int64_t n = tsri_fast_least(plane - r, k->chunk);
             tsri_gemm16_rows(&k->gemm, n, dy + r * c->co, at.packed, NULL, col, at.rows, NULL);
             for (int64_t i = 0; i < n; i++)
                 add_row(k, col + i * k->depth, (r + i) / c->out[1], (r + i) % c->out[1], dx);
@@ -168,7 +163,7 @@ static void dw_part(const tsri_fast *f, const tsri_fast_part *p)
     if (p->begin == p->end)
         memset(at.sums, 0, tsri_gemm16_sums(&k->gemm));
     for (int64_t r = p->begin; r < p->end; r += k->chunk) {
-        const int64_t n = least(p->end - r, k->chunk);
+        const int64_t n = tsri_fast_least(p->end - r, k->chunk);
         fill_rows(k, p->in[0], r, n, at.col);
         tsri_gemm16_pack(&k->gemm, 0, 1, at.col, n, at.packed);
         tsri_gemm16_add(&k->gemm, n, (const uint16_t *)p->in[1] + r * k->conv.co, at.packed,

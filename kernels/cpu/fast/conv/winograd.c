@@ -40,11 +40,6 @@ typedef struct winograd {
     size_t shared_bytes, part_bytes;
 } winograd;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t whole(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
@@ -93,12 +88,6 @@ typedef struct job {
     tsri_wino_rows rows;
     bool add, last;
 } job;
-
-/* Vectors of the next panel of a product, as those of matrix products are cut. */
-static int panel(int64_t left)
-{
-    return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
-}
 
 /* A tile's place: its image, and its first pixel. */
 typedef struct place {
@@ -153,7 +142,7 @@ static void weights_part(void *arg, int part)
             (const float *)j->in[1] + 9 * (k->dx ? i * k->n + j->first : j->first * k->k + i);
         k->base.isa->transpose(from, k->dx ? 9 : 9 * k->k, taps, width, 9, j->count);
         for (int64_t v = 0, nv; v < width / w; v += nv) {
-            nv = panel(width / w - v);
+            nv = tsri_fast_panel(width / w - v);
             k->base.isa->wino_weights(taps + (k->dx ? 8 * width : 0) + v * w,
                                       k->dx ? -width : width, nv * w, u + v * w * k->k + i * nv * w,
                                       pitch);
@@ -170,10 +159,10 @@ static void multiply(const job *j, int64_t tiles, const room *r)
     tsri_fast_tile t = {.ar = k->kp, .ak = 1, .ldc = width, .rows = tiles, .packed = true};
     for (int point = 0; point < POINTS; point++, u += point_pitch(k->k, width))
         for (int64_t v = 0, nv; v < width / w; v += nv) {
-            nv = panel(width / w - v);
+            nv = tsri_fast_panel(width / w - v);
             t.bk = t.cols = nv * w;
             for (int64_t at = 0; at < k->k; at += terms) {
-                t.k = least(terms, k->k - at);
+                t.k = tsri_fast_least(terms, k->k - at);
                 t.add = at > 0;
                 t.a = r->v + point * k->v_pitch + at;
                 t.b = u + v * w * k->k + at * t.bk;
@@ -208,7 +197,7 @@ static void tiles_part(void *arg, int part)
     const int64_t end = tsri_fast_cut(k->ntiles, k->base.threads, part + 1, 8);
     memset(r.zeros, 0, (size_t)widest(k) * sizeof(float));
     for (int64_t t = tsri_fast_cut(k->ntiles, k->base.threads, part, 8); t < end; t += k->block) {
-        const int64_t t1 = least(t + k->block, end);
+        const int64_t t1 = tsri_fast_least(t + k->block, end);
         image_points(k, j->in[0], t, t1, TSRI_WINO_ALL, &r);
         multiply(j, t1 - t, &r);
         store(j, t, t1, &r);
@@ -221,7 +210,7 @@ static tsr_status winograd_run(const tsri_kernel *kernel, void *const *in, void 
     const winograd *k = (const winograd *)kernel;
     job j = {.k = k, .in = in, .out = out, .scratch = scratch};
     for (; j.first < k->n; j.first += k->group) {
-        j.count = least(k->group, k->n - j.first);
+        j.count = tsri_fast_least(k->group, k->n - j.first);
         tsri_fast_team(k->base.threads, weights_part, &j);
         tsri_fast_team(k->base.threads, tiles_part, &j);
     }
@@ -255,7 +244,7 @@ static void add_products(const winograd *k, int points, int64_t tiles, bool add,
                         .add = add};
     for (int point = 0; point < points; point++)
         for (int64_t v = 0, nv; v < k->kp / w; v += nv) {
-            nv = panel(k->kp / w - v);
+            nv = tsri_fast_panel(k->kp / w - v);
             t.cols = nv * w;
             t.a = r->m + point * k->m_pitch;
             t.b = r->v + point * k->v_pitch + v * w;
@@ -272,12 +261,12 @@ static void sums_part(void *arg, int part)
     const int points = k->pairs ? PAIR_POINTS : POINTS;
     const int64_t begin = tsri_fast_cut(k->ntiles, k->base.threads, part, 8) + j->first;
     const int64_t end =
-        least(tsri_fast_cut(k->ntiles, k->base.threads, part + 1, 8), begin + j->count);
+        tsri_fast_least(tsri_fast_cut(k->ntiles, k->base.threads, part + 1, 8), begin + j->count);
     memset(r.zeros, 0, (size_t)widest(k) * sizeof(float));
     if (begin >= end)
         memset(r.more, 0, (size_t)(points * k->sum_pitch) * sizeof(float));
     for (int64_t t = begin; t < end; t += k->block) {
-        const int64_t t1 = least(t + k->block, end);
+        const int64_t t1 = tsri_fast_least(t + k->block, end);
         image_points(k, j->in[0], t, t1, j->rows, &r);
         slope_points(k, j->in[1], t, t1, j->rows, &r);
         add_products(k, points, t1 - t, t > begin, &r);
@@ -364,7 +353,7 @@ static void plan_block(winograd *k, bool dw)
     const int64_t bytes = points * (k->kp + k->np) * (int64_t)sizeof(float);
     const int64_t few = dw ? FEW_TERMS : FEW_TILES, fit = BLOCK_BYTES / bytes / 8 * 8;
     const int64_t share = whole((k->ntiles + k->base.threads - 1) / k->base.threads, 8);
-    k->block = least(fit < few ? few : least(fit, MANY_TILES), share);
+    k->block = tsri_fast_least(fit < few ? few : tsri_fast_least(fit, MANY_TILES), share);
     k->v_pitch = point_pitch(k->block, k->kp);
     k->m_pitch = point_pitch(k->block, k->np);
     k->sum_pitch = dw ? point_pitch(k->n, k->kp) : 0;

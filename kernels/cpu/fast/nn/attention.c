@@ -44,11 +44,6 @@ typedef struct keys {
     float *k, *v, *w;              /* packed: keys, scaled; values; forward as what is summed */
 } keys;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t packed_bytes(const tsri_fast_gemm *g)
 {
     return (size_t)tsri_fast_packed(g) * sizeof(float);
@@ -56,7 +51,7 @@ static size_t packed_bytes(const tsri_fast_gemm *g)
 
 static keys keys_at(const attention *v, int64_t j)
 {
-    keys b = {.j = j, .n = least(KEYS, v->t - j)};
+    keys b = {.j = j, .n = tsri_fast_least(KEYS, v->t - j)};
     b.scores = tsri_fast_gemm_of(v->base.isa, ROWS, b.n, v->d, false, true);
     b.slopes = tsri_fast_gemm_of(v->base.isa, ROWS, b.n, v->e, false, true);
     b.sums = tsri_fast_gemm_of(v->base.isa, ROWS, v->e, b.n, false, false);
@@ -90,7 +85,7 @@ static keys pack_keys(const head *h, int64_t j, bool back, char **scratch)
 static int64_t seen(const attention *v, const keys *b, int64_t i)
 {
     const int64_t n = i + v->ahead + 1 - b->j;
-    return n < 0 ? 0 : least(n, b->n);
+    return n < 0 ? 0 : tsri_fast_least(n, b->n);
 }
 
 static head head_at(const attention *v, void *const *in, bool back, int64_t i)
@@ -167,18 +162,18 @@ static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
             sum[r] = 0;
         }
         for (int64_t r = from; r < v->s; r += step)
-            memset(y + r * v->e, 0, (size_t)(least(ROWS, v->s - r) * v->e) * sizeof *y);
+            memset(y + r * v->e, 0, (size_t)(tsri_fast_least(ROWS, v->s - r) * v->e) * sizeof *y);
         for (int64_t j = 0; j < v->t; j += KEYS) {
             char *rest = scratch;
             const keys b = pack_keys(&h, j, false, &rest);
             for (int64_t r = from; r < v->s; r += step) {
-                const int64_t rows = least(ROWS, v->s - r);
+                const int64_t rows = tsri_fast_least(ROWS, v->s - r);
                 if (seen(v, &b, r + rows - 1) > 0)
                     attend(&h, &b, r, rows, s, most, sum, y);
             }
         }
         for (int64_t r = from; r < v->s; r += step)
-            finish(v, r, least(ROWS, v->s - r), most, sum, y, lse);
+            finish(v, r, tsri_fast_least(ROWS, v->s - r), most, sum, y, lse);
     }
 }
 
@@ -249,7 +244,7 @@ static void backward_part(const tsri_fast *f, const tsri_fast_part *p)
             memset(dx[1] + j * v->d, 0, (size_t)(b.n * v->d) * sizeof(float));
             memset(dx[2] + j * v->e, 0, (size_t)(b.n * v->e) * sizeof(float));
             for (int64_t r = 0; r < v->s; r += ROWS) {
-                const int64_t rows = least(ROWS, v->s - r);
+                const int64_t rows = tsri_fast_least(ROWS, v->s - r);
                 if (seen(v, &b, r + rows - 1) > 0)
                     attend_back(&h, &b, r, rows, s, slope, mean, dx);
             }
@@ -328,7 +323,7 @@ tsr_status tsri_fast_flash_attention(tsri_mem *mem, const tsri_kernel_desc *d,
         set_mask(v, &d->in[3]);
     const int64_t threads = v->base.threads;
     const int64_t blocks = back ? (v->t + KEYS - 1) / KEYS : (v->s + ROWS - 1) / ROWS;
-    v->cuts = heads % threads == 0 || heads >= 4 * threads ? 1 : least(threads, blocks);
+    v->cuts = heads % threads == 0 || heads >= 4 * threads ? 1 : tsri_fast_least(threads, blocks);
     v->base.items = heads * v->cuts;
     v->part_bytes = part_bytes(v, back);
     v->base.base.scratch_bytes = (size_t)threads * v->part_bytes;

@@ -163,7 +163,8 @@ static void pack_back_part(void *arg, int index)
                    (size_t)(p.j1 - p.j0) * sizeof(float));
 }
 
-/* Step `at` of a sample; `first` are all samples' states before it. */
+/* Takes the gradients of a sample through step `at`. `before` has the states of all samples before
+ * that step; NULL: the cell's gradient needs none. */
 static void step_sample_back(const job *q, const part *p, int64_t at, int64_t n,
                              const float *before)
 {

@@ -82,8 +82,7 @@ tsr_status tsri_ref_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
 }
 TSRI_REF_SAME(split, concat);
 
-/* The view of `large` that a slice is, or that a padded operand lies in. */
-static int64_t view(const tsri_attrs *at, const tsri_arg *large, int64_t stride[TSR_MAX_NDIM])
+int64_t tsri_ref_view(const tsri_attrs *at, const tsri_arg *large, int64_t stride[TSR_MAX_NDIM])
 {
     int64_t begin = 0;
     for (int i = 0; i < large->ndim; i++) {
@@ -98,7 +97,7 @@ tsr_status tsri_ref_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel 
     boxes *v = NULL;
     TSRI_TRY(make(mem, d, boxes_run, 1, &v));
     int64_t stride[TSR_MAX_NDIM];
-    v->box[0].from = view(d->attrs, &d->in[0], stride);
+    v->box[0].from = tsri_ref_view(d->attrs, &d->in[0], stride);
     set_box(&v->box[0], &d->out[0], d->out[0].stride, stride);
     *out_kernel = &v->ref.base;
     return TSR_OK;
@@ -140,7 +139,7 @@ tsr_status tsri_ref_pad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **
     boxes *v = NULL;
     TSRI_TRY(make(mem, d, pad_run, 1, &v));
     int64_t stride[TSR_MAX_NDIM];
-    v->box[0].to = view(d->attrs, &d->out[0], stride);
+    v->box[0].to = tsri_ref_view(d->attrs, &d->out[0], stride);
     set_box(&v->box[0], &d->in[0], stride, d->in[0].stride);
     *out_kernel = &v->ref.base;
     return TSR_OK;
