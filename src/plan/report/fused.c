@@ -14,7 +14,7 @@ typedef struct listing {
 
 static void add(listing *l, const char *how, const tsri_item *it, const char *text)
 {
-    const tsri_report_fused line = {how, it->name, text, it};
+    const tsri_report_fused line = {how, it->name, text};
     l->ok = l->ok && l->add(l->arg, &line);
 }
 
@@ -40,10 +40,9 @@ static void add_chain(listing *l, int begin, int end)
         const tsri_item *it = &l->plan->items[i];
         if (!named && is_product(l->plan, it))
             named = it;
-        const int n = snprintf(text + used, sizeof text - used, "%s%.28s%s", i > begin ? ", " : "",
-                               tsri_op_word(it->kernel.op, &it->kernel.attrs),
-                               it->kernel.again ? " (again)" : "");
-        used += (size_t)n;
+        used += (size_t)snprintf(
+            text + used, sizeof text - used, "%s%.28s%s", i > begin ? ", " : "",
+            tsri_op_word(it->kernel.op, &it->kernel.attrs), it->kernel.again ? " (again)" : "");
     }
     add(l, "chain", named ? named : &l->plan->items[begin], text);
 }
@@ -60,7 +59,7 @@ static const char *alone(const tsr_plan *plan, const tsri_item *it)
     if (def->may_chain && !def->may_chain(&it->kernel.attrs))
         return "a row of its result is of several rows of its operand";
     if (!is_product(plan, it))
-        return "its operands are not rows of f32 or f64, or images not channels last";
+        return "its operands are not rows of f32, f64 or bf16, or images not channels last";
     return "nothing beside it can go by its rows";
 }
 

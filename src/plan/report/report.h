@@ -118,7 +118,6 @@ typedef struct tsri_report_fused {
     const char *how;  /* "chain", "fused": into one kernel; "alone": what could be, and is not */
     const char *name; /* of the op */
     const char *text; /* which ops; why not */
-    const tsri_item *item;
 } tsri_report_fused;
 /* Calls `each` for what a plan fuses, in the order of the program, and for what it could; until one
  * call returns false: TSR_ERR_NO_MEMORY. */
