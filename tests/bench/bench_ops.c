@@ -28,11 +28,12 @@ static double now_ms(void)
 
 enum { MOST_INPUTS = 8, CHANNELS = 40 };
 
-/* The operands of one op, declared when it asks for them. Of SIZE elements each: x and y (SIZE /
- * 1000, 1000), f32 between 0.1 and 0.9 as all f32 are; the whole numbers k and n, ids of 0 to 999,
- * and a mask of the same shape; s (SIZE / 10, 10); image (n, 40, h, w); heads (SIZE / 1000, 20,
- * 50). Smaller: w (1000, 1000), line (1000), column (SIZE / 1000, 1), channels (40, 1, 1), channel
- * (40), labels (SIZE / 1000). */
+/* The operands of one op. Each is declared when the op first asks for it, so that a plan holds no
+ * others. These have SIZE elements: x and y are (SIZE / 1000, 1000), in f32 between 0.1 and 0.9, as
+ * all f32 operands are; k and n are whole numbers, ids lie in 0 to 999, and mask is of bool, all of
+ * the shape of x. s is (SIZE / 10, 10), image (n, 40, h, w), heads (SIZE / 1000, 20, 50).
+ * The others are smaller: w (1000, 1000), line (1000), column (SIZE / 1000, 1), channels (40, 1,
+ * 1), channel (40), labels (SIZE / 1000). */
 typedef struct operands {
     tsr_graph *g;
     const tsr_placement *p;

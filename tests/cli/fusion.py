@@ -45,7 +45,6 @@ parts = ops("softmax")
 check("ce" not in parts and parts["softmax_max"] == 1, f"the parts of cross entropy: {parts}")
 
 
-
 def fusions(*sets, path=PATH):
     """The lines of `plan --full` about fusion: how, name, text."""
     args = [x for text in sets for x in ("--set", text)]
@@ -60,9 +59,9 @@ check(any(how == "chain" and text.startswith("bn_act_bwd_apply, conv2d_dx, ") an
           for how, _, text in said), said)
 check(("fused", "loss", "softmax_max, ce_terms and ce_finish") in said, said)
 check(any(how == "alone" and name.startswith("features.0.0") and "several rows" in text for how, name, text in said), said)
-for off, what, why in (("chains", "chain", "chains are switched off"),
-                       ("activations", "fused", "fusion of activations is switched off"),
-                       ("softmax", "fused", "fusion of softmax is switched off")):
+for off, why in (("chains", "chains are switched off"),
+                 ("activations", "fusion of activations is switched off"),
+                 ("softmax", "fusion of softmax is switched off")):
     said = fusions(f"fusion.{off}=false")
     check(any(how == "alone" and text == why for how, _, text in said), said)
     check(off != "chains" or not any(how == "chain" for how, *_ in said), said)

@@ -271,7 +271,9 @@ static void recurrent(const layer *l, bool bias, double *const *in, double *cons
         }
 }
 
-/* What a unit's gradients dh and dc become, of the gates' inputs d[4] and the state's part s[4]. */
+/* Takes a unit's gradients dh and dc back through its step. The gradients of its gates go to d[4],
+ * with respect to their inputs from x, and to s[4], with respect to those from the state.
+ * *kept is the part of dh that reaches the state before past the products. */
 static void unit_back(int cell, const double *gate, double first, double state, double dh,
                       double *dc, double d[4], double s[4], double *kept)
 {

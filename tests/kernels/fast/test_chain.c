@@ -183,9 +183,11 @@ static int check_f32(link *l, const char *what)
     return pieces;
 }
 
-/* What is wanted is each member's result by the reference on f32, rounded to bf16. The chain's own
- * sums may be rounded the other way, by 2^-8 of themselves; of what is normalised few elements are,
- * so that what is made of many of them hardly sees it. */
+/* Compares the chain with its ops one by one: the reference kernels compute each of them in f32,
+ * and its result is rounded to bf16. Where the chain's f32 sum lies near the middle of two bf16
+ * numbers, it may be rounded to the other one, which is off by at most 2^-8 of the number. That
+ * happens to few elements, so a sum over many of them is hardly changed: 2e-3 of the largest
+ * element. */
 static int check_bf16(link *l, const char *what)
 {
     fc_tensor halves[TSRI_CHAIN_VALUES];
