@@ -303,7 +303,7 @@ typedef struct tsri_inferred {
     tsri_bucket_part *bucket;         /* per op: of an update, for its results */
     tsri_bucket_part *gradient;       /* per tensor: of a gradient */
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
-    double cost, bound;               /* seconds; no choice costs less than bound, by the model */
+    double cost;                      /* seconds, by the model */
     bool exact;
     int64_t peak;  /* bytes of a rank, as inference estimates them */
     int64_t least; /* no signatures need less, by the same estimate */
@@ -341,6 +341,9 @@ bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
  * inference nothing of the graph may change, nor opts->bucket_bytes. */
 tsr_status tsri_infer(tsri_inference *inference, const tsri_infer_opts *opts,
                       tsri_inferred *out_inferred);
+/* Returns seconds below which no choice costs, by the model, of those that an answer was chosen
+ * from: with whatever memory, as inference's estimate of it proves nothing of a plan's. */
+double tsri_infer_bound(const tsri_inferred *inferred);
 /* The signatures that a live op could have by an answer; ops of one class have the same list. */
 const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, int op, int *out_n);
 /* Finds what could be taken over from one answer of an inference into another: nothing, where one

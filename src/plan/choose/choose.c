@@ -45,7 +45,7 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     if (!c->found)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
-    plan->info.bound_s = c->inferred.bound;
+    plan->info.bound_s = tsri_infer_bound(&c->inferred);
     plan->relaxed = c->inferred.relaxed;
     /* Inference proves its choice the cheapest with buckets as it counts them. That holds for the
      * plan if the schedule's buckets cost the same. */

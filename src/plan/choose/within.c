@@ -329,9 +329,6 @@ static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
     TSRI_TRY(take_parts(c, plan, &m));
     TSRI_TRY(walk_variables(c, plan, limit));
     TSRI_TRY(build_tried(c, plan, best_within(c, limit)));
-    /* The estimate that a search was limited by is not the plan's memory: only what holds without
-     * a limit is proven. */
-    c->inferred.bound = cheapest.bound;
     c->inferred.exact = false;
     return TSR_OK;
 }

@@ -371,7 +371,6 @@ static tsr_status solve(tsri_problem *p, const tsri_infer_opts *opts, int *choic
         return TSR_OK;
     p->out->peak = result.peak;
     p->out->cost = result.cost;
-    p->out->bound = result.bound;
     p->out->exact = result.exact;
     return TSR_OK;
 }
@@ -397,6 +396,11 @@ const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, in
     return s->sig;
 }
 
+double tsri_infer_bound(const tsri_inferred *inferred)
+{
+    return inferred->problem->cheapest_is.bound;
+}
+
 /* Whether the program says that some result is a partial sum. */
 static bool says_sums(const tsr_graph *g)
 {
@@ -419,7 +423,6 @@ tsr_status tsri_infer_take(const tsri_inferred *from, int *choice, bool alternat
     out_inferred->fits = true;
     out_inferred->least = p->least;
     out_inferred->cost = tsri_search_cost(&sp, choice);
-    out_inferred->bound = p->cheapest_is.bound;
     p->out = out_inferred;
     TSRI_TRY(tsri_search_peak(p->pool, &sp, choice, &out_inferred->peak));
     TSRI_TRY(take_choice(p, choice));
