@@ -63,10 +63,21 @@ static int64_t extreme(const tsri_search_node *x, bool most)
     return best < 0 ? 0 : best;
 }
 
-static void add_range(int64_t *load, int from, int to, int64_t usage)
+/* Adds a usage to the changes of a load: what comes at a time, less what went. */
+static void add_change(int64_t *change, int count, int from, int to, int64_t usage)
 {
-    for (int t = from; t <= to; t++)
-        load[t] += usage;
+    if (from > to)
+        return;
+    change[from] += usage;
+    if (to + 1 < count)
+        change[to + 1] -= usage;
+}
+
+/* Makes the load at each time of its changes. */
+static void sum_changes(int64_t *load, int count)
+{
+    for (int i = 1; i < count; i++)
+        load[i] += load[i - 1];
 }
 
 tsr_status tsri_times_start(tsri_times *t, tsri_pool *pool, const tsri_search_problem *p)
@@ -81,9 +92,11 @@ tsr_status tsri_times_start(tsri_times *t, tsri_pool *pool, const tsri_search_pr
     for (int v = 0; v < p->nnodes; v++) {
         if (!p->nodes[v].usage)
             continue;
-        add_range(most, t->from[v], t->to[v], extreme(&p->nodes[v], true));
-        add_range(least, t->from[v], t->to[v], extreme(&p->nodes[v], false));
+        add_change(most, count, t->from[v], t->to[v], extreme(&p->nodes[v], true));
+        add_change(least, count, t->from[v], t->to[v], extreme(&p->nodes[v], false));
     }
+    sum_changes(most, count);
+    sum_changes(least, count);
     /* place[i]: times kept before time i. */
     for (int i = 0; i < count; i++) {
         place[i] = kept;
@@ -105,19 +118,14 @@ int64_t tsri_times_load(const tsri_times *t, const int *choice, int64_t *load)
 {
     int64_t most = 0;
     memset(load, 0, (size_t)t->ntimes * sizeof *load);
-    /* First the changes at each time, then their sums. */
     for (int v = 0; v < t->p->nnodes; v++) {
         const int64_t *usage = t->p->nodes[v].usage;
-        if (!usage || t->from[v] > t->to[v])
-            continue;
-        load[t->from[v]] += usage[choice[v]];
-        if (t->to[v] + 1 < t->ntimes)
-            load[t->to[v] + 1] -= usage[choice[v]];
+        if (usage)
+            add_change(load, t->ntimes, t->from[v], t->to[v], usage[choice[v]]);
     }
-    for (int i = 0; i < t->ntimes; i++) {
-        load[i] += i ? load[i - 1] : 0;
+    sum_changes(load, t->ntimes);
+    for (int i = 0; i < t->ntimes; i++)
         most = load[i] > most ? load[i] : most;
-    }
     return most;
 }
 
@@ -149,7 +157,8 @@ static void set(const tsri_times *t, int *choice, int v, int s)
 {
     const int64_t *usage = t->p->nodes[v].usage;
     if (usage)
-        add_range(t->load, t->from[v], t->to[v], usage[s] - usage[choice[v]]);
+        for (int i = t->from[v]; i <= t->to[v]; i++)
+            t->load[i] += usage[s] - usage[choice[v]];
     choice[v] = s;
 }
 

@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/plan/pass/occupied.h"
 #include "src/plan/plan.h"
 
 enum { ALIGNMENT = 64 };
 
 typedef struct block {
-    size_t bytes, offset;
+    size_t bytes;
     int first, last, value;
 } block;
 
@@ -23,27 +24,6 @@ static int by_size(const void *a, const void *b)
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->value - y->value;
-}
-
-/* placed[] is sorted by offset. Finds the lowest gap for b and inserts it. */
-static void place(block *placed, int nplaced, block *b)
-{
-    size_t offset = 0;
-    for (int i = 0; i < nplaced; i++) {
-        const block *p = &placed[i];
-        if (p->last < b->first || b->last < p->first)
-            continue;
-        if (p->offset >= offset + b->bytes)
-            break;
-        size_t end = p->offset + p->bytes;
-        offset = end > offset ? end : offset;
-    }
-    b->offset = offset;
-    int at = nplaced;
-    while (at > 0 && placed[at - 1].offset > offset)
-        at--;
-    memmove(&placed[at + 1], &placed[at], (size_t)(nplaced - at) * sizeof *placed);
-    placed[at] = *b;
 }
 
 static size_t aligned(size_t bytes)
@@ -64,38 +44,57 @@ size_t tsri_plan_scratch(const tsr_plan *plan)
     return bytes;
 }
 
-tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *out_bytes)
+/* The values that need room, largest first. */
+static tsr_status list_blocks(const tsr_plan *plan, int rank, tsr_device kind, tsri_pool *pool,
+                              block **out_blocks, int *out_n)
 {
-    tsri_pool pool;
-    tsri_pool_init(&pool, &plan->world->mem);
-    size_t n = (size_t)plan->nvalues;
-    block *blocks = tsri_pool_alloc(&pool, n * sizeof *blocks);
-    block *placed = tsri_pool_alloc(&pool, n * sizeof *placed);
-    if (!blocks || !placed) {
-        tsri_pool_finish(&pool);
+    block *blocks = tsri_pool_alloc(pool, (size_t)plan->nvalues * sizeof *blocks);
+    if (!blocks)
         return TSR_ERR_NO_MEMORY;
-    }
-    int nblocks = 0;
-    size_t end = 0;
+    int n = 0;
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
         bool is_here =
             v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && tsri_value_device(v) == kind;
         size_t bytes = is_here ? aligned(tsri_value_bytes(v, rank)) : 0;
         if (bytes)
-            blocks[nblocks++] = (block){bytes, 0, v->first, v->last, i};
+            blocks[n++] = (block){bytes, v->first, v->last, i};
     }
-    qsort(blocks, (size_t)nblocks, sizeof *blocks, by_size);
-    for (int i = 0; i < nblocks; i++) {
-        place(placed, i, &blocks[i]);
-        size_t top = blocks[i].offset + blocks[i].bytes;
-        end = top > end ? top : end;
-        if (rank == plan->world->rank)
-            plan->values[blocks[i].value].arena_offset = blocks[i].offset;
-    }
-    *out_bytes = end;
-    tsri_pool_finish(&pool);
+    qsort(blocks, (size_t)n, sizeof *blocks, by_size);
+    *out_blocks = blocks;
+    *out_n = n;
     return TSR_OK;
+}
+
+static tsr_status place_all(tsr_plan *plan, int rank, tsr_device kind, tsri_pool *pool,
+                            size_t *out_bytes)
+{
+    block *blocks;
+    int n, times = 0;
+    TSRI_TRY(list_blocks(plan, rank, kind, pool, &blocks, &n));
+    for (int i = 0; i < n; i++)
+        times = blocks[i].last >= times ? blocks[i].last + 1 : times;
+    tsri_occupied taken;
+    TSRI_TRY(tsri_occupied_init(&taken, pool, times));
+    *out_bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const block *b = &blocks[i];
+        size_t offset = tsri_occupied_lowest(&taken, b->first, b->last, b->bytes);
+        TSRI_TRY(tsri_occupied_take(&taken, b->first, b->last, offset, b->bytes));
+        *out_bytes = offset + b->bytes > *out_bytes ? offset + b->bytes : *out_bytes;
+        if (rank == plan->world->rank)
+            plan->values[b->value].arena_offset = offset;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *out_bytes)
+{
+    tsri_pool pool;
+    tsri_pool_init(&pool, &plan->world->mem);
+    tsr_status st = place_all(plan, rank, kind, &pool, out_bytes);
+    tsri_pool_finish(&pool);
+    return st;
 }
 
 tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
