@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which operand of a part of batch norm or layer norm is what. */
+/* The operands of batch norm's and layer norm's parts, and the virtual batches of batch norm. */
 #ifndef TESSERA_KERNELS_NORM_H
 #define TESSERA_KERNELS_NORM_H
 
@@ -30,6 +30,20 @@ static inline bool tsri_bn_has_act(const tsri_kernel_desc *d)
     return (d->op == TSRI_OP_BN_ACT || d->op == TSRI_OP_BN_ACT_BWD_STATS ||
             d->op == TSRI_OP_BN_ACT_BWD_APPLY) &&
            d->attrs->bn.act != TSRI_ACT_NONE;
+}
+
+/* The first sample of virtual batch r: the batch is cut in balanced parts, of which the earlier
+ * ones take one more. */
+static inline int64_t tsri_bn_begin(const tsri_attrs *at, int64_t r)
+{
+    const int64_t more = at->bn.batch % at->bn.parts;
+    return r * (at->bn.batch / at->bn.parts) + (r < more ? r : more);
+}
+
+/* Elements per channel of virtual batch r. */
+static inline double tsri_bn_count(const tsri_attrs *at, int64_t r)
+{
+    return (double)(tsri_bn_begin(at, r + 1) - tsri_bn_begin(at, r)) * (double)at->bn.spatial;
 }
 
 static inline tsri_norm_roles tsri_ln_roles(const tsri_kernel_desc *d)

@@ -37,19 +37,22 @@ static bool reads_words(const job *j)
     return !strcmp(j->net, "gpt") || !strcmp(j->net, "lstm_lm");
 }
 
-/* Returns the net, with parameters in B on p; NULL for a name that there is not. */
+/* Returns the net, with parameters in B on p; NULL for a name that there is not. Each rank's batch
+ * norm has statistics of its own, as under PyTorch's DDP. */
 static tsr_module *make_net(tsr_world *w, const tsr_placement *p, const char *name)
 {
+    const tsr_bn_stats bn = tsr_placement_nranks(p) > 1 ? TSR_BN_LOCAL : TSR_BN_GLOBAL;
     if (!strcmp(name, "mobilenet_v2"))
-        return tsr_mobilenet_v2(w, p, TSR_B,
-                                TSR_MOBILENET_V2_OPTS(.num_classes = CLASSES, .dropout = 0));
+        return tsr_mobilenet_v2(
+            w, p, TSR_B, TSR_MOBILENET_V2_OPTS(.num_classes = CLASSES, .dropout = 0, .bn = bn));
     if (!strcmp(name, "mobilenet_v2_cifar"))
         return tsr_mobilenet_v2(w, p, TSR_B,
                                 TSR_MOBILENET_V2_OPTS(.num_classes = CLASSES, .dropout = 0,
-                                                      .variant = TSR_MOBILENET_CIFAR));
+                                                      .bn = bn, .variant = TSR_MOBILENET_CIFAR));
     if (!strcmp(name, "resnet18_cifar"))
-        return tsr_resnet18(w, p, TSR_B,
-                            TSR_RESNET18_OPTS(.num_classes = CLASSES, .variant = TSR_RESNET_CIFAR));
+        return tsr_resnet18(
+            w, p, TSR_B,
+            TSR_RESNET18_OPTS(.num_classes = CLASSES, .bn = bn, .variant = TSR_RESNET_CIFAR));
     if (!strcmp(name, "lenet"))
         return tsr_lenet(w, p, TSR_B, TSR_LENET_OPTS(.channels = 3, .height = 32, .width = 32));
     if (!strcmp(name, "mlp"))

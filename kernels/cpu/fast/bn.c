@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch norm over one virtual batch, fused with an activation or not, and scale_shift: all are one
- * pass over rows of channels with coefficients prepared in f64. Then its small ops per channel. */
+/* Batch norm, fused with an activation or not, and scale_shift: all are one pass over rows of
+ * channels with coefficients prepared in f64. Data of several virtual batches is passed over part
+ * by part. Then the small ops per channel. */
 #include "kernels/cpu/fast/half.h"
 #include "kernels/norm.h"
 
@@ -18,7 +19,7 @@ typedef struct norm {
     tsri_bn_do what;
     tsri_norm_roles role;
     int64_t channels, width;
-    double eps, n; /* n: elements per channel of the global batch */
+    double eps, n; /* n: elements per channel of the virtual batch */
     float hi;
     bool sums; /* the results are */
     bool half; /* the data is bf16 */
@@ -206,15 +207,16 @@ static void norm_end(const tsri_fast *f, const tsri_fast_part *p)
     }
 }
 
-/* Everything like x, which is f32 or bf16, but statistics f64 [1, 2, c] and vectors f32 [c]. */
-static bool takes(const tsri_kernel_desc *desc, int64_t channels)
+/* Everything like x, which is f32 or bf16, but statistics f64 [1, 2, c] and vectors f32 [c]. All
+ * samples are of virtual batch `part`. */
+static bool takes(const tsri_kernel_desc *desc, int64_t channels, int64_t part)
 {
     const tsri_arg *x = &desc->in[0];
     for (int i = 0; i < desc->nin + desc->nout; i++) {
         const tsri_arg *a = i < desc->nin ? &desc->in[i] : &desc->out[i - desc->nin];
         if (a->dtype == TSR_F64 && a->ndim == 3) {
             if (a->shape[0] != 1 || a->shape[1] != 2 || a->shape[2] != channels ||
-                a->offset[0] != 0 || !tsri_fast_is_row_major(a))
+                a->offset[0] != part || !tsri_fast_is_row_major(a))
                 return false;
         } else if (a->ndim == 1 ? a->dtype != TSR_F32 || a->shape[0] != channels ||
                                       !tsri_fast_is_row_major(a)
@@ -224,7 +226,12 @@ static bool takes(const tsri_kernel_desc *desc, int64_t channels)
     }
     if (x->dtype != TSR_F32 && x->dtype != TSR_BF16)
         return false;
-    return desc->op == TSRI_OP_SCALE_SHIFT || desc->attrs->bn.parts <= 1;
+    if (desc->op == TSRI_OP_SCALE_SHIFT)
+        return true;
+    const tsri_attrs *at = desc->attrs;
+    return part < at->bn.parts && tsri_bn_count(at, part) > 0 &&
+           x->offset[0] >= tsri_bn_begin(at, part) &&
+           x->offset[0] + x->shape[0] <= tsri_bn_begin(at, part + 1);
 }
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -235,8 +242,14 @@ static int64_t gcd(int64_t a, int64_t b)
 tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
                                 tsri_kernel **out_kernel)
 {
+    const tsri_norm_roles role = tsri_bn_roles(desc->op);
+    const tsri_arg *stats = role.stats ? &desc->in[role.stats] : &desc->out[0];
+    const bool has_stats = desc->op != TSRI_OP_SCALE_SHIFT;
+    const int64_t part = has_stats ? stats->offset[0] : 0;
     int64_t rows, channels;
-    if (!tsri_fast_is_rows(&desc->in[0], &rows, &channels) || !takes(desc, channels))
+    if (has_stats && stats->shape[0] > 1)
+        return tsri_fast_bn_parts(mem, desc, stats, out_kernel);
+    if (!tsri_fast_is_rows(&desc->in[0], &rows, &channels) || !takes(desc, channels, part))
         return tsri_fast_decline(desc);
     int64_t w = tsri_fast_isa_best()->width, width = channels / gcd(channels, w) * w;
     if (width > MAX_WIDTH)
@@ -246,7 +259,7 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     norm *k = tsri_fast_make(mem, desc, norm_part, sizeof *k, count, (count + width - 1) / width);
     TSRI_NEED(k);
     k->base.unit = ROW_UNIT;
-    k->role = tsri_bn_roles(desc->op);
+    k->role = role;
     k->channels = channels;
     k->base.total = count;
     k->base.per_item = width;
@@ -260,10 +273,10 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     else
         k->what = k->sums ? TSRI_BN_DO_STATS : TSRI_BN_DO_APPLY;
     k->hi = INFINITY;
-    if (desc->op != TSRI_OP_SCALE_SHIFT) {
+    if (has_stats) {
         k->what += tsri_bn_has_act(desc); /* the loop with an activation is the one behind */
         k->eps = desc->attrs->bn.eps;
-        k->n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
+        k->n = tsri_bn_count(desc->attrs, part);
         k->hi = desc->attrs->bn.act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
     }
     k->base.end = k->sums ? norm_end : NULL;
@@ -315,16 +328,18 @@ static tsr_status running_run(const tsri_kernel *kernel, void *const *in, void *
     return TSR_OK;
 }
 
-/* Sums f64 [1, 2, c], all else f32 [c]. */
+/* Sums f64 [1, 2, c], all else f32 [c], or [1, c] where the rows are virtual batches. */
 static bool takes_params(const tsri_kernel_desc *desc)
 {
     const tsri_arg *totals = &desc->in[0];
     bool all = totals->dtype == TSR_F64 && totals->ndim == 3 && totals->shape[0] == 1 &&
-               totals->offset[0] == 0 && tsri_fast_is_row_major(totals) && totals->shape[2] > 0;
+               tsri_fast_is_row_major(totals) && totals->shape[2] > 0;
     for (int i = 1; i < desc->nin + desc->nout; i++) {
         const tsri_arg *a = i < desc->nin ? &desc->in[i] : &desc->out[i - desc->nin];
-        all = all && a->dtype == TSR_F32 && a->ndim == 1 && a->shape[0] == totals->shape[2] &&
-              tsri_fast_is_row_major(a);
+        const bool is_vector =
+            a->ndim == 1 || (a->ndim == 2 && a->shape[0] == 1 && a->offset[0] == totals->offset[0]);
+        all = all && is_vector && a->dtype == TSR_F32 &&
+              a->shape[a->ndim - 1] == totals->shape[2] && tsri_fast_is_row_major(a);
     }
     return all;
 }
@@ -334,14 +349,16 @@ tsr_status tsri_fast_bn_params(tsri_mem *mem, const tsri_kernel_desc *desc,
                                tsri_kernel **out_kernel)
 {
     const bool running = desc->op == TSRI_OP_BN_RUNNING;
-    const double n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
-    if (!takes_params(desc) || (running && (desc->nin != 3 || desc->attrs->bn.parts > 1 || n == 0)))
+    const int64_t part = desc->in[0].offset[0];
+    if (!takes_params(desc) ||
+        (running && (desc->nin != 3 || (desc->in[1].ndim == 1 && part != 0) ||
+                     part >= desc->attrs->bn.parts || tsri_bn_count(desc->attrs, part) == 0)))
         return tsri_fast_decline(desc);
     params *k = tsri_fast_make(mem, desc, NULL, sizeof *k, 0, 0);
     TSRI_NEED(k);
     k->base.base.run = running ? running_run : param_grad_run;
     k->channels = desc->in[0].shape[2];
-    k->n = n;
+    k->n = running ? tsri_bn_count(desc->attrs, part) : 0;
     k->momentum = desc->attrs->bn.momentum;
     *out_kernel = &k->base.base;
     return TSR_OK;

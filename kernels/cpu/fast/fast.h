@@ -171,6 +171,10 @@ bool tsri_fast_winograd_suits(const tsri_kernel_desc *desc, const tsri_fast_conv
 tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc,
                               const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 
+/* Makes batch norm over the several virtual batches whose rows of statistics `stats` has. */
+tsr_status tsri_fast_bn_parts(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_arg *stats,
+                              tsri_kernel **out_kernel);
+
 /* The slots. */
 tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_batch_norm,
     tsri_fast_unary, tsri_fast_scale, tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill,

@@ -41,28 +41,13 @@ static view view_of(const tsri_arg *a)
     return v;
 }
 
-/* Balanced split of n over parts: where part r begins. */
-static int64_t part_begin(int64_t n, int64_t parts, int64_t r)
-{
-    int64_t more = n % parts;
-    return r * (n / parts) + (r < more ? r : more);
-}
-
-/* Elements per channel of virtual batch r. */
-static double part_count(const tsri_attrs *at, int64_t r)
-{
-    int64_t n =
-        part_begin(at->bn.batch, at->bn.parts, r + 1) - part_begin(at->bn.batch, at->bn.parts, r);
-    return (double)n * (double)at->bn.spatial;
-}
-
 /* The local samples [*begin, *end) of the i-th virtual batch of stats. */
 static void samples(const norm *v, int64_t i, int64_t *begin, int64_t *end)
 {
     const tsri_attrs *at = &v->ref.attrs;
     int64_t r = v->first + i, offset = v->ref.desc.in[0].offset[0];
-    *begin = part_begin(at->bn.batch, at->bn.parts, r) - offset;
-    *end = part_begin(at->bn.batch, at->bn.parts, r + 1) - offset;
+    *begin = tsri_bn_begin(at, r) - offset;
+    *end = tsri_bn_begin(at, r + 1) - offset;
     *begin = *begin < 0 ? 0 : *begin;
     *end = *end > v->x.n ? v->x.n : *end;
 }
@@ -104,7 +89,8 @@ static void find_coefs(const norm *v, int64_t i, void *const *in, const coefs *k
     const bool centre = d->op == TSRI_OP_BN_CENTER;
     const int64_t r = v->first + i;
     const double *row = (const double *)in[o.stats] + i * s->stride[0], *bs = NULL;
-    const double n = centre && d->nin == 3 ? *(const double *)in[2] : part_count(&v->ref.attrs, r);
+    const double n =
+        centre && d->nin == 3 ? *(const double *)in[2] : tsri_bn_count(&v->ref.attrs, r);
     if (o.bstats)
         bs = (const double *)in[o.bstats] + (r - b->offset[0]) * b->stride[0];
     for (int64_t c = 0; c < v->x.c; c++) {
@@ -189,9 +175,8 @@ static tsr_status check_parts(const norm *v)
                          (int)at->bn.parts);
     if (!v->x.n || !v->x.c)
         return TSR_OK;
-    int64_t lo = v->first < parts ? part_begin(at->bn.batch, parts, v->first) : at->bn.batch;
-    int64_t hi = v->first + v->rows <= parts ? part_begin(at->bn.batch, parts, v->first + v->rows)
-                                             : at->bn.batch;
+    int64_t lo = v->first < parts ? tsri_bn_begin(at, v->first) : at->bn.batch;
+    int64_t hi = v->first + v->rows <= parts ? tsri_bn_begin(at, v->first + v->rows) : at->bn.batch;
     if (offset < lo || offset + v->x.n > hi)
         return tsri_fail(TSR_ERR_INVALID,
                          "%s: the shard holds samples %lld..%lld, but statistics of samples "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The small per-channel ops around batch norm, and the one that applies their result. */
 #include "kernels/cpu/ref/ref.h"
+#include "kernels/norm.h"
 
 #include <math.h>
 
@@ -28,13 +29,6 @@ tsr_status tsri_ref_bn_param_grad(tsri_mem *mem, const tsri_kernel_desc *d,
         !tsri_ref_is_float(d->out[1].dtype))
         return tsri_ref_decline(d);
     return tsri_ref_create(mem, d, param_grad_run, out_kernel);
-}
-
-/* Elements per channel of virtual batch r: the balanced split of the batch. */
-static double part_count(const tsri_attrs *at, int64_t r)
-{
-    int64_t n = at->bn.batch / at->bn.parts + (r < at->bn.batch % at->bn.parts);
-    return (double)n * (double)at->bn.spatial;
 }
 
 /* running' = (1 - momentum) running + momentum new */
@@ -67,7 +61,7 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
                          "variance; train with larger batches");
     for (int64_t i = 0; i < (many ? m->shape[0] : 1); i++) {
         int64_t r = many ? m->offset[0] + i : 0, row = r - s->offset[0];
-        double n = count ? *count : part_count(&ref->attrs, r);
+        double n = count ? *count : tsri_bn_count(&ref->attrs, r);
         if (row < 0 || row >= s->shape[0] || n == 0)
             continue;
         const double *sums = (const double *)in[0] + row * s->stride[0];

@@ -224,7 +224,22 @@ typedef struct net {
     tsri_attrs conv, bn0, bn1;
 } net;
 
-static void make_net(net *t, const shape *s)
+/* The samples are the second virtual batch of two. */
+static void set_second(net *t)
+{
+    fc_tensor *images[] = {&t->y0, &t->z0, &t->dx, &t->y1, &t->dz1, &t->dy};
+    fc_tensor *stats[] = {&t->s0, &t->t0, &t->s1, &t->t1};
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
+        images[i]->arg.offset[0] = images[i]->arg.shape[0];
+        images[i]->arg.gshape[0] = 2 * images[i]->arg.shape[0];
+    }
+    for (size_t i = 0; i < sizeof stats / sizeof *stats; i++) {
+        stats[i]->arg.offset[0] = 1;
+        stats[i]->arg.gshape[0] = 2;
+    }
+}
+
+static void make_net(net *t, const shape *s, int parts)
 {
     const int64_t window = s->kernel, pad = s->pad;
     const int64_t oh = (s->h + 2 * pad - window) / s->stride + 1;
@@ -255,8 +270,10 @@ static void make_net(net *t, const shape *s)
     }
     t->bn0 = t->bn1 = (tsri_attrs){0};
     t->bn0.bn.eps = t->bn1.bn.eps = 1e-5;
-    t->bn0.bn.batch = t->bn1.bn.batch = s->n;
-    t->bn0.bn.parts = t->bn1.bn.parts = 1;
+    t->bn0.bn.batch = t->bn1.bn.batch = parts * s->n;
+    t->bn0.bn.parts = t->bn1.bn.parts = parts;
+    if (parts == 2)
+        set_second(t);
     t->bn0.bn.act = t->bn1.bn.act = TSRI_ACT_RELU6;
     t->bn0.bn.spatial = s->h * s->w;
     t->bn1.bn.spatial = oh * ow;
@@ -305,12 +322,12 @@ static int backward(net *t, const shape *s, bool low)
     return check(&l, low, low ? "backward in bf16" : "backward");
 }
 
-static void check_all(bool low)
+static void check_all(bool low, int parts)
 {
     int pieces = 0, runs = 0;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         net t;
-        make_net(&t, &shapes[i]);
+        make_net(&t, &shapes[i], parts);
         pieces += forward(&t, &shapes[i], low) + backward(&t, &shapes[i], low);
         runs += 2 * 3 * 8;
         free_net(&t);
@@ -322,19 +339,27 @@ static void check_all(bool low)
 static void test_convolutions(void **state)
 {
     (void)state;
-    check_all(false);
+    check_all(false, 1);
+}
+
+/* Chains go by pieces over a virtual batch, too. */
+static void test_virtual_batch(void **state)
+{
+    (void)state;
+    check_all(false, 2);
 }
 
 static void test_bf16(void **state)
 {
     (void)state;
-    check_all(true);
+    check_all(true, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_virtual_batch),
         cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
