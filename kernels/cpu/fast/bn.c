@@ -239,16 +239,13 @@ static int64_t gcd(int64_t a, int64_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
-                                tsri_kernel **out_kernel)
+tsr_status tsri_fast_bn_one(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const tsri_norm_roles role = tsri_bn_roles(desc->op);
     const tsri_arg *stats = role.stats ? &desc->in[role.stats] : &desc->out[0];
     const bool has_stats = desc->op != TSRI_OP_SCALE_SHIFT;
     const int64_t part = has_stats ? stats->offset[0] : 0;
     int64_t rows, channels;
-    if (has_stats && stats->shape[0] > 1)
-        return tsri_fast_bn_parts(mem, desc, stats, out_kernel);
     if (!tsri_fast_is_rows(&desc->in[0], &rows, &channels) || !takes(desc, channels, part))
         return tsri_fast_decline(desc);
     int64_t w = tsri_fast_isa_best()->width, width = channels / gcd(channels, w) * w;

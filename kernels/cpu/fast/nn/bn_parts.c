@@ -51,7 +51,7 @@ static tsr_status run(const tsri_kernel *kernel, void *const *in, void *const *o
     return TSR_OK;
 }
 
-/* What part p, of n samples, sees of an operand or result. */
+/* An operand or result as part p, of n samples, sees it. */
 static tsri_arg arg_of(const bn_parts *k, const bn_part *p, int64_t n, int i, const tsri_arg *all)
 {
     tsri_arg a = *all;
@@ -70,7 +70,7 @@ static tsr_status make_part(const bn_parts *k, tsri_mem *mem, const tsri_kernel_
         one.in[i] = arg_of(k, p, n, i, &desc->in[i]);
     for (int i = 0; i < k->nout; i++)
         one.out[i] = arg_of(k, p, n, k->nin + i, &desc->out[i]);
-    return tsri_fast_batch_norm(mem, &one, &p->kernel);
+    return tsri_fast_bn_one(mem, &one, &p->kernel);
 }
 
 static void note_steps(bn_parts *k, const tsri_kernel_desc *desc)
@@ -105,12 +105,16 @@ static tsr_status make(bn_parts *k, tsri_mem *mem, const tsri_kernel_desc *desc,
     return done == x->shape[0] ? TSR_OK : tsri_fast_decline(desc);
 }
 
-tsr_status tsri_fast_bn_parts(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_arg *stats,
-                              tsri_kernel **out_kernel)
+tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
+                                tsri_kernel **out_kernel)
 {
+    const int role = tsri_bn_roles(desc->op).stats;
+    const tsri_arg *stats = role ? &desc->in[role] : &desc->out[0];
     const int64_t n = stats->shape[0];
     if (stats->dtype != TSR_F64 || stats->ndim != 3 || stats->offset[0] + n > desc->attrs->bn.parts)
         return tsri_fast_decline(desc);
+    if (n == 1)
+        return tsri_fast_bn_one(mem, desc, out_kernel);
     bn_parts *k = tsri_mem_alloc(mem, sizeof *k + (size_t)n * sizeof *k->part);
     TSRI_NEED(k);
     k->base = (tsri_kernel){.run = run, .destroy = destroy, .impl = tsri_fast_isa_best()->impl};
