@@ -19,6 +19,7 @@ typedef struct job {
     rank_log *mine;
     int rank;
     tsr_optimizer *optimizer[MAX_OPTIMIZERS];
+    tsr_grad_scaler *scaler;
     tsr_graph *graph[MAX_GRAPHS];
     tsr_plan *plan[MAX_GRAPHS];
 } job;
@@ -195,6 +196,10 @@ static tsr_status make_modules(job *j)
         if (v->place && tsr_module_place(d->root, v->name, d->place[v->place], v->sbp) != TSR_OK)
             return fail_at(j, TSR_ERR_INVALID, "place");
     }
+    if (p->init_scale > 0)
+        j->scaler = tsr_grad_scaler_create(
+            d->world, TSR_GRAD_SCALER_OPTS(.init_scale = p->init_scale,
+                                           .growth_interval = p->growth_interval));
     for (int i = 0; i < p->noptimizers; i++) {
         const poptimizer *o = &p->optimizer[i];
         tsr_module *m = o->module < 0 ? d->root : d->module[o->module];
@@ -217,14 +222,25 @@ static tsr_status set_var(job *j, int var, const double *data)
     return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_variable_set");
 }
 
-static void minimize(tsr_optimizer *opt, const poptimizer *o, tsr_tensor *loss)
+/* The loss times an input that is 1, or infinite. */
+static tsr_tensor *scaled_loss(tsr_graph *g, int optimizer, tsr_tensor *loss)
 {
-    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 || o->accumulate > 1)
-        tsr_minimize_with(opt, 1, &loss,
-                          TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .norm_type = o->norm_type,
-                                            .clip_value = o->clip_value,
-                                            .loss_scale = o->loss_scale,
-                                            .accumulate = o->accumulate));
+    char name[16];
+    snprintf(name, sizeof name, "factor%d", optimizer);
+    return tsr_mul(loss, tsr_input(g, name, tsr_tensor_dtype(loss), TSR_SCALAR,
+                                   tsr_tensor_placement(loss), TSR_AUTO));
+}
+
+static void minimize(tsr_optimizer *opt, const poptimizer *o, tsr_grad_scaler *scaler,
+                     tsr_tensor *loss)
+{
+    if (o->scaled || o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 ||
+        o->accumulate > 1)
+        tsr_minimize_with(
+            opt, 1, &loss,
+            TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .norm_type = o->norm_type,
+                              .clip_value = o->clip_value, .loss_scale = o->loss_scale,
+                              .accumulate = o->accumulate, .scaler = o->scaled ? scaler : NULL));
     else
         tsr_minimize(opt, loss);
 }
@@ -246,7 +262,10 @@ static void add_sinks(job *j, int graph, int after)
         else if (s->kind == SINK_ASSIGN)
             tsr_assign(tsr_module_find(d->root, d->p->var[s->var].name), x);
         else if (j->optimizer[s->optimizer])
-            minimize(j->optimizer[s->optimizer], &d->p->optimizer[s->optimizer], x);
+            minimize(j->optimizer[s->optimizer], &d->p->optimizer[s->optimizer], j->scaler,
+                     d->p->optimizer[s->optimizer].scaled
+                         ? scaled_loss(j->graph[graph], s->optimizer, x)
+                         : x);
     }
 }
 
@@ -359,6 +378,26 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name,
     tsr_status status = tsr_feed_shard(j->plan[graph], name, bytes,
                                        (size_t)count_of(part) * tsr_dtype_size(n->dtype));
     return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_feed_shard");
+}
+
+/* The factor of each scaled loss. */
+static tsr_status feed_factors(job *j, int graph, unsigned overflow)
+{
+    const program *p = j->d.p;
+    for (int i = 0; i < p->graph[graph].nsinks; i++) {
+        const sink *s = &p->graph[graph].sink[i];
+        if (s->kind != SINK_MINIMIZE || !p->optimizer[s->optimizer].scaled ||
+            !j->optimizer[s->optimizer])
+            continue;
+        char name[16], bytes[8];
+        const tsr_dtype dtype = p->graph[graph].node[s->node].dtype;
+        snprintf(name, sizeof name, "factor%d", s->optimizer);
+        store(bytes, dtype, 0, overflow >> s->optimizer & 1 ? INFINITY : 1);
+        tsr_status status = tsr_feed(j->plan[graph], name, bytes, tsr_dtype_size(dtype));
+        if (status != TSR_OK)
+            return fail_at(j, status, "tsr_feed");
+    }
+    return TSR_OK;
 }
 
 static tsr_status feed(job *j, int graph, uint64_t seed)
@@ -565,6 +604,7 @@ static tsr_status run_act(job *j, const act *a)
         if (!j->plan[a->graph])
             STEP(compile(j, a->graph));
         STEP(feed(j, a->graph, a->seed));
+        STEP(feed_factors(j, a->graph, a->overflow));
         status = tsr_run(j->plan[a->graph]);
         if (status != TSR_OK)
             return fail_at(j, status, "tsr_run");

@@ -147,6 +147,28 @@ static void draw_acts(gen *g)
         p->act[p->nacts++] = (act){.kind = ACT_SAVE_LOAD};
 }
 
+/* A grad scaler for some optimizers, and runs in which their losses are infinite. By choices of its
+ * own, so that the rest of a program stays what it was. */
+static void draw_scaler(program *p)
+{
+    rnd r = {p->seed * 0x9e3779b97f4a7c15u + 7};
+    if (!rnd_chance(&r, 0.3))
+        return;
+    p->init_scale = ldexp(1, rnd_below(&r, 11));
+    p->growth_interval = 1 + rnd_below(&r, 3);
+    /* The optimizers of a scaler accumulate alike. */
+    int64_t runs = 0;
+    for (int i = 0; i < p->noptimizers; i++) {
+        poptimizer *o = &p->optimizer[i];
+        o->scaled = rnd_chance(&r, 0.7) && (!runs || o->accumulate == runs);
+        runs = o->scaled ? o->accumulate : runs;
+    }
+    for (int i = 0; i < p->nacts; i++)
+        for (int k = 0; p->act[i].kind == ACT_RUN && k < p->noptimizers; k++)
+            if (p->optimizer[k].scaled && rnd_chance(&r, 0.3))
+                p->act[i].overflow |= 1u << k;
+}
+
 program *program_generate(uint64_t seed, int nranks)
 {
     gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
@@ -177,6 +199,7 @@ program *program_generate(uint64_t seed, int nranks)
         gen_graph(&g, 1, 1 + rnd_below(&g.r, 10));
     }
     draw_acts(&g);
+    draw_scaler(p);
     tape_free(g.w.t);
     return p;
 }

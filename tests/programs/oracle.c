@@ -275,7 +275,7 @@ static void update_var(oracle *o, int optimizer, int i, const double *g, const d
         double xe[4] = {now->e[k], ge[k], st[0].e[k], st[1].e[k]};
         update_bounded(&opt, lr, step, unit_of(p->var[i].dtype), x, xe, y, f);
         /* Squares of such numbers are beyond f32. */
-        if (read->u == U_F32 && (fabs(x[1]) > 1e17 || fabs(x[0]) > 1e17))
+        if (o->is_lost[optimizer] || (read->u == U_F32 && (fabs(x[1]) > 1e17 || fabs(x[0]) > 1e17)))
             f[0] = f[2] = f[3] = INFINITY;
         v[k] = y[0];
         e[k] = f[0];
@@ -302,6 +302,23 @@ static void accumulate(oracle *o, int optimizer, double u, clipped *c)
         }
 }
 
+/* Whether this run of an optimizer is one that updates. */
+static bool applies(const oracle *o, int optimizer)
+{
+    return (o->optimizer_runs[optimizer] + 1) % o->p->optimizer[optimizer].accumulate == 0;
+}
+
+/* Whether an infinite loss surely has gradients that are not finite: one is not 0 otherwise. Those
+ * of steps, such as ceil's, are 0 whatever the loss is. */
+static bool follows_loss(const oracle *o, const clipped *c)
+{
+    for (int i = 0; i < o->p->nvars; i++)
+        for (int64_t k = 0; c->g[i] && k < o->var[i].n; k++)
+            if (fabs(c->g[i][k]) > c->e[i][k])
+                return true;
+    return false;
+}
+
 static void minimize(oracle *o, int loss, int optimizer)
 {
     const program *p = o->p;
@@ -318,12 +335,12 @@ static void minimize(oracle *o, int loss, int optimizer)
         memcpy(c.e[i], read->ge, (size_t)read->n * sizeof(double));
         u = fmax(u, read->u);
     }
+    if (o->overflowed[optimizer] && !follows_loss(o, &c))
+        o->is_lost[optimizer] = true;
     accumulate(o, optimizer, u, &c);
     clip(o, &p->optimizer[optimizer], u, &c);
-    const bool applies =
-        (o->optimizer_runs[optimizer] + 1) % p->optimizer[optimizer].accumulate == 0;
     for (int i = 0; i < p->nvars; i++)
-        if (c.g[i] && applies)
+        if (c.g[i] && applies(o, optimizer) && (!o->overflowed[optimizer] || o->is_lost[optimizer]))
             update_var(o, optimizer, i, c.g[i], c.e[i]);
 }
 
@@ -335,6 +352,9 @@ void oracle_run(oracle *o, const act *a)
     tape_clear(o->t);
     walk_start(w, p, g, o->t);
     w->run_seed = a->seed;
+    for (int s = 0; s < g->nsinks; s++)
+        if (g->sink[s].kind == SINK_MINIMIZE && a->overflow >> g->sink[s].optimizer & 1)
+            o->overflowed[g->sink[s].optimizer] = true;
     for (int i = 0; i < p->nvars; i++) {
         w->var_v[i] = o->var[i].v;
         w->var_e[i] = o->var[i].e;
@@ -359,7 +379,9 @@ void oracle_run(oracle *o, const act *a)
     for (int s = 0; s < g->nsinks; s++)
         if (g->sink[s].kind == SINK_MINIMIZE) {
             const int k = g->sink[s].optimizer;
-            o->step[k] += ++o->optimizer_runs[k] % p->optimizer[k].accumulate == 0;
+            o->step[k] += applies(o, k) && !o->overflowed[k];
+            o->overflowed[k] = o->overflowed[k] && !applies(o, k);
+            o->optimizer_runs[k]++;
         }
     o->runs[a->graph]++;
     for (int i = 0; i < p->nvars; i++) {

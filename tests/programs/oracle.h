@@ -20,6 +20,8 @@ typedef struct oracle {
     held mean[MAX_OPTIMIZERS][MAX_VARS]; /* of gradients, so far */
     int64_t step[MAX_OPTIMIZERS], optimizer_runs[MAX_OPTIMIZERS];
     double lr[MAX_OPTIMIZERS];
+    bool overflowed[MAX_OPTIMIZERS]; /* a loss since the last update was infinite */
+    bool is_lost[MAX_OPTIMIZERS];    /* whether that left out an update is not known */
     int64_t runs[MAX_GRAPHS];
 } oracle;
 

@@ -300,6 +300,12 @@ static void put_modules(FILE *out, const program *p)
             fputs(");\n", out);
         }
     }
+    if (p->init_scale > 0)
+        fprintf(out,
+                "    tsr_grad_scaler *scaler = tsr_grad_scaler_create(w, "
+                "TSR_GRAD_SCALER_OPTS(.init_scale = %g, .growth_interval = %d));\n"
+                "    (void)scaler;\n",
+                p->init_scale, (int)p->growth_interval);
     for (int i = 0; i < p->noptimizers; i++)
         if (uses_optimizer(p, i))
             put_optimizer(out, p, i);
@@ -315,16 +321,27 @@ static void put_modules(FILE *out, const program *p)
 
 static void put_minimize(FILE *out, const poptimizer *o, const sink *s)
 {
-    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 || o->accumulate > 1)
+    char suffix[16] = "";
+    if (o->scaled)
+        snprintf(suffix, sizeof suffix, "f%d", s->optimizer);
+    if (o->scaled)
         fprintf(out,
-                "    tsr_minimize_with(o%d, 1, &t%d, TSR_MINIMIZE_OPTS(.clip_norm = %g, .norm_type "
-                "= %s, .clip_value = %g, .loss_scale = %g, .accumulate = %d));\n",
-                s->optimizer, s->node, o->clip_norm,
-                isinf(o->norm_type) ? "INFINITY"
-                : o->norm_type == 1 ? "1"
-                : o->norm_type == 2 ? "2"
-                                    : "3",
-                o->clip_value, o->loss_scale, (int)o->accumulate);
+                "    tsr_tensor *t%df%d = tsr_mul(t%d, tsr_input(g, \"factor%d\", "
+                "tsr_tensor_dtype(t%d), TSR_SCALAR, tsr_tensor_placement(t%d), TSR_AUTO));\n",
+                s->node, s->optimizer, s->node, s->optimizer, s->node, s->node);
+    if (o->scaled || o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 ||
+        o->accumulate > 1)
+        fprintf(
+            out,
+            "    tsr_minimize_with(o%d, 1, &t%d%s, TSR_MINIMIZE_OPTS(.clip_norm = %g, .norm_type "
+            "= %s, .clip_value = %g, .loss_scale = %g, .accumulate = %d%s));\n",
+            s->optimizer, s->node, suffix, o->clip_norm,
+            isinf(o->norm_type) ? "INFINITY"
+            : o->norm_type == 1 ? "1"
+            : o->norm_type == 2 ? "2"
+                                : "3",
+            o->clip_value, o->loss_scale, (int)o->accumulate,
+            o->scaled ? ", .scaler = scaler" : "");
     else
         fprintf(out, "    tsr_minimize(o%d, t%d);\n", s->optimizer, s->node);
 }
@@ -389,6 +406,14 @@ static void put_run(FILE *out, const program *p, const act *a)
                 a->graph, n->tag);
         put_data(out, n->dtype, count_of(n->shape), data);
         fprintf(out, ", %d));\n", (int)(count_of(n->shape) * (int64_t)tsr_dtype_size(n->dtype)));
+    }
+    for (int i = 0; i < g->nsinks; i++) {
+        const sink *s = &g->sink[i];
+        if (s->kind == SINK_MINIMIZE && p->optimizer[s->optimizer].scaled)
+            fprintf(out, "    CHECK(tsr_feed(plan%d, \"factor%d\", (%s[]){%s}, %d));\n", a->graph,
+                    s->optimizer, g->node[s->node].dtype == TSR_F64 ? "double" : "float",
+                    a->overflow >> s->optimizer & 1 ? "INFINITY" : "1",
+                    g->node[s->node].dtype == TSR_F64 ? 8 : 4);
     }
     fprintf(out, "    CHECK(tsr_run(plan%d));\n", a->graph);
     for (int i = 0; i < g->nsinks; i++)

@@ -97,7 +97,9 @@ typedef struct poptimizer {
     bool nesterov, centered;
     double clip_norm, norm_type, clip_value, loss_scale; /* of tsr_minimize_with */
     int64_t accumulate;
-    int group; /* a module with numbers of its own; -1 */
+    bool scaled; /* by the program's grad scaler; a factor of its losses, an input, may be infinite
+                  */
+    int group;   /* a module with numbers of its own; -1 */
     double group_lr, group_decay;
     int frozen; /* a module; -1 */
     tsr_schedule schedule;
@@ -109,7 +111,8 @@ typedef struct act {
     act_kind kind;
     int graph, var, optimizer;
     double lr;
-    uint64_t seed; /* of what is fed or set */
+    uint64_t seed;     /* of what is fed or set */
+    unsigned overflow; /* a bit for each optimizer whose losses are infinite in this run */
 } act;
 
 typedef struct program {
@@ -125,6 +128,8 @@ typedef struct program {
     pvar var[MAX_VARS];
     int noptimizers;
     poptimizer optimizer[MAX_OPTIMIZERS];
+    double init_scale; /* of the grad scaler */
+    int64_t growth_interval;
     int ngraphs;
     pgraph graph[MAX_GRAPHS];
     int nacts;

@@ -306,11 +306,13 @@ static void try_options(shrinker *s)
         case 7:
             for (int i = 0; i < p->noptimizers; i++) {
                 poptimizer *o = &p->optimizer[i];
-                changed |= o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 ||
-                           o->accumulate > 1 || o->group >= 0 || o->frozen >= 0;
+                changed |= o->scaled || o->clip_norm > 0 || o->clip_value > 0 ||
+                           o->loss_scale != 1 || o->accumulate > 1 || o->group >= 0 ||
+                           o->frozen >= 0;
                 o->clip_norm = o->clip_value = 0;
                 o->loss_scale = 1;
                 o->accumulate = 1;
+                o->scaled = false;
                 o->group = o->frozen = -1;
             }
             break;
