@@ -51,6 +51,7 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_BN_ACT_BWD_STATS] = tsri_fast_batch_norm,
              [TSRI_OP_BN_ACT_BWD_APPLY] = tsri_fast_batch_norm,
              [TSRI_OP_DROPOUT] = tsri_fast_dropout,
+             [TSRI_OP_RANDOM] = tsri_fast_random,
              [TSRI_OP_FILL] = tsri_fast_fill,
              [TSRI_OP_COPY] = tsri_fast_copy,
              [TSRI_OP_EXPAND] = tsri_fast_copy,

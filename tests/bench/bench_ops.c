@@ -137,6 +137,10 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     OP(logical_and, tsr_logical_and(IN(mask), tsr_less(IN(x), IN(y)))) \
     OP(where, tsr_where(IN(mask), IN(x), IN(y))) \
     OP(masked_fill, tsr_masked_fill(IN(x), IN(mask), -1)) \
+    OP(dropout, tsr_dropout(IN(x), 0.5)) \
+    OP(rand, tsr_rand_like(IN(x))) \
+    OP(randn, tsr_randn_like(IN(x))) \
+    OP(prelu, tsr_prelu(IN(image), IN(channel))) \
     OP(cast_i64, tsr_cast(IN(x), TSR_I64)) \
     OP(cast_f32, tsr_cast(IN(k), TSR_F32)) \
     OP(cast_bool, tsr_cast(IN(mask), TSR_F32)) \

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Element-wise ops whose operands have one shape and one order of elements, walked flat; broadcasts
- * in runs; dropout.
- */
+ * in runs. */
 #include "kernels/cpu/fast/fast.h"
 #include "kernels/cpu/ref/ref.h"
 
@@ -157,42 +156,4 @@ tsr_status tsri_fast_add_n(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
 tsr_status tsri_fast_fill(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     return create(mem, desc, tsri_fast_isa_best()->fill, desc->attrs->fill.value, 0, out_kernel);
-}
-
-typedef struct drop {
-    tsri_fast base;
-    tsri_fast_dropout_args args;
-} drop;
-
-static void drop_part(const tsri_fast *f, const tsri_fast_part *p)
-{
-    tsri_fast_dropout_args args = ((const drop *)f)->args;
-    args.step = (uint64_t) * (const int64_t *)p->in[1];
-    args.x = p->in[0];
-    args.y = p->out[0];
-    f->isa->dropout(&args, p->begin, p->end);
-}
-
-/* The shard must be one run of the global tensor's elements, begun at a block of random words. */
-tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
-{
-    const tsri_arg *x = &desc->in[0], *y = &desc->out[0];
-    int64_t count = tsri_arg_count(y);
-    bool run = x->dtype == TSR_F32 && y->dtype == TSR_F32 && desc->in[1].dtype == TSR_I64 &&
-               count && tsri_fast_is_row_major(x) && tsri_fast_is_row_major(y);
-    for (int i = 1; i < y->ndim; i++)
-        run = run && y->shape[i] == y->gshape[i];
-    int64_t begin = run && y->ndim ? y->offset[0] * (count / y->shape[0]) : 0;
-    if (!run || begin % 4)
-        return tsri_fast_decline(desc);
-    drop *k = tsri_fast_make(mem, desc, drop_part, sizeof *k, count, count);
-    TSRI_NEED(k);
-    const double p = desc->attrs->dropout.p;
-    k->base.unit = UNIT;
-    k->args.key = desc->attrs->dropout.key;
-    k->args.block = (uint64_t)(begin / 4);
-    k->args.least = (uint32_t)ceil(p * 0x1p24);
-    k->args.scale = p < 1 ? (float)(1 / (1 - p)) : 0.0f;
-    *out_kernel = &k->base.base;
-    return TSR_OK;
 }

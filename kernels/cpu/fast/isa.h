@@ -201,14 +201,22 @@ typedef struct tsri_fast_update {
 } tsri_fast_update;
 typedef void tsri_fast_update_fn(const tsri_fast_update *u, int64_t begin, int64_t end);
 
-/* Element i of the buffers draws word i % 4 of block `block` + i / 4. */
+/* Element i of the buffers draws word (skip + i) % 4 of block `block` + (skip + i) / 4. */
 typedef struct tsri_fast_dropout_args {
     uint64_t key, step, block;
+    int skip;       /* 0..3 */
     uint32_t least; /* of 2^24: draws below it are dropped */
     float scale;
     const float *x;
     float *y;
 } tsri_fast_dropout_args;
+
+/* Numbers low + width * draw, with draws in [0, 1), at most `most`; rounded to f32 from f64. */
+typedef struct tsri_fast_uniform_args {
+    uint64_t key, step;
+    double low, width;
+    float most;
+} tsri_fast_uniform_args;
 
 typedef struct tsri_fast_isa {
     const char *impl;
@@ -265,6 +273,10 @@ typedef struct tsri_fast_isa {
     tsri_fast_update_fn *update[TSRI_OP_COUNT_];                         /* by op */
     /* begin: a multiple of 4 */
     void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
+    /* Uniform numbers y[i], i < n, of the elements from `index` on. */
+    void (*uniform)(const tsri_fast_uniform_args *p, uint64_t index, float *y, int64_t n);
+    /* y[i] = x[i] * by[i], and 0 where that is 0, whatever x[i] is; i < n. */
+    void (*keep)(const float *by, const float *x, float *y, int64_t n);
     /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */
     void (*max_line)(const tsri_fast_max *p, int64_t h0, int64_t h1, float *y, int32_t *idx);
 } tsri_fast_isa;

@@ -93,5 +93,7 @@ const tsri_fast_isa ISA_TABLE = {
              [TSR_BOOL] = CASTS_OF(u8)},
     .update = {TSRI_UPDATE_LIST(UPDATE_SLOT)},
     .dropout = dropout,
+    .uniform = uniform,
+    .keep = keep,
     .max_line = max_line,
 };

@@ -47,15 +47,53 @@ VEC_FN void drop_words(const tsri_fast_dropout_args *p, int64_t at, int64_t n, c
         y[j] = (word[j] >> 8) >= least ? x[j] * scale : 0.0f;
 }
 
-/* y[i] = x[i] * scale where element 4*block + i draws at least `least` of 2^24, else 0. */
+/* y[i] = x[i] * scale where element 4*block + skip + i draws at least `least` of 2^24, else 0. */
 static void dropout(const tsri_fast_dropout_args *p, int64_t begin, int64_t end)
 {
     uint32_t word[4 * W];
-    for (int64_t i = begin; i < end; i += 4 * W) {
-        philox(p->key, p->step, p->block + (uint64_t)(i / 4), word);
-        if (end - i >= 4 * W)
+    for (int64_t i = begin, n; i < end; i += n) {
+        const int64_t at = p->skip + i, first = at % 4;
+        philox(p->key, p->step, p->block + (uint64_t)(at / 4), word);
+        n = 4 * W - first;
+        if (first == 0 && end - i >= 4 * W) {
             drop_words(p, i, 4 * W, word);
-        else
-            drop_words(p, i, end - i, word);
+        } else {
+            n = end - i < n ? end - i : n;
+            drop_words(p, i, n, word + first);
+        }
     }
+}
+
+VEC_FN void uniform_words(const tsri_fast_uniform_args *p, const uint32_t *word, float *y,
+                          int64_t n)
+{
+    const double low = p->low, width = p->width;
+    const float most = p->most;
+    for (int64_t j = 0; j < n; j++) {
+        const float v = (float)(low + width * ((double)(int32_t)(word[j] >> 8) * 0x1p-24));
+        y[j] = v > most ? most : v;
+    }
+}
+
+static void uniform(const tsri_fast_uniform_args *p, uint64_t index, float *y, int64_t n)
+{
+    uint32_t word[4 * W];
+    for (int64_t i = 0, k; i < n; i += k) {
+        const uint64_t at = index + (uint64_t)i;
+        const int64_t first = (int64_t)(at % 4);
+        philox(p->key, p->step, at / 4, word);
+        k = 4 * W - first;
+        if (first == 0 && n - i >= 4 * W) {
+            uniform_words(p, word, y + i, 4 * W);
+        } else {
+            k = n - i < k ? n - i : k;
+            uniform_words(p, word + first, y + i, k);
+        }
+    }
+}
+
+static void keep(const float *by, const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = by[i] != 0 ? x[i] * by[i] : 0.0f;
 }
