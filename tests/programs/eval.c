@@ -7,9 +7,16 @@
 #include "program.h"
 #include "src/core/rng.h"
 
+static double unit_f32 = U_F32;
+
+void unit_by_autocast(bool autocast)
+{
+    unit_f32 = autocast ? U_BF16 : U_F32;
+}
+
 double unit_of(tsr_dtype dtype)
 {
-    return dtype == TSR_F32 ? U_F32 : dtype == TSR_F64 ? U_F64 : 0;
+    return dtype == TSR_F32 ? unit_f32 : dtype == TSR_F64 ? U_F64 : 0;
 }
 
 int64_t count_of(tsr_dims d)

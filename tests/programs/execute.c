@@ -74,12 +74,22 @@ static void store(void *to, tsr_dtype dtype, int64_t i, double v)
         ((uint8_t *)to)[i] = v != 0;
 }
 
+/* A bf16: the upper half of an f32. */
+static double wide(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
 static double load(const void *from, tsr_dtype dtype, int64_t i)
 {
-    return dtype == TSR_F64   ? ((const double *)from)[i]
-           : dtype == TSR_F32 ? (double)((const float *)from)[i]
-           : dtype == TSR_I64 ? (double)((const int64_t *)from)[i]
-                              : (double)((const uint8_t *)from)[i];
+    return dtype == TSR_F64    ? ((const double *)from)[i]
+           : dtype == TSR_F32  ? (double)((const float *)from)[i]
+           : dtype == TSR_I64  ? (double)((const int64_t *)from)[i]
+           : dtype == TSR_BF16 ? wide(((const uint16_t *)from)[i])
+                               : (double)((const uint8_t *)from)[i];
 }
 
 enum { MAX_BYTES = 400 * 8 };
@@ -223,12 +233,12 @@ static tsr_status set_var(job *j, int var, const double *data)
 }
 
 /* The loss times an input that is 1, or infinite. */
-static tsr_tensor *scaled_loss(tsr_graph *g, int optimizer, tsr_tensor *loss)
+static tsr_tensor *scaled_loss(tsr_graph *g, int optimizer, tsr_dtype dtype, tsr_tensor *loss)
 {
     char name[16];
     snprintf(name, sizeof name, "factor%d", optimizer);
-    return tsr_mul(loss, tsr_input(g, name, tsr_tensor_dtype(loss), TSR_SCALAR,
-                                   tsr_tensor_placement(loss), TSR_AUTO));
+    return tsr_mul(loss,
+                   tsr_input(g, name, dtype, TSR_SCALAR, tsr_tensor_placement(loss), TSR_AUTO));
 }
 
 static void minimize(tsr_optimizer *opt, const poptimizer *o, tsr_grad_scaler *scaler,
@@ -260,11 +270,12 @@ static void add_sinks(job *j, int graph, int after)
         else if (s->kind == SINK_LOCAL)
             tsr_to_local(j->graph[graph], name, x);
         else if (s->kind == SINK_ASSIGN)
-            tsr_assign(tsr_module_find(d->root, d->p->var[s->var].name), x);
+            tsr_assign(tsr_module_find(d->root, d->p->var[s->var].name),
+                       tsr_cast(x, d->p->var[s->var].dtype));
         else if (j->optimizer[s->optimizer])
             minimize(j->optimizer[s->optimizer], &d->p->optimizer[s->optimizer], j->scaler,
                      d->p->optimizer[s->optimizer].scaled
-                         ? scaled_loss(j->graph[graph], s->optimizer, x)
+                         ? scaled_loss(j->graph[graph], s->optimizer, d->g->node[s->node].dtype, x)
                          : x);
     }
 }
@@ -273,8 +284,9 @@ static tsr_status declare(job *j, int graph)
 {
     declared *d = &j->d;
     d->g = &d->p->graph[graph];
-    j->graph[graph] = d->graph =
-        tsr_graph_create(d->world, TSR_GRAPH_OPTS(.training = d->g->training, .seed = d->g->seed));
+    j->graph[graph] = d->graph = tsr_graph_create(
+        d->world, TSR_GRAPH_OPTS(.training = d->g->training, .seed = d->g->seed,
+                                 .autocast = d->p->autocast ? TSR_BF16 : TSR_DTYPE_NONE));
     for (int i = 0; i < d->g->nnodes; i++) {
         const pnode *n = &d->g->node[i];
         tsr_tensor *in[MAX_OPERANDS];
@@ -287,7 +299,10 @@ static tsr_status declare(job *j, int graph)
             j->mine->refused = status == TSR_ERR_UNSUPPORTED;
             return fail_at(j, status == TSR_OK ? TSR_ERR_INTERNAL : status, op_at(n->op)->name);
         }
-        if (!tsr_dims_equal(tsr_tensor_dims(t), n->shape) || tsr_tensor_dtype(t) != n->dtype) {
+        const bool is_low =
+            d->p->autocast && n->dtype == TSR_F32 && tsr_tensor_dtype(t) == TSR_BF16;
+        if (!tsr_dims_equal(tsr_tensor_dims(t), n->shape) ||
+            (tsr_tensor_dtype(t) != n->dtype && !is_low)) {
             tsr_set_error(TSR_ERR_SHAPE, "t%d has another shape or dtype than it should", i);
             return fail_at(j, TSR_ERR_INTERNAL, op_at(n->op)->name);
         }

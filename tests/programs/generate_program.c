@@ -169,9 +169,20 @@ static void draw_scaler(program *p)
                 p->act[i].overflow |= 1u << k;
 }
 
+/* Some programs of f32 alone are made by autocast. */
+static void draw_autocast(program *p, tsr_dtype dtype)
+{
+    rnd r = {p->seed * 0xda942042e4dd58b5u + 3};
+    bool all = dtype == TSR_F32;
+    for (int i = 0; i < p->nmodules; i++)
+        all &= p->module_dtype[i] == TSR_F32;
+    p->autocast = all && rnd_chance(&r, 0.5);
+}
+
 program *program_generate(uint64_t seed, int nranks)
 {
     gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
+    unit_by_autocast(false);
     program *p = g.p = calloc(1, sizeof *p);
     p->seed = seed;
     p->nranks = nranks;
@@ -200,6 +211,7 @@ program *program_generate(uint64_t seed, int nranks)
     }
     draw_acts(&g);
     draw_scaler(p);
+    draw_autocast(p, g.dtype);
     tape_free(g.w.t);
     return p;
 }

@@ -12,6 +12,7 @@
  * another, of more operations. A wrong program is off by far more than these factors. */
 #define SLACK_F64 2000.0
 #define SLACK_F32 40.0
+#define SLACK_BF16 1.5
 
 typedef struct bench {
     const program *p;
@@ -35,9 +36,10 @@ static void fault(bench *b, const char *what, int rank, int64_t i, double found,
 static void compare(bench *b, const char *what, int rank, int64_t i, double found, double right,
                     double e, double u)
 {
-    double slack = u == U_F32 ? SLACK_F32 : SLACK_F64, least = u == U_F32 ? 1e-36 : 1e-290;
+    double slack = u == U_BF16 ? SLACK_BF16 : u == U_F32 ? SLACK_F32 : SLACK_F64;
+    double least = u >= U_F32 ? 1e-36 : 1e-290, most = u == U_BF16 ? 0.3 : 0.02;
     double allowed = slack * e + least;
-    if (!isfinite(e) || (isfinite(right) && allowed > 0.02 * (1 + fabs(right)))) {
+    if (!isfinite(e) || (isfinite(right) && allowed > most * (1 + fabs(right)))) {
         b->out->skipped++;
         return;
     }

@@ -58,6 +58,7 @@ static held filled_held(int64_t n, double value)
 void oracle_start(oracle *o, const program *p)
 {
     *o = (oracle){.p = p, .t = tape_new()};
+    unit_by_autocast(p->autocast);
     for (int i = 0; i < p->nvars; i++)
         o->var[i] = new_held(count_of(p->var[i].dims), p->var[i].data);
     for (int k = 0; k < p->noptimizers; k++) {
@@ -234,7 +235,7 @@ static void clip(const oracle *o, const poptimizer *opt, double u, clipped *c)
            high = scale_for(opt, norm_of(o, opt, c, -1));
     double error = fmax(fabs(low - scale), fabs(high - scale)) + 400 * u * fabs(scale);
     /* The norm's powers of such numbers are beyond f32, as in PyTorch. */
-    const bool is_beyond = u == U_F32 && isfinite(opt->norm_type) && norm > 1e17;
+    const bool is_beyond = u >= U_F32 && isfinite(opt->norm_type) && norm > 1e17;
     if (!isfinite(scale) || !isfinite(error) || is_beyond)
         error = INFINITY;
     for (int i = 0; i < o->p->nvars; i++)
@@ -275,7 +276,7 @@ static void update_var(oracle *o, int optimizer, int i, const double *g, const d
         double xe[4] = {now->e[k], ge[k], st[0].e[k], st[1].e[k]};
         update_bounded(&opt, lr, step, unit_of(p->var[i].dtype), x, xe, y, f);
         /* Squares of such numbers are beyond f32. */
-        if (o->is_lost[optimizer] || (read->u == U_F32 && (fabs(x[1]) > 1e17 || fabs(x[0]) > 1e17)))
+        if (o->is_lost[optimizer] || (read->u >= U_F32 && (fabs(x[1]) > 1e17 || fabs(x[0]) > 1e17)))
             f[0] = f[2] = f[3] = INFINITY;
         v[k] = y[0];
         e[k] = f[0];
@@ -319,6 +320,23 @@ static bool follows_loss(const oracle *o, const clipped *c)
     return false;
 }
 
+/* Whether gradients, times a scale, are finite in f32. */
+static bool are_finite(const oracle *o, const clipped *c)
+{
+    for (int i = 0; i < o->p->nvars; i++)
+        for (int64_t k = 0; c->g[i] && k < o->var[i].n; k++)
+            if (!(fabs(c->g[i][k]) + c->e[i][k] < 1e17))
+                return false;
+    return true;
+}
+
+/* Whether a scaler leaves out this update is known. */
+static bool is_known(const oracle *o, int optimizer, const clipped *c)
+{
+    return !o->p->optimizer[optimizer].scaled ||
+           (o->overflowed[optimizer] ? follows_loss(o, c) : are_finite(o, c));
+}
+
 static void minimize(oracle *o, int loss, int optimizer)
 {
     const program *p = o->p;
@@ -335,8 +353,7 @@ static void minimize(oracle *o, int loss, int optimizer)
         memcpy(c.e[i], read->ge, (size_t)read->n * sizeof(double));
         u = fmax(u, read->u);
     }
-    if (o->overflowed[optimizer] && !follows_loss(o, &c))
-        o->is_lost[optimizer] = true;
+    o->is_lost[optimizer] = o->is_lost[optimizer] || !is_known(o, optimizer, &c);
     accumulate(o, optimizer, u, &c);
     clip(o, &p->optimizer[optimizer], u, &c);
     for (int i = 0; i < p->nvars; i++)

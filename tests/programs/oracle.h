@@ -21,7 +21,7 @@ typedef struct oracle {
     int64_t step[MAX_OPTIMIZERS], optimizer_runs[MAX_OPTIMIZERS];
     double lr[MAX_OPTIMIZERS];
     bool overflowed[MAX_OPTIMIZERS]; /* a loss since the last update was infinite */
-    bool is_lost[MAX_OPTIMIZERS];    /* whether that left out an update is not known */
+    bool is_lost[MAX_OPTIMIZERS];    /* whether a scaler left out an update is not known */
     int64_t runs[MAX_GRAPHS];
 } oracle;
 

@@ -319,7 +319,7 @@ static void put_modules(FILE *out, const program *p)
     }
 }
 
-static void put_minimize(FILE *out, const poptimizer *o, const sink *s)
+static void put_minimize(FILE *out, const pgraph *g, const poptimizer *o, const sink *s)
 {
     char suffix[16] = "";
     if (o->scaled)
@@ -327,8 +327,9 @@ static void put_minimize(FILE *out, const poptimizer *o, const sink *s)
     if (o->scaled)
         fprintf(out,
                 "    tsr_tensor *t%df%d = tsr_mul(t%d, tsr_input(g, \"factor%d\", "
-                "tsr_tensor_dtype(t%d), TSR_SCALAR, tsr_tensor_placement(t%d), TSR_AUTO));\n",
-                s->node, s->optimizer, s->node, s->optimizer, s->node, s->node);
+                "%s, TSR_SCALAR, tsr_tensor_placement(t%d), TSR_AUTO));\n",
+                s->node, s->optimizer, s->node, s->optimizer,
+                g->node[s->node].dtype == TSR_F64 ? "TSR_F64" : "TSR_F32", s->node);
     if (o->scaled || o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 ||
         o->accumulate > 1)
         fprintf(
@@ -353,10 +354,11 @@ static void put_sinks(FILE *out, const program *p, const pgraph *g, int after)
         if (s->after != after)
             continue;
         if (s->kind == SINK_MINIMIZE) {
-            put_minimize(out, &p->optimizer[s->optimizer], s);
+            put_minimize(out, g, &p->optimizer[s->optimizer], s);
         } else if (s->kind == SINK_ASSIGN) {
-            fprintf(out, "    tsr_assign(tsr_module_find(root, \"%s\"), t%d);\n",
-                    p->var[s->var].name, s->node);
+            fprintf(out, "    tsr_assign(tsr_module_find(root, \"%s\"), tsr_cast(t%d, %s));\n",
+                    p->var[s->var].name, s->node,
+                    p->var[s->var].dtype == TSR_F64 ? "TSR_F64" : "TSR_F32");
         } else if (s->kind == SINK_LOCAL) {
             fprintf(out, "    tsr_to_local(g, \"y%d\", t%d);\n", i, s->node);
         } else {
@@ -373,8 +375,9 @@ static void put_graph(FILE *out, const program *p, int at)
     const pgraph *g = &p->graph[at];
     fprintf(out,
             "    tsr_plan *plan%d;\n    {\n    tsr_graph *g = tsr_graph_create(w, "
-            "TSR_GRAPH_OPTS(.training = %d, .seed = %llu));\n",
-            at, g->training, (unsigned long long)g->seed);
+            "TSR_GRAPH_OPTS(.training = %d, .seed = %llu%s));\n",
+            at, g->training, (unsigned long long)g->seed,
+            p->autocast ? ", .autocast = TSR_BF16" : "");
     for (int i = 0; i < g->nnodes; i++) {
         put_node(out, p, g, i);
         put_sinks(out, p, g, i);

@@ -128,6 +128,7 @@ typedef struct program {
     pvar var[MAX_VARS];
     int noptimizers;
     poptimizer optimizer[MAX_OPTIMIZERS];
+    bool autocast;     /* graphs are by autocast to bf16 */
     double init_scale; /* of the grad scaler */
     int64_t growth_interval;
     int ngraphs;
@@ -244,7 +245,10 @@ program *program_copy(const program *p);
 void program_free(program *p);
 
 /* --- eval helpers: eval.c --------------------------------------------------------------------- */
+/* The unit roundoff of a float dtype, else 0. From unit_by_autocast(true) on that of f32 is what
+ * autocast to bf16 makes of it. */
 double unit_of(tsr_dtype dtype);
+void unit_by_autocast(bool autocast);
 /* Element numbers for broadcasting `from` to `to`; NULL where they are the same. */
 const int32_t *eval_spread(tape *t, tsr_dims from, tsr_dims to);
 int eval_sum(tape *t, int x, tsr_dims dims, uint32_t mask, double u);

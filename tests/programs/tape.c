@@ -119,13 +119,13 @@ static double bound(double a, double b)
 /* Whether a number may be an infinity in the dtype of x. */
 static bool is_too_large(const tape_value *x, double v)
 {
-    return fabs(v) > (x->u == U_F32 ? 1e37 : 1e300);
+    return fabs(v) > (x->u >= U_F32 ? 1e37 : 1e300);
 }
 
 /* Whether a number may be 0 in the dtype of x. */
 static bool is_too_small(const tape_value *x, double v)
 {
-    return v != 0 && fabs(v) < (x->u == U_F32 ? 1e-36 : 1e-290);
+    return v != 0 && fabs(v) < (x->u >= U_F32 ? 1e-36 : 1e-290);
 }
 
 /* Adds the rounding of v's own dtype, and says where v is no number to compare. */
@@ -147,6 +147,8 @@ int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bo
         memcpy(x->value.v, v, (size_t)n * sizeof *v);
     if (n && e)
         memcpy(x->value.e, e, (size_t)n * sizeof *e);
+    for (int64_t i = 0; i < n && u == U_BF16; i++)
+        x->value.e[i] += u * fabs(v[i]);
     x->value.diff = diff;
     return t->n - 1;
 }

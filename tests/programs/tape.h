@@ -85,6 +85,8 @@ typedef struct tape_from {
 
 #define U_F64 0x1p-53
 #define U_F32 0x1p-24
+/* Of a value that is rounded to bf16 where it is made, and once more where it is read. */
+#define U_BF16 0x1p-8
 
 tape *tape_new(void);
 void tape_free(tape *t);
@@ -94,7 +96,7 @@ tape_value *tape_at(const tape *t, int id);
 /* Memory until the tape is cleared. */
 void *tape_alloc(tape *t, int64_t bytes);
 
-/* e may be NULL: exact. */
+/* e may be NULL: exact; of u U_BF16 then, too, rounded where it is read. */
 int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bool diff);
 int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *from);
 /* b -1: one operand. */
