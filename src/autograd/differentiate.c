@@ -140,8 +140,12 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
      * when the op that makes it is reached. */
     for (int i = last; i >= 0 && ok; i--)
         ok = visit(&w, g->ops[i]);
-    for (int i = 0; i < n && ok; i++)
-        out[i] = w.depends[y->id] ? collect(&w, x[i]) : NULL;
+    /* A gradient may be an older tensor, as y's to x are where y's part is x * y: the user gets a
+     * view of it, whose gradients do not include what its other readers add. */
+    for (int i = 0; i < n && ok; i++) {
+        tsr_tensor *dx = w.depends[y->id] ? collect(&w, x[i]) : NULL;
+        out[i] = dx && dx->id < ntensors ? tsri_as_result(dx, dx, loc) : dx;
+    }
     g->in_backward = was_backward;
     g->label = label;
     tsri_pool_finish(&pool);

@@ -380,12 +380,20 @@ static void grad_rest(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor 
     din[1] = tsri_make_scale(tsr_mul_at(dz, q, file, line), -1, op->loc);
 }
 
+/* Returns dz times x, the gradient to the other factor. A dz whose elements all are one number, as
+ * where differentiation begins, is not multiplied element by element: the product is x, scaled. */
+static tsr_tensor *grad_mul(tsr_tensor *dz, tsr_tensor *x, tsri_loc loc)
+{
+    if (dz->op->kind == TSRI_OP_FILL && dz->dtype == x->dtype && dz->placement == x->placement &&
+        tsr_dims_equal(dz->shape, x->shape))
+        return tsri_make_scale(x, dz->op->attrs.fill.value, loc);
+    return tsr_mul_at(dz, x, loc.file, loc.line);
+}
+
 static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted, tsr_tensor **din)
 {
     const uint32_t fixed = op->attrs.binary.fixed;
     const bool want[2] = {wanted[0] && !(fixed & 1), wanted[1] && !(fixed & 2)};
-    const char *file = op->loc.file;
-    int line = op->loc.line;
     tsr_tensor *dz = dout[0], *full[2] = {NULL, NULL};
     switch (op->attrs.binary.fn) {
     case TSRI_BINARY_ADD:
@@ -394,7 +402,7 @@ static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted
         break;
     case TSRI_BINARY_MUL:
         for (int i = 0; i < 2; i++)
-            full[i] = want[i] ? tsr_mul_at(dz, op->in[1 - i], file, line) : NULL;
+            full[i] = want[i] ? grad_mul(dz, op->in[1 - i], op->loc) : NULL;
         break;
     case TSRI_BINARY_DIV:
         grad_div(op, dz, want, full);

@@ -560,6 +560,42 @@ static int teardown(void **state)
     return 0;
 }
 
+static int ops_of(tsri_op_kind kind, int from)
+{
+    int n = 0;
+    for (int i = from; i < g->nops; i++)
+        n += g->ops[i]->kind == kind;
+    return n;
+}
+
+/* Where y is x u, its gradient to x is u: no product with the ones that differentiation begins with
+ * is declared. The user gets a view of u, whose gradients are its own; and a square gets both. */
+static void test_products_with_ones(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *x = input(TSR_F64, D(3, 4)), *u = input(TSR_F64, D(3, 4)), *of[2] = {x, u};
+    tsr_tensor *dx[2], *again[2], *row = input(TSR_F64, D(4));
+    tsr_tensor *y = tsr_mul(x, u);
+    const int forward = g->nops;
+    tsr_gradients(y, 2, of, dx);
+    assert_int_equal(ops_of(TSRI_OP_BINARY, forward), 0);
+    assert_ptr_equal(dx[0]->op->in[0], u);
+    assert_ptr_equal(dx[1]->op->in[0], x);
+    tsr_tensor *more = tsr_add(tsr_square(dx[0]), u), *more_of[2] = {dx[0], u};
+    tsr_gradients(more, 2, more_of, again);
+    assert_ptr_not_equal(again[0], again[1]);
+    assert_int_equal(again[0]->op->kind, TSRI_OP_UNARY_GRAD);
+    tsr_gradients(tsr_mul(x, x), 1, &x, dx);
+    assert_int_equal(dx[0]->op->kind, TSRI_OP_ADD_N);
+    assert_ptr_equal(dx[0]->op->in[0], x);
+    assert_ptr_equal(dx[0]->op->in[1], x);
+    const int broadcast = g->nops;
+    tsr_gradients(tsr_mul(x, row), 1, &x, dx); /* row is not of x's shape */
+    assert_int_equal(ops_of(TSRI_OP_BINARY, broadcast), 2);
+    assert_int_equal(tsr_graph_status(g), TSR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_flash_attention),
         cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_products_with_ones),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
