@@ -7,8 +7,11 @@
  *   REAL_FN        what stands before a function's type: static, inline, template
  *   num(c)         the constant c as a REAL
  *   pick(c, a, b)  a where the condition c holds, else b
+ *   pick_mostly(c, a, b)  the same; b need not be computed where c holds in all of a vector
  *   the functions of <math.h> that the expressions call, and normal_cdf, the cumulative normal
  *   distribution
+ *
+ * It may define `bell`, the name of a function e^(-x^2/2).
  *
  * In what follows, tanh GELU is PyTorch's gelu with approximate="tanh".
  */
@@ -50,11 +53,19 @@ REAL_FN REAL sigmoid(REAL x)
     return 1 / (1 + exp(-x));
 }
 
+#ifndef bell
+/* Returns e^(-x^2/2). */
+REAL_FN REAL bell(REAL x)
+{
+    return exp(num(-0.5) * x * x);
+}
+#endif
+
 /* Returns the derivative of GELU, x normal_cdf(x): its second term is x times the normal density,
  * where 0.3989... is 1/sqrt(2 pi). */
 REAL_FN REAL gelu_slope(REAL x)
 {
-    return normal_cdf(x) + x * num(0.39894228040143267794) * exp(num(-0.5) * x * x);
+    return normal_cdf(x) + x * num(0.39894228040143267794) * bell(x);
 }
 
 /* Returns e^(-2u), where u = sqrt(2/pi) (x + 0.044715 x^3) and 0.7978... is sqrt(2/pi). */

@@ -32,13 +32,13 @@
     X(T, MINIMUM, minimum, BYTES, "!..., !... -> ...", CHEAP, VECTORS, \
       pick(a < b, a, pick(a != a, a, b)), \
       a < b ? a : b, "The smaller.") \
-    X(T, ATAN2, atan2, FLOATS, "!..., !... -> ...", SLOW, LANES, atan2(a, b), 0, \
+    X(T, ATAN2, atan2, FLOATS, "!..., !... -> ...", SLOW, VECTORS, atan2(a, b), 0, \
       "The angle of (y, x), from -pi to pi.") \
-    X(T, FMOD, fmod, NUMBERS, "!..., !... -> ...", SLOW, LANES, fmod(a, b), whole_rest(a, b), \
+    X(T, FMOD, fmod, NUMBERS, "!..., !... -> ...", SLOW, VECTORS, fmod(a, b), whole_rest(a, b), \
       "The rest of x / y, with the sign of x.") \
-    X(T, REMAINDER, remainder, NUMBERS, "!..., !... -> ...", SLOW, LANES, floor_rest(a, b), \
+    X(T, REMAINDER, remainder, NUMBERS, "!..., !... -> ...", SLOW, VECTORS, floor_rest(a, b), \
       whole_floor_rest(a, b), "The rest of x / y, with the sign of y.") \
-    X(T, FLOOR_DIVIDE, floor_divide, NUMBERS, "!..., !... -> ...", SLOW, LANES, \
+    X(T, FLOOR_DIVIDE, floor_divide, NUMBERS, "!..., !... -> ...", SLOW, VECTORS, \
       floor_quotient(a, b), whole_floor_div(a, b), "floor(x / y), without gradient.") \
     X(T, BITWISE_AND, bitwise_and, WHOLES, "!..., !... -> ...", CHEAP, LANES, 0, a & b, \
       "The bits of both.") \

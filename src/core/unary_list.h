@@ -106,8 +106,8 @@
       v / (1 + size_of(v)), \
       u / (1 + size_of(v)) / (1 + size_of(v)), "x / (1 + |x|)") \
     X(T, SELU, selu, OPERAND, SLOW, VECTORS, \
-      num(SELU_SCALE) * pick(v > 0, v, num(SELU_ALPHA) * expm1(v)), \
-      num(SELU_SCALE) * u * pick(v > 0, num(1), num(SELU_ALPHA) * exp(v)), \
+      num(SELU_SCALE) * pick_mostly(v > 0, v, num(SELU_ALPHA) * expm1(v)), \
+      num(SELU_SCALE) * u * pick_mostly(v > 0, num(1), num(SELU_ALPHA) * exp(v)), \
       "1.0507 x where x > 0, else 1.7581 (e^x - 1)")
 
 /* Functions with a number a, and functions that share a public call. */
@@ -127,11 +127,11 @@
       pick(v > 0, v, v * a), \
       pick(v > 0, u, u * a), "x where x > 0, else a x") \
     X(T, ELU, elu, OPERAND, SLOW, VECTORS, \
-      pick(v > 0, v, a * expm1(v)), \
-      pick(v > 0, u, u * a * exp(v)), "x where x > 0, else a (e^x - 1)") \
+      pick_mostly(v > 0, v, a * expm1(v)), \
+      pick_mostly(v > 0, u, u * a * exp(v)), "x where x > 0, else a (e^x - 1)") \
     X(T, CELU, celu, OPERAND, SLOW, VECTORS, \
-      pick(v > 0, v, a * expm1(v / a)), \
-      pick(v > 0, u, u * exp(v / a)), "x where x > 0, else a (e^(x/a) - 1)") \
+      pick_mostly(v > 0, v, a * expm1(v / a)), \
+      pick_mostly(v > 0, u, u * exp(v / a)), "x where x > 0, else a (e^(x/a) - 1)") \
     X(T, SOFTSHRINK, softshrink, OPERAND, CHEAP, VECTORS, \
       pick((v >= -a) & (v <= a), num(0), pick(v > 0, v - a, v + a)), \
       pick((v >= -a) & (v <= a), num(0), u), "x brought nearer to 0 by a") \

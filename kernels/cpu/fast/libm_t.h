@@ -42,8 +42,6 @@ VEC_FN vf vpow(vf x, vf y)
     return x;
 }
 #endif
-LIBM(exp2)
-LIBM(expm1)
 LIBM(log2)
 LIBM(log10)
 LIBM(sin)
@@ -62,19 +60,31 @@ LIBM(erfc)
 #undef LIBM
 #undef LIBM_NAME
 
-/* x without its fraction; its sign stays. A float of 2^23 and more has no fraction, and neither
- * have infinities and NaN. */
+/* x without its fraction; its sign stays, and so do infinities and NaN. */
 VEC_FN vf vtrunc(vf x)
 {
+#if VEC_ISA == 512
+    return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#elif VEC_ISA == 256
+    return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#else
+    /* A float of 2^23 and more has no fraction. */
     vf whole = __builtin_convertvector(__builtin_convertvector(x, vint), vf);
     vint small = (vint)(vabs(x) < vset1(0x1p23f)), sign = (vint)vset1(-0.0f);
     return vchoose(small, (vf)((vint)whole | ((vint)x & sign)), x);
+#endif
 }
 
 VEC_FN vf vfloor(vf x)
 {
+#if VEC_ISA == 512
+    return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#elif VEC_ISA == 256
+    return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#else
     vf whole = vtrunc(x);
     return vchoose((vint)(whole > x), whole - vset1(1.0f), whole);
+#endif
 }
 
 VEC_FN vf vceil(vf x)
@@ -82,11 +92,18 @@ VEC_FN vf vceil(vf x)
     return -vfloor(-x);
 }
 
-/* To the nearest, the even one of two: of what adding 2^23 leaves. */
+/* To the nearest, the even one of two. */
 VEC_FN vf vrint(vf x)
 {
+#if VEC_ISA == 512
+    return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif VEC_ISA == 256
+    return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+    /* Of what adding 2^23 leaves. */
     const vf shift = vset1(0x1p23f);
     vint sign = (vint)x & (vint)vset1(-0.0f);
     vf size = vabs(x), whole = (size + shift) - shift;
     return vchoose((vint)(size < shift), (vf)((vint)whole | sign), x);
+#endif
 }

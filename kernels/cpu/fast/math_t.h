@@ -7,10 +7,22 @@
 typedef int32_t vint __attribute__((vector_size(sizeof(vf))));
 typedef uint32_t vuint __attribute__((vector_size(sizeof(vf)))); /* wraps: a NaN has any bits */
 
-/* a where the mask (a comparison's result) is set, else b. */
+/* Returns a where the mask (a comparison's result) is set, else b. */
 VEC_FN vf vchoose(vint mask, vf a, vf b)
 {
     return (vf)((mask & (vint)a) | (~mask & (vint)b));
+}
+
+/* Returns whether the mask is set in all lanes. */
+VEC_FN bool vall(vint mask)
+{
+#if VEC_ISA == 512
+    return _mm512_movepi32_mask((__m512i)mask) == 0xffff;
+#elif VEC_ISA == 256
+    return _mm256_movemask_ps((__m256)mask) == 0xff;
+#else
+    return (mask[0] & mask[1] & mask[2] & mask[3]) != 0;
+#endif
 }
 
 VEC_FN vf vabs(vf x)
@@ -19,32 +31,49 @@ VEC_FN vf vabs(vf x)
 }
 
 #include "kernels/cpu/fast/libm_t.h"
+#include "kernels/cpu/fast/rest_t.h"
 
-/* e^x = 2^n e^r with x = n ln 2 + r, |r| <= ln(2)/2: returns (e^r - 1)/r to 1 unit in the last
- * place, by its series, and 2^n as the product of two powers, as n may be 128. */
+/* x without what is not whole, for |x| < 2^22: adding `shift` rounds, and the sum's low bits show
+ * the whole number. */
+enum { VEXP_SHIFT = 0x4b400000 }; /* the bits of 1.5 * 2^23 */
+#define vexp_shift vset1(0x1.8p23f)
+
+/* e^x = 2^n e^r with x = n ln 2 + r, |r| <= ln(2)/2: r, (e^r - 1)/r to 1 unit in the last place, by
+ * a polynomial fitted for the least largest relative error (1.4e-8), and n, as a float and whole.
+ */
 typedef struct vexp_parts {
-    vf r, series, power[2];
+    vf r, series, n;
+    vint whole;
 } vexp_parts;
 
 VEC_FN vexp_parts vexp_reduce(vf x)
 {
-    const float shift = 0x1.8p23f; /* adding it rounds to whole numbers, which its low bits show */
     vexp_parts e;
-    vf t = vfma(x, vset1(0x1.715476p+0f), vset1(shift));
-    vf n = t - vset1(shift);
-    e.r = vfma(n, vset1(-0x1.62e4p-1f), x); /* the first bits of ln 2: the product is exact */
-    e.r = vfma(n, vset1(-0x1.7f7d1cp-20f), e.r);
-    vf p = vset1(1.0f / 5040);
-    p = vfma(p, e.r, vset1(1.0f / 720));
-    p = vfma(p, e.r, vset1(1.0f / 120));
-    p = vfma(p, e.r, vset1(1.0f / 24));
-    p = vfma(p, e.r, vset1(1.0f / 6));
+    vf t = vfma(x, vset1(0x1.715476p+0f), vexp_shift);
+    e.n = t - vexp_shift;
+    e.whole = (vint)t - VEXP_SHIFT;
+    e.r = vfma(e.n, vset1(-0x1.62e4p-1f), x); /* the first bits of ln 2: the product is exact */
+    e.r = vfma(e.n, vset1(-0x1.7f7d1cp-20f), e.r);
+    vf p = vset1(0.00138825225155834f);
+    p = vfma(p, e.r, vset1(0.00836651516962429f));
+    p = vfma(p, e.r, vset1(0.04166719968575434f));
+    p = vfma(p, e.r, vset1(0.16666543661051297f));
     p = vfma(p, e.r, vset1(0.5f));
     e.series = vfma(p, e.r, vset1(1.0f));
-    vuint whole = (vuint)t - (vuint)vset1(shift), half = (vuint)((vint)whole >> 1);
-    e.power[0] = (vf)((half + 127) << 23);
-    e.power[1] = (vf)((whole - half + 127) << 23);
     return e;
+}
+
+/* Returns y 2^n, for |n| <= 128; n as a float and whole. */
+VEC_FN vf vtimes_power(vf y, vf n, vint whole)
+{
+#if VEC_ISA == 512
+    (void)whole;
+    return (vf)_mm512_scalef_ps((__m512)y, (__m512)n);
+#else
+    const vint half = whole >> 1; /* 2^128 is no float */
+    (void)n;
+    return y * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+#endif
 }
 
 /* e^x to 2 units in the last place; 0 below the least normal number. */
@@ -52,21 +81,47 @@ VEC_FN vf vexp(vf x)
 {
     const vf least = vset1(-87.336544f);
     vexp_parts e = vexp_reduce(vmin(vset1(89.0f), vmax(least, x)));
-    vf y = vfma(e.series, e.r, vset1(1.0f)) * e.power[0] * e.power[1];
+    vf y = vtimes_power(vfma(e.series, e.r, vset1(1.0f)), e.n, e.whole);
     return (vf)(~(vint)(x < least) & (vint)y);
 }
 
-/* e^x - 1 for x <= 0, to 3 units in the last place: 2^n (e^r - 1) + (2^n - 1). */
-VEC_FN vf vexpm1_below(vf x)
+/* 2^x to 2 units in the last place; 0 below the least normal number. 2^r - 1 for |r| <= 1/2 is r
+ * times a polynomial, fitted for the least largest relative error of 2^r (2e-9). */
+VEC_FN vf vexp2(vf x)
 {
-    vexp_parts e = vexp_reduce(vmax(vset1(-87.0f), x));
-    vf power = e.power[0] * e.power[1];
-    return vfma(e.series * e.r, power, power - vset1(1.0f));
+    const vf least = vset1(-126.0f);
+    vf in = vmin(vset1(128.0f), vmax(least, x)), t = in + vexp_shift, n = t - vexp_shift;
+    vf r = in - n, p = vset1(0.00015353361889206690f);
+    p = vfma(p, r, vset1(0.0013398874413950157f));
+    p = vfma(p, r, vset1(0.0096184373577273309f));
+    p = vfma(p, r, vset1(0.055503324711262902f));
+    p = vfma(p, r, vset1(0.24022647913628545f));
+    p = vfma(p, r, vset1(0.69314720285506515f));
+    vf y = vtimes_power(vfma(p, r, vset1(1.0f)), n, (vint)t - VEXP_SHIFT);
+    return (vf)(~(vint)(x < least) & (vint)y);
+}
+
+/* e^x - 1 to 3 units in the last place, of parts of x: 2^n ((e^r - 1) + (1 - 2^-n)). */
+VEC_FN vf vexpm1_of(vexp_parts e)
+{
+#if VEC_ISA == 512
+    vf back = (vf)_mm512_scalef_ps((__m512)vset1(1.0f), (__m512)-e.n);
+#else
+    vf back = (vf)((vint)(e.whole < 127) & ((127 - e.whole) << 23)); /* 2^-n */
+#endif
+    return vtimes_power(vfma(e.series, e.r, vset1(1.0f) - back), e.n, e.whole);
+}
+
+VEC_FN vf vexpm1(vf x)
+{
+    vf y = vexpm1_of(vexp_reduce(vmin(vset1(89.0f), vmax(vset1(-87.0f), x))));
+    return vchoose((vint)(x == vset1(0.0f)), x, y); /* the sign of 0 */
 }
 
 VEC_FN vf vtanh(vf x)
 {
-    vf m = vexpm1_below(vset1(-2.0f) * vabs(x)), y = -m / (m + vset1(2.0f));
+    vf m = vexpm1_of(vexp_reduce(vmax(vset1(-87.0f), vset1(-2.0f) * vabs(x)))),
+       y = -m / (m + vset1(2.0f));
     return vchoose((vint)(x < vset1(0.0f)), -y, vchoose((vint)(x > vset1(0.0f)), y, x));
 }
 
@@ -101,28 +156,93 @@ VEC_FN vf vlog1p(vf x)
     return vchoose((vint)(kept == x), y, y + (x - kept) / w);
 }
 
-/* The normal distribution's function at -|x|, to 4e-7 of itself: e^(-x^2/2)/2 erfcx(|x|/sqrt(2)),
- * erfcx(z) as a polynomial in 1/(1 + 0.49 z) without a constant term, fitted for the least largest
- * relative error over 0 <= z <= 12 (3.6e-8). `bell` is e^(-x^2/2). */
-VEC_FN vf vtail(vf x, vf bell)
+/* The angle of (x, y) to 3 units in the last place. The arc tangent of t, the smaller of |x| and
+ * |y| by the larger, is t + t^3 p(t^2), p fitted for the least largest relative error (1.7e-8). */
+VEC_FN vf vatan2(vf y, vf x)
 {
-    vf size = vabs(x);
-    vf t = vset1(1.0f) / vfma(size, vset1(0.49f * 0.70710678f), vset1(1.0f));
-    vf p = vset1(-0.055695932975571835f);
-    p = vfma(p, t, vset1(0.2829314340684587f));
-    p = vfma(p, t, vset1(-0.5199978733998567f));
-    p = vfma(p, t, vset1(0.3436323763428606f));
-    p = vfma(p, t, vset1(-0.057510260643740124f));
-    p = vfma(p, t, vset1(0.21634078511215282f));
-    p = vfma(p, t, vset1(0.23683732449658657f));
-    p = vfma(p, t, vset1(0.2770312224338113f));
-    p = vfma(p, t, vset1(0.2764309592474267f));
-    return vset1(0.5f) * bell * t * p;
+    const vint sign = (vint)vset1(-0.0f);
+    vf ax = vabs(x), ay = vabs(y);
+    vint steep = (vint)(ay > ax), equal = (vint)(ax == ay); /* both 0 or infinite, too */
+    vf small = vchoose(steep, ax, ay), large = vchoose(steep, ay, ax);
+    vf t = vchoose(equal, vset1(1.0f), small / large);
+    t = vchoose((vint)(large == vset1(0.0f)), vset1(0.0f), t);
+    vf q = t * t, p = vset1(0.00292069187129232f);
+    p = vfma(p, q, vset1(-0.01636792648603714f));
+    p = vfma(p, q, vset1(0.04321185819554724f));
+    p = vfma(p, q, vset1(-0.07552214047871854f));
+    p = vfma(p, q, vset1(0.10666004518002942f));
+    p = vfma(p, q, vset1(-0.1421105527043863f));
+    p = vfma(p, q, vset1(0.1999377282920719f));
+    p = vfma(p, q, vset1(-0.33333152735752836f));
+    /* The angle is base + turn * arc tangent: pi and pi/2 in two parts. */
+    vf arc = vfma(p * q, t, t);
+    vint back = (vint)x >> 31; /* x < 0 and -0 */
+    vf base = vchoose(steep, vset1(1.57079637f), (vf)(back & (vint)vset1(3.14159274f)));
+    vf rest = vchoose(steep, vset1(-4.37113883e-8f), (vf)(back & (vint)vset1(-8.74227766e-8f)));
+    vf turned = (vf)((vint)arc ^ ((steep ^ back) & sign));
+    vf angle = base + (turned + rest);
+    vf result = (vf)((vint)angle | ((vint)y & sign));
+    return vchoose((vint)(x == x) & (vint)(y == y), result, x + y);
+}
+
+/* |x|, or what is large enough for a normal distribution not to reach it. */
+#define vbell_most vset1(13.1f)
+VEC_FN vf vbell_size(vf x)
+{
+    return vmin(vbell_most, vabs(x));
+}
+
+/* e^(-x^2/2); 0 where it is small. As vexp_reduce has it, of r = -2 (-x^2/2 - n ln 2): the powers
+ * of -1/2 are in the coefficients. */
+VEC_FN vf vbell(vf x)
+{
+    vf size = vbell_size(x), q = size * size;
+    vf t = vfma(q, vset1(-0.5f * 0x1.715476p+0f), vexp_shift), n = t - vexp_shift;
+    vf r = vfma(n, vset1(2 * 0x1.62e4p-1f), q);
+    r = vfma(n, vset1(2 * 0x1.7f7d1cp-20f), r);
+    vf p = vset1(2.1691441430599064e-05f);
+    p = vfma(p, r, vset1(-0.00026145359905075906f));
+    p = vfma(p, r, vset1(0.0026041999803596461f));
+    p = vfma(p, r, vset1(-0.020833179576314122f));
+    p = vfma(p, r, vset1(0.125f));
+    p = vfma(p, r, vset1(-0.5f));
+    /* n is added to the exponent: the sum is a normal number, and t's upper bits fall away. */
+    vuint y = (vuint)vfma(p, r, vset1(1.0f)) + ((vuint)t << 23);
+    return (vf)(~(vint)(size == vbell_most) & (vint)y);
+}
+
+/* 1 / x to 1 unit in the last place, of an x between 2^-100 and 2^100. */
+VEC_FN vf vreciprocal(vf x)
+{
+#if VEC_ISA == 512
+    vf y = (vf)_mm512_rcp14_ps((__m512)x);
+    return vfma(y, vfma(-x, y, vset1(1.0f)), y);
+#else
+    return vset1(1.0f) / x;
+#endif
+}
+
+/* The normal distribution's function at -|x|, to 4e-7 of itself: e^(-x^2/2)/2 erfcx(|x|/sqrt(2)),
+ * erfcx(z)/2 as a polynomial in 1/(1 + 0.49 z) without a constant term, fitted for the least
+ * largest relative error over 0 <= z <= 12 (3.6e-8). */
+VEC_FN vf vtail(vf x)
+{
+    vf t = vreciprocal(vfma(vbell_size(x), vset1(0.49f * 0.70710678f), vset1(1.0f)));
+    vf p = vset1(-0.027847966487785918f);
+    p = vfma(p, t, vset1(0.14146571703422936f));
+    p = vfma(p, t, vset1(-0.25999893669992835f));
+    p = vfma(p, t, vset1(0.1718161881714303f));
+    p = vfma(p, t, vset1(-0.028755130321870062f));
+    p = vfma(p, t, vset1(0.10817039255607641f));
+    p = vfma(p, t, vset1(0.11841866224829328f));
+    p = vfma(p, t, vset1(0.13851561121690564f));
+    p = vfma(p, t, vset1(0.13821547962371336f));
+    return vbell(x) * t * p;
 }
 
 VEC_FN vf vnormal_cdf(vf x)
 {
-    vf tail = vtail(x, vexp(vset1(-0.5f) * x * x));
+    vf tail = vtail(x);
     return vchoose((vint)(x > vset1(0.0f)), vset1(1.0f) - tail, tail);
 }
 
@@ -159,12 +279,19 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
 #define REAL_FN VEC_FN
 #define num(c) vset1((float)(c))
 #define pick(c, a, b) vchoose((vint)(c), a, b)
+#define pick_mostly(c, a, b)                                    \
+    __extension__({                                             \
+        const vint picked_ = (vint)(c);                         \
+        const vf first_ = (a);                                  \
+        vall(picked_) ? first_ : vchoose(picked_, first_, (b)); \
+    })
 #define exp vexp
 #define log vlog
 #define log1p vlog1p
 #define sqrt vsqrt
 #define tanh vtanh
 #define normal_cdf vnormal_cdf
+#define bell vbell
 #define exp2 vexp2
 #define expm1 vexpm1
 #define log2 vlog2
@@ -190,31 +317,34 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
 #include "kernels/unary_t.h"
 
 /* A function and its gradient, of a vector and of a buffer's elements [i, end). */
-#define UNARY_BY_VECTORS(FN, forward, gradient)                                                    \
-    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                       \
-    {                                                                                              \
-        (void)a, (void)b;                                                                          \
-        return forward;                                                                            \
-    }                                                                                              \
-    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                                \
-    {                                                                                              \
-        (void)v, (void)u, (void)a, (void)b;                                                        \
-        return gradient;                                                                           \
-    }                                                                                              \
-    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                         \
-    {                                                                                              \
-        const vf a = vset1(p->a), b = vset1(p->b);                                                 \
-        for (; i < end; i += W)                                                                    \
-            vstore_upto(p->out + i, forward_##FN(vload_upto(p->x + i, end - i), a, b), end - i);   \
-    }                                                                                              \
-    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                    \
-    {                                                                                              \
-        const vf a = vset1(p->a), b = vset1(p->b);                                                 \
-        for (; i < end; i += W)                                                                    \
-            vstore_upto(                                                                           \
-                p->out + i,                                                                        \
-                gradient_##FN(vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i), a, b), \
-                end - i);                                                                          \
+#define UNARY_BY_VECTORS(FN, forward, gradient)                                                \
+    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                   \
+    {                                                                                          \
+        (void)a, (void)b;                                                                      \
+        return forward;                                                                        \
+    }                                                                                          \
+    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                            \
+    {                                                                                          \
+        (void)v, (void)u, (void)a, (void)b;                                                    \
+        return gradient;                                                                       \
+    }                                                                                          \
+    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                     \
+    {                                                                                          \
+        const vf a = vset1(p->a), b = vset1(p->b);                                             \
+        for (; end - i >= W; i += W)                                                           \
+            vstore(p->out + i, forward_##FN(vload(p->x + i), a, b));                           \
+        if (i < end)                                                                           \
+            vstoren(p->out + i, forward_##FN(vloadn(p->x + i, end - i), a, b), end - i);       \
+    }                                                                                          \
+    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                \
+    {                                                                                          \
+        const vf a = vset1(p->a), b = vset1(p->b);                                             \
+        for (; end - i >= W; i += W)                                                           \
+            vstore(p->out + i, gradient_##FN(vload(p->x + i), vload(p->y + i), a, b));         \
+        if (i < end)                                                                           \
+            vstoren(p->out + i,                                                                \
+                    gradient_##FN(vloadn(p->x + i, end - i), vloadn(p->y + i, end - i), a, b), \
+                    end - i);                                                                  \
     }
 #define UNARY_BY_LANES(FN, forward, gradient)
 #define UNARY_LOOPS(T, FN, name, gets, cost, by, forward, gradient, doc) \
@@ -222,26 +352,36 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
 TSRI_UNARY_LIST(UNARY_LOOPS, )
 #undef pow
 #define pow vpow
+#define atan2 vatan2
+#define fmod vfmod
+#define floor_rest vfloor_rest
+#define floor_quotient vfloor_quotient
 
-#define BINARY_LOOP(FN, load_x, load_y) \
-    for (; i < end; i += W)             \
-    vstore_upto(p->out + i, binary_of_##FN(load_x, load_y), end - i)
-#define BINARY_BY_VECTORS(FN, real)                                                        \
-    VEC_FN vf binary_of_##FN(vf a, vf b)                                                   \
-    {                                                                                      \
-        return real;                                                                       \
-    }                                                                                      \
-    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                \
-    {                                                                                      \
-        if (p->fixed_x) {                                                                  \
-            const vf x = vset1(*p->x);                                                     \
-            BINARY_LOOP(FN, x, vload_upto(p->y + i, end - i));                             \
-        } else if (p->fixed_y) {                                                           \
-            const vf y = vset1(*p->y);                                                     \
-            BINARY_LOOP(FN, vload_upto(p->x + i, end - i), y);                             \
-        } else {                                                                           \
-            BINARY_LOOP(FN, vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i)); \
-        }                                                                                  \
+/* x and y of a loop: whole vectors, then what is left. */
+#define BINARY_LOOP(FN, x, y, x_left, y_left)                             \
+    do {                                                                  \
+        for (; end - i >= W; i += W)                                      \
+            vstore(p->out + i, binary_of_##FN(x, y));                     \
+        if (i < end)                                                      \
+            vstoren(p->out + i, binary_of_##FN(x_left, y_left), end - i); \
+    } while (0)
+#define BINARY_BY_VECTORS(FN, real)                                                      \
+    VEC_FN vf binary_of_##FN(vf a, vf b)                                                 \
+    {                                                                                    \
+        return real;                                                                     \
+    }                                                                                    \
+    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)              \
+    {                                                                                    \
+        if (p->fixed_x) {                                                                \
+            const vf x = vset1(*p->x);                                                   \
+            BINARY_LOOP(FN, x, vload(p->y + i), x, vloadn(p->y + i, end - i));           \
+        } else if (p->fixed_y) {                                                         \
+            const vf y = vset1(*p->y);                                                   \
+            BINARY_LOOP(FN, vload(p->x + i), y, vloadn(p->x + i, end - i), y);           \
+        } else {                                                                         \
+            BINARY_LOOP(FN, vload(p->x + i), vload(p->y + i), vloadn(p->x + i, end - i), \
+                        vloadn(p->y + i, end - i));                                      \
+        }                                                                                \
     }
 #define BINARY_BY_LANES(FN, real)
 #define BINARY_LOOPS(T, FN, name, takes, rule, cost, by, real, whole, doc) BINARY_BY_##by(FN, real)
@@ -251,6 +391,10 @@ TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
 #undef BINARY_BY_VECTORS
 #undef BINARY_LOOP
 #undef pow
+#undef atan2
+#undef fmod
+#undef floor_rest
+#undef floor_quotient
 #undef UNARY_LOOPS
 #undef UNARY_BY_LANES
 #undef UNARY_BY_VECTORS
@@ -258,12 +402,14 @@ TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
 #undef REAL_FN
 #undef num
 #undef pick
+#undef pick_mostly
 #undef exp
 #undef log
 #undef log1p
 #undef sqrt
 #undef tanh
 #undef normal_cdf
+#undef bell
 #undef exp2
 #undef expm1
 #undef log2

@@ -184,6 +184,13 @@ VEC_FN vd vhi(vf v)
     return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 }
 
+/* The vector of lo's lanes, then hi's, rounded. */
+VEC_FN vf vjoin(vd lo, vd hi)
+{
+    const __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lo));
+    return (vf)_mm512_insertf32x8(low, _mm512_cvtpd_ps((__m512d)hi), 1);
+}
+
 #elif VEC_ISA == 256
 
 VEC_FN __m256i first(int64_t n)
@@ -250,6 +257,11 @@ VEC_FN vd vlo(vf v)
 VEC_FN vd vhi(vf v)
 {
     return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
+}
+
+VEC_FN vf vjoin(vd lo, vd hi)
+{
+    return (vf)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)hi), _mm256_cvtpd_ps((__m256d)lo));
 }
 
 #else
@@ -337,6 +349,11 @@ VEC_FN vd vlo(vf v)
 VEC_FN vd vhi(vf v)
 {
     return (vd){(double)v[2], (double)v[3]};
+}
+
+VEC_FN vf vjoin(vd lo, vd hi)
+{
+    return (vf){(float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1]};
 }
 
 VEC_FN vd vdwiden(const float *p)

@@ -35,6 +35,7 @@ static double normal_cdf(double x)
 #define REAL_FN static
 #define num(c) ((double)(c))
 #define pick(c, a, b) ((c) ? (a) : (b))
+#define pick_mostly pick
 #include "kernels/unary_t.h"
 
 #define T float

@@ -24,6 +24,7 @@ static __device__ __forceinline__ double normal_cdf(double x)
 #define REAL_FN template <typename REAL> static __device__ __forceinline__
 #define num(c) ((REAL)(c))
 #define pick(c, a, b) ((c) ? (a) : (b))
+#define pick_mostly pick
 #include "kernels/unary_t.h"
 
 REAL_FN REAL tsri_unary(int fn, REAL v, REAL a, REAL b)
@@ -65,6 +66,7 @@ REAL_FN REAL tsri_unary_grad(int fn, REAL v, REAL u, REAL a, REAL b)
 
 #define wrap(v) ((uint64_t)(v))
 #define pick(c, a, b) ((c) ? (a) : (b))
+#define pick_mostly pick
 static __device__ __forceinline__ int64_t tsri_whole_binary(int fn, int64_t a, int64_t b)
 {
     switch (fn) {

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Division with a rest, of vectors of floats and of whole numbers, through f64. Included once per
+ * instruction set; see vec.h.
+ *
+ * n = x / y, rounded to the nearest whole number, and rest = x - n y are exact as long as n has few
+ * bits: then n is at most 1 beside any other quotient, and one comparison of signs makes it that.
+ * Vectors with larger quotients, a y of 0 or what is not finite go lane by lane.
+ */
+#define REAL double
+#define REAL_FN VEC_FN
+#define WHOLE_FN VEC_FN
+#include "kernels/binary_t.h"
+#undef REAL
+#undef REAL_FN
+#undef WHOLE_FN
+
+typedef int64_t vlong __attribute__((vector_size(sizeof(vd))));
+
+VEC_FN vd vdset1(double x)
+{
+    return (vd){0} + x;
+}
+
+VEC_FN vd vdchoose(vlong mask, vd a, vd b)
+{
+    return (vd)((mask & (vlong)a) | (~mask & (vlong)b));
+}
+
+/* Returns whether the mask is set in any lane. */
+VEC_FN bool vany_long(vlong mask)
+{
+#if VEC_ISA == 512
+    return _mm512_movepi64_mask((__m512i)mask) != 0;
+#elif VEC_ISA == 256
+    return _mm256_movemask_pd((__m256d)mask) != 0;
+#else
+    return (mask[0] | mask[1]) != 0;
+#endif
+}
+
+/* x = n y + rest with |rest| <= |y| / 2, or a little more where x / y was rounded. Where x and y
+ * are finite, of 24 bits, y is not 0 and |x / y| < 2^28, rest is exact. */
+typedef struct vd_division {
+    vd quotient, n, rest;
+} vd_division;
+
+VEC_FN vd_division vd_divide(vd x, vd y)
+{
+    const vd shift = vdset1(0x1.8p52); /* adding it rounds to whole numbers */
+    vd_division d;
+    d.quotient = x / y;
+    d.n = (d.quotient + shift) - shift;
+    d.rest = x - d.n * y;
+    return d;
+}
+
+/* Where rest has not the sign of `like`. */
+VEC_FN vlong vd_differs(vd rest, vd like)
+{
+    return ((vlong)rest ^ (vlong)like) < 0;
+}
+
+/* The three functions of floats, of half a vector of them: *out is set where this returns true. */
+typedef enum vrest_do { VREST_FMOD, VREST_FLOOR, VREST_QUOTIENT } vrest_do;
+
+VEC_FN bool vrest_half(vd x, vd y, const vrest_do what, vd *out)
+{
+    const vlong sign = (vlong){0} + INT64_MIN;
+    const vd zero = vdset1(0), most = vdset1(0x1p28);
+    const vd_division d = vd_divide(x, y);
+    const vd size = (vd)((vlong)y & ~sign);
+    if (vany_long(~((vlong)(d.quotient < most) & (vlong)(d.quotient > -most) &
+                    (vlong)(size < vdset1(0x1p128)))))
+        return false;
+    const vd like = what == VREST_FMOD ? x : y;
+    const vlong beside = (vlong)(d.rest != zero) & vd_differs(d.rest, like);
+    if (what == VREST_QUOTIENT) {
+        const vd n = d.n - (vd)(beside & (vlong)vdset1(1));
+        *out = (vd)((vlong)n | ((vlong)(n == zero) & (vlong)d.quotient & sign));
+        return true;
+    }
+    const vd more = (vd)((vlong)size | ((vlong)like & sign));
+    const vd rest = d.rest + (vd)(beside & (vlong)more);
+    *out = (vd)((vlong)rest | ((vlong)(rest == zero) & (vlong)x & sign));
+    return true;
+}
+
+VEC_FN double vrest_lane(double x, double y, const vrest_do what)
+{
+    return what == VREST_FMOD    ? fmod(x, y)
+           : what == VREST_FLOOR ? floor_rest(x, y)
+                                 : floor_quotient(x, y);
+}
+
+VEC_FN vf vrest(vf x, vf y, const vrest_do what)
+{
+    vd lo, hi;
+    if (vrest_half(vlo(x), vlo(y), what, &lo) && vrest_half(vhi(x), vhi(y), what, &hi))
+        return vjoin(lo, hi);
+    for (int i = 0; i < W; i++)
+        x[i] = (float)vrest_lane((double)x[i], (double)y[i], what);
+    return x;
+}
+
+VEC_FN vf vfmod(vf x, vf y)
+{
+    return vrest(x, y, VREST_FMOD);
+}
+
+VEC_FN vf vfloor_rest(vf x, vf y)
+{
+    return vrest(x, y, VREST_FLOOR);
+}
+
+VEC_FN vf vfloor_quotient(vf x, vf y)
+{
+    return vrest(x, y, VREST_QUOTIENT);
+}
