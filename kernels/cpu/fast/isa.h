@@ -181,10 +181,12 @@ typedef struct tsri_fast_map {
 } tsri_fast_map;
 typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end);
 
-/* y[i] = whether x[i] and u[i] compare, i < n; a fixed one is a single number. And y[i] = x[i] in
- * another dtype, as tsr_cast says. */
-typedef void tsri_fast_compare_fn(const void *x, const void *u, bool fixed_x, bool fixed_u,
-                                  uint8_t *y, int64_t n);
+/* y[i] of x[i] and u[i], i < n; a fixed one is a single number. Or chosen, x[i] where c[i], else
+ * u[i]. And y[i] = x[i] in another dtype, as tsr_cast says. */
+typedef void tsri_fast_pair_fn(const void *x, const void *u, bool fixed_x, bool fixed_u, void *y,
+                               int64_t n);
+typedef void tsri_fast_where_fn(const uint8_t *c, const void *x, const void *u, bool fixed_x,
+                                bool fixed_u, void *y, int64_t n);
 typedef void tsri_fast_cast_fn(const void *x, void *y, int64_t n);
 
 /* Reduces x[rows][cols], rows `pitch` apart, into what acc holds: by rows (acc[rows]) or by columns
@@ -268,9 +270,12 @@ typedef struct tsri_fast_isa {
     /* NULL: not by vectors. */
     tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];
     tsri_fast_map_fn *binary[TSRI_BINARY_COUNT_];
-    tsri_fast_compare_fn *compare[TSRI_BINARY_COUNT_][TSR_DTYPE_COUNT_]; /* by operands' dtype */
-    tsri_fast_cast_fn *cast[TSR_DTYPE_COUNT_][TSR_DTYPE_COUNT_];         /* from, to */
-    tsri_fast_update_fn *update[TSRI_OP_COUNT_];                         /* by op */
+    /* By operands' dtype: comparisons, whose results are bytes, and arithmetic of whole numbers. */
+    tsri_fast_pair_fn *compare[TSRI_BINARY_COUNT_][TSR_DTYPE_COUNT_];
+    tsri_fast_pair_fn *whole[TSRI_BINARY_COUNT_][TSR_DTYPE_COUNT_];
+    tsri_fast_where_fn *where[4];                                /* of 1 << i bytes */
+    tsri_fast_cast_fn *cast[TSR_DTYPE_COUNT_][TSR_DTYPE_COUNT_]; /* from, to */
+    tsri_fast_update_fn *update[TSRI_OP_COUNT_];                 /* by op */
     /* begin: a multiple of 4 */
     void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
     /* Uniform numbers y[i], i < n, of the elements from `index` on. */

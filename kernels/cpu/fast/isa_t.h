@@ -26,6 +26,7 @@
 #define SLOT2_BY_LANES(FN)
 #define BINARY_SLOT(T, FN, name, takes, rule, cost, by, ...) SLOT2_BY_##by(FN)
 #define COMPARE_SLOT(T, FN, name, ...) [TSRI_BINARY_##FN] = COMPARES(name),
+#define WHOLE_SLOT(T, FN, name, takes, rule, cost, ...) WHOLES_OF_##takes##_##cost(FN)
 #define UPDATE_SLOT(KIND, name, ...) [TSRI_OP_##KIND] = update_loop_##name,
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
@@ -85,6 +86,8 @@ const tsri_fast_isa ISA_TABLE = {
     .unary_grad = {TSRI_UNARY_LIST(UNARY_SLOT, unary_grad)},
     .binary = {TSRI_ARITHMETIC_LIST(BINARY_SLOT, )},
     .compare = {TSRI_COMPARISON_LIST(COMPARE_SLOT, )},
+    .whole = {TSRI_ARITHMETIC_LIST(WHOLE_SLOT, )},
+    .where = {where_uint8_t, where_uint16_t, where_uint32_t, where_uint64_t},
     .cast = {[TSR_F32] = {[TSR_F64] = cast_f32_f64, CASTS_TO_WHOLE(f32)},
              [TSR_F64] = {[TSR_F32] = cast_f64_f32, CASTS_TO_WHOLE(f64)},
              [TSR_I64] = CASTS_OF(i64),

@@ -62,7 +62,7 @@ VEC_FN vlong vd_differs(vd rest, vd like)
 }
 
 /* The three functions of floats, of half a vector of them: *out is set where this returns true. */
-typedef enum vrest_do { VREST_FMOD, VREST_FLOOR, VREST_QUOTIENT } vrest_do;
+typedef enum vrest_do { VREST_FMOD, VREST_REMAINDER, VREST_FLOOR_DIVIDE } vrest_do;
 
 VEC_FN bool vrest_half(vd x, vd y, const vrest_do what, vd *out)
 {
@@ -75,7 +75,7 @@ VEC_FN bool vrest_half(vd x, vd y, const vrest_do what, vd *out)
         return false;
     const vd like = what == VREST_FMOD ? x : y;
     const vlong beside = (vlong)(d.rest != zero) & vd_differs(d.rest, like);
-    if (what == VREST_QUOTIENT) {
+    if (what == VREST_FLOOR_DIVIDE) {
         const vd n = d.n - (vd)(beside & (vlong)vdset1(1));
         *out = (vd)((vlong)n | ((vlong)(n == zero) & (vlong)d.quotient & sign));
         return true;
@@ -88,9 +88,9 @@ VEC_FN bool vrest_half(vd x, vd y, const vrest_do what, vd *out)
 
 VEC_FN double vrest_lane(double x, double y, const vrest_do what)
 {
-    return what == VREST_FMOD    ? fmod(x, y)
-           : what == VREST_FLOOR ? floor_rest(x, y)
-                                 : floor_quotient(x, y);
+    return what == VREST_FMOD        ? fmod(x, y)
+           : what == VREST_REMAINDER ? floor_rest(x, y)
+                                     : floor_quotient(x, y);
 }
 
 VEC_FN vf vrest(vf x, vf y, const vrest_do what)
@@ -110,10 +110,46 @@ VEC_FN vf vfmod(vf x, vf y)
 
 VEC_FN vf vfloor_rest(vf x, vf y)
 {
-    return vrest(x, y, VREST_FLOOR);
+    return vrest(x, y, VREST_REMAINDER);
 }
 
 VEC_FN vf vfloor_quotient(vf x, vf y)
 {
-    return vrest(x, y, VREST_QUOTIENT);
+    return vrest(x, y, VREST_FLOOR_DIVIDE);
+}
+
+/* Whole numbers, between -2^51 and 2^51: adding the bits of 1.5 * 2^52 makes them the low bits of a
+ * double beside that number. */
+enum { VLONG_BITS = 51 };
+#define VLONG_SHIFT INT64_C(0x4338000000000000)
+
+VEC_FN vd vlong_widen(vlong x)
+{
+    return (vd)(x + VLONG_SHIFT) - vdset1(0x1.8p52);
+}
+
+VEC_FN vlong vlong_narrow(vd x)
+{
+    return (vlong)(x + vdset1(0x1.8p52)) - VLONG_SHIFT;
+}
+
+/* The three functions of whole numbers, as vrest_half: n y is exact, and n one off at most. */
+VEC_FN bool vlong_rest(vlong x, vlong y, const vrest_do what, vlong *out)
+{
+    const vlong half = (vlong){0} + (INT64_C(1) << VLONG_BITS);
+    const vlong beyond = ((x + half) | (y + half)) & ~(2 * half - 1);
+    if (vany_long((vlong)(beyond != 0) | (vlong)(y == 0)))
+        return false;
+    const vd fx = vlong_widen(x), fy = vlong_widen(y), zero = vdset1(0);
+    const vd_division d = vd_divide(fx, fy);
+    const vd like = what == VREST_FMOD ? fx : fy;
+    const vlong beside = (vlong)(d.rest != zero) & vd_differs(d.rest, like);
+    if (what == VREST_FLOOR_DIVIDE) {
+        *out = vlong_narrow(d.n) + beside; /* a mask is -1 */
+        return true;
+    }
+    const vlong sign = (vlong){0} + INT64_MIN;
+    const vd more = (vd)(((vlong)fy & ~sign) | ((vlong)like & sign));
+    *out = vlong_narrow(d.rest + (vd)(beside & (vlong)more));
+    return true;
 }

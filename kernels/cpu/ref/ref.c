@@ -69,34 +69,49 @@ void tsri_ref_walk(tsri_ref_iter *it, int ndim, const int64_t *shape, int nops,
     it->ndim = last + 1;
 }
 
-static void run_item(const tsri_ref_iter *it, int64_t item, int64_t pieces, tsri_ref_row_fn *fn,
-                     void *arg)
+/* Runs items [item, end): pieces of the innermost axis, `pieces` of each of its lines. */
+static void run_items(const tsri_ref_iter *it, int64_t item, int64_t end, int64_t pieces,
+                      tsri_ref_row_fn *fn, void *arg)
 {
-    int inner = it->ndim - 1;
-    tsri_ref_row row;
-    int64_t at = item % pieces * CHUNK, rest = item / pieces;
-    row.n = it->size[inner] - at < CHUNK ? it->size[inner] - at : CHUNK;
-    for (int o = 0; o < it->nops; o++) {
-        row.step[o] = it->stride[o][inner];
-        row.off[o] = at * row.step[o];
-    }
-    for (int i = inner - 1; i >= 0; i--) {
-        int64_t c = rest % it->size[i];
-        rest /= it->size[i];
+    const int inner = it->ndim - 1;
+    int64_t at[TSR_MAX_NDIM], line[TSRI_REF_OPS] = {0}, piece = item % pieces, rest = item / pieces;
+    for (int i = inner - 1; i >= 0; rest /= it->size[i--]) {
+        at[i] = rest % it->size[i];
         for (int o = 0; o < it->nops; o++)
-            row.off[o] += c * it->stride[o][i];
+            line[o] += at[i] * it->stride[o][i];
     }
-    fn(arg, &row);
+    for (; item < end; item++) {
+        const int64_t begin = piece * CHUNK, left = it->size[inner] - begin;
+        tsri_ref_row row = {.n = left < CHUNK ? left : CHUNK};
+        for (int o = 0; o < it->nops; o++) {
+            row.step[o] = it->stride[o][inner];
+            row.off[o] = line[o] + begin * row.step[o];
+        }
+        fn(arg, &row);
+        if (++piece < pieces)
+            continue;
+        piece = 0;
+        for (int i = inner - 1; i >= 0; i--) {
+            const bool wraps = ++at[i] == it->size[i];
+            for (int o = 0; o < it->nops; o++)
+                line[o] += it->stride[o][i] - (wraps ? at[i] * it->stride[o][i] : 0);
+            if (!wraps)
+                break;
+            at[i] = 0;
+        }
+    }
 }
 
 void tsri_ref_iter_run(const tsri_ref_iter *it, tsri_ref_row_fn *fn, void *arg, bool parallel)
 {
     if (!it->count)
         return;
-    int64_t inner = it->size[it->ndim - 1];
-    int64_t pieces = (inner + CHUNK - 1) / CHUNK, items = it->count / inner * pieces;
-    TSRI_REF_EACH(i, 0, items, parallel && it->count >= PARALLEL,
-                  { run_item(it, i, pieces, fn, arg); });
+    const int64_t inner = it->size[it->ndim - 1];
+    const int64_t pieces = (inner + CHUNK - 1) / CHUNK, items = it->count / inner * pieces;
+    const bool wide = parallel && it->count >= PARALLEL;
+    const int64_t parts = wide ? omp_get_max_threads() : 1;
+    TSRI_REF_EACH(p, 0, parts, wide,
+                  { run_items(it, items * p / parts, items * (p + 1) / parts, pieces, fn, arg); });
 }
 
 static void ref_destroy(tsri_kernel *k)
