@@ -86,6 +86,8 @@ typedef struct tsri_kernel_piece {
 typedef struct tsri_kernel_pieces {
     uint32_t in, out; /* operands and results (bits) of which a piece gets its rows; others whole */
     bool images;      /* pieces are of whole images: axis 0 of the operands */
+    int64_t units;    /* that its operands can be cut in at most, or a divisor of it; 0: in any that
+                       * divide their elements */
     void (*begin)(const tsri_kernel *k, const tsri_kernel_piece *p); /* NULL: nothing */
     void (*piece)(const tsri_kernel *k, const tsri_kernel_piece *p);
     void (*end)(const tsri_kernel *k, const tsri_kernel_piece *p); /* NULL: nothing */

@@ -20,6 +20,7 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_BATCH_MATMUL] = tsri_fast_matmul,
              [TSRI_OP_REDUCE] = tsri_fast_reduce,
              [TSRI_OP_SOFTMAX_MAX] = tsri_fast_reduce,
+             [TSRI_OP_PROD] = tsri_fast_reduce,
              [TSRI_OP_SOFTMAX] = tsri_fast_softmax,
              [TSRI_OP_SOFTMAX_DX] = tsri_fast_softmax,
              [TSRI_OP_CE] = tsri_fast_cross_entropy,

@@ -190,9 +190,12 @@ typedef void tsri_fast_where_fn(const uint8_t *c, const void *x, const void *u, 
 typedef void tsri_fast_cast_fn(const void *x, void *y, int64_t n);
 
 /* Reduces x[rows][cols], rows `pitch` apart, into what acc holds: by rows (acc[rows]) or by columns
- * (acc[cols], in whole vectors). acc is f64 for sums, f32 for maxima and minima. */
+ * (acc[cols], in whole vectors). acc is f64 for sums and products, f32 for maxima and minima; and
+ * i64 for i64, of which there are none else. */
 typedef void tsri_fast_reduce_fn(const float *x, int64_t rows, int64_t pitch, int64_t cols,
                                  void *acc);
+typedef void tsri_fast_reduce_i64_fn(const void *x, int64_t rows, int64_t pitch, int64_t cols,
+                                     void *acc);
 
 /* The buffers of one update, and its numbers. s[i] is NULL where bit i of `has` is not set. */
 typedef struct tsri_fast_update {
@@ -233,8 +236,10 @@ typedef struct tsri_fast_isa {
     /* Rows [r0, r1), of f32 or of bf16; acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_][2])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);
-    /* By attrs.reduce.op: sum, max, min, TSRI_REDUCE_FAULT; by rows, by columns. */
+    /* By attrs.reduce.op: sum, max, min, product, TSRI_REDUCE_FAULT; by rows, by columns. NULL: not
+     * by vectors. */
     tsri_fast_reduce_fn *reduce[TSRI_REDUCE_FAULT + 1][2];
+    tsri_fast_reduce_i64_fn *reduce_i64[TSRI_REDUCE_FAULT + 1][2];
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions over axes of a dense operand, in the order of its memory: x[lead][outer][n][inner] ->
- * y[outer][inner]. Threads share what is longest of the last three. */
+/*
+ * Reductions over axes of a dense operand, in the order of its memory: x[lead][outer][n][inner] ->
+ * y[outer][inner]. Threads share what is longest of the last three. In a chain they go by rows:
+ * each result is of one row of operands, or all results are of all rows.
+ */
 #include "kernels/cpu/fast/fast.h"
 
 #include <math.h>
@@ -9,12 +12,17 @@
 
 typedef enum cut { CUT_OUTER = 0, CUT_INNER, CUT_N } cut;
 
+/* What an accumulator is: f64 for sums and products, f32 for extremes; i64 for all of i64. */
+typedef enum acc_type { ACC_F64 = 0, ACC_F32, ACC_I64 } acc_type;
+
 typedef struct reduce {
     tsri_fast base;
     int op;
+    acc_type type;
     cut cut;
     int64_t lead, outer, n, inner;
     int64_t pitch; /* of the accumulators acc[outer][pitch]; with CUT_N, those of each thread */
+    int team;      /* threads of a chain */
     double scale;
 } reduce;
 
@@ -23,31 +31,61 @@ typedef struct range {
     int64_t o0, o1, n0, n1, i0, i1;
 } range;
 
-static size_t accumulator_bytes(const reduce *k)
+static int64_t element_bytes(const reduce *k)
 {
-    return k->op == TSR_REDUCE_SUM ? sizeof(double) : sizeof(float);
+    return k->type == ACC_I64 ? sizeof(int64_t) : sizeof(float);
+}
+
+static int64_t accumulator_bytes(const reduce *k)
+{
+    return k->type == ACC_F32 ? sizeof(float) : sizeof(double);
+}
+
+/* What a reduction of nothing is. */
+static void fill(const reduce *k, void *acc, int64_t n)
+{
+    const double of_none = k->op == TSR_REDUCE_MAX       ? -INFINITY
+                           : k->op == TSR_REDUCE_MIN     ? INFINITY
+                           : k->op == TSR_REDUCE_PRODUCT ? 1
+                                                         : 0;
+    const int64_t whole_none = k->op == TSR_REDUCE_MAX   ? INT64_MIN
+                               : k->op == TSR_REDUCE_MIN ? INT64_MAX
+                                                         : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (k->type == ACC_F64)
+            ((double *)acc)[i] = of_none;
+        else if (k->type == ACC_F32)
+            ((float *)acc)[i] = (float)of_none;
+        else
+            ((int64_t *)acc)[i] = whole_none;
 }
 
 static void clear(const reduce *k, const range *r, char *acc)
 {
-    const float none = k->op == TSR_REDUCE_MAX      ? -INFINITY
-                       : k->op == TSRI_REDUCE_FAULT ? 0
-                                                    : INFINITY;
     const int64_t width = k->base.isa->width, end = (r->i1 + width - 1) / width * width;
+    const int64_t last = end < k->pitch ? end : k->pitch;
     for (int64_t o = r->o0; o < r->o1; o++)
-        for (int64_t i = r->i0; i < end && i < k->pitch; i++)
-            if (k->op == TSR_REDUCE_SUM)
-                ((double *)(void *)acc)[o * k->pitch + i] = 0;
-            else
-                ((float *)(void *)acc)[o * k->pitch + i] = none;
+        fill(k, acc + (o * k->pitch + r->i0) * accumulator_bytes(k), last - r->i0);
 }
 
-static double joined(const reduce *k, const char *acc, int64_t at, int parts)
+/* Reduces rows, `pitch` elements apart, into acc: one by row, or one by column. */
+static void fold(const reduce *k, const char *x, int64_t rows, int64_t pitch, int64_t cols,
+                 bool columns, char *acc)
 {
-    double all = 0;
-    for (int p = 0; p < parts; p++, at += k->outer * k->pitch) {
-        if (k->op == TSR_REDUCE_SUM) {
-            all += ((const double *)(const void *)acc)[at];
+    if (k->type == ACC_I64)
+        k->base.isa->reduce_i64[k->op][columns](x, rows, pitch, cols, acc);
+    else
+        k->base.isa->reduce[k->op][columns]((const float *)(const void *)x, rows, pitch, cols, acc);
+}
+
+/* Joins accumulators `step` apart. */
+static double joined(const reduce *k, const char *acc, int64_t at, int64_t step, int parts)
+{
+    double all = k->op == TSR_REDUCE_PRODUCT;
+    for (int p = 0; p < parts; p++, at += step) {
+        if (k->type == ACC_F64) {
+            const double v = ((const double *)(const void *)acc)[at];
+            all = k->op == TSR_REDUCE_SUM ? all + v : all * v;
             continue;
         }
         const double v = (double)((const float *)(const void *)acc)[at];
@@ -60,36 +98,60 @@ static double joined(const reduce *k, const char *acc, int64_t at, int parts)
     return k->scale * all;
 }
 
-static void store(const reduce *k, const range *r, const char *acc, int parts, float *y)
+static int64_t joined_i64(const reduce *k, const char *acc, int64_t at, int64_t step, int parts)
+{
+    const int64_t *from = (const int64_t *)(const void *)acc;
+    int64_t all = from[at];
+    for (int p = 1; p < parts; p++) {
+        const int64_t v = from[at + p * step];
+        if (k->op == TSR_REDUCE_SUM)
+            all = (int64_t)((uint64_t)all + (uint64_t)v);
+        else if (k->op == TSR_REDUCE_MAX ? v > all : v < all)
+            all = v;
+    }
+    return all;
+}
+
+/* Writes results y[n] of accumulators from `at` on, and of those of the other parts. */
+static void store(const reduce *k, const char *acc, int64_t at, int64_t step, int parts, int64_t n,
+                  void *y)
+{
+    for (int64_t i = 0; i < n && k->type == ACC_I64; i++)
+        ((int64_t *)y)[i] = joined_i64(k, acc, at + i, step, parts);
+    for (int64_t i = 0; i < n && k->type != ACC_I64; i++)
+        ((float *)y)[i] = (float)joined(k, acc, at + i, step, parts);
+}
+
+static void store_range(const reduce *k, const range *r, const char *acc, int parts, char *y)
 {
     for (int64_t o = r->o0; o < r->o1; o++)
-        for (int64_t i = r->i0; i < r->i1; i++)
-            y[o * k->inner + i] = (float)joined(k, acc, o * k->pitch + i, parts);
+        store(k, acc, o * k->pitch + r->i0, k->outer * k->pitch, parts, r->i1 - r->i0,
+              y + (o * k->inner + r->i0) * element_bytes(k));
 }
 
 static void reduce_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const reduce *k = (const reduce *)f;
-    const size_t bytes = accumulator_bytes(k);
-    const float *x = p->in[0];
+    const int64_t bytes = accumulator_bytes(k), size = element_bytes(k);
+    const char *x = p->in[0];
     range r = {0, k->outer, 0, k->n, 0, k->inner};
     int64_t *first[] = {&r.o0, &r.i0, &r.n0}, *end[] = {&r.o1, &r.i1, &r.n1};
     char *acc = p->scratch;
     *first[k->cut] = p->begin;
     *end[k->cut] = p->end;
     if (k->cut == CUT_N)
-        acc += (size_t)(p->index * k->outer * k->pitch) * bytes;
+        acc += p->index * k->outer * k->pitch * bytes;
     clear(k, &r, acc);
-    tsri_fast_reduce_fn *fn = f->isa->reduce[k->op][k->inner > 1];
-    for (int64_t l = 0; l < k->lead; l++, x += k->outer * k->n * k->inner) {
+    for (int64_t l = 0; l < k->lead; l++, x += k->outer * k->n * k->inner * size) {
         if (k->inner == 1)
-            fn(x + r.o0 * k->n + r.n0, r.o1 - r.o0, k->n, r.n1 - r.n0, acc + (size_t)r.o0 * bytes);
+            fold(k, x + (r.o0 * k->n + r.n0) * size, r.o1 - r.o0, k->n, r.n1 - r.n0, false,
+                 acc + r.o0 * bytes);
         for (int64_t o = r.o0; o < r.o1 && k->inner > 1; o++)
-            fn(x + (o * k->n + r.n0) * k->inner + r.i0, r.n1 - r.n0, k->inner, r.i1 - r.i0,
-               acc + (size_t)(o * k->pitch + r.i0) * bytes);
+            fold(k, x + ((o * k->n + r.n0) * k->inner + r.i0) * size, r.n1 - r.n0, k->inner,
+                 r.i1 - r.i0, true, acc + (o * k->pitch + r.i0) * bytes);
     }
     if (k->cut != CUT_N)
-        store(k, &r, acc, 1, p->out[0]);
+        store_range(k, &r, acc, 1, p->out[0]);
 }
 
 /* Joins what the threads have made of their parts of n. */
@@ -98,10 +160,77 @@ static tsr_status join_run(const tsri_kernel *kernel, void *const *in, void *con
 {
     const reduce *k = (const reduce *)kernel;
     TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
-    store(k, &(range){0, k->outer, 0, k->n, 0, k->inner}, scratch, k->base.threads, out[0]);
+    store_range(k, &(range){0, k->outer, 0, k->n, 0, k->inner}, scratch, k->base.threads, out[0]);
     return TSR_OK;
 }
 
+/* --- in a chain ------------------------------------------------------------------------------- */
+/* Reduces some of the rows of the outer axes, a few results at a time. */
+static void rows_piece(const tsri_kernel *kernel, const tsri_kernel_piece *p)
+{
+    enum { AT_ONCE = 64 };
+    const reduce *k = (const reduce *)kernel;
+    const int64_t rows = k->outer / p->units * p->n, row = k->n * k->inner, size = element_bytes(k);
+    const char *x = p->in[0];
+    char *y = p->out[0];
+    for (int64_t o = 0; o < rows && k->inner == 1; o += AT_ONCE) {
+        double acc[AT_ONCE];
+        const int64_t n = rows - o < AT_ONCE ? rows - o : AT_ONCE;
+        fill(k, acc, n);
+        fold(k, x + o * row * size, n, k->n, k->n, false, (char *)acc);
+        store(k, (char *)acc, 0, 0, 1, n, y + o * size);
+    }
+    for (int64_t o = 0; o < rows && k->inner > 1; o++) {
+        char *acc = (char *)p->scratch + p->thread * k->pitch * accumulator_bytes(k);
+        fill(k, acc, k->pitch);
+        fold(k, x + o * row * size, k->n, k->inner, k->inner, true, acc);
+        store(k, acc, 0, 0, 1, k->inner, y + o * k->inner * size);
+    }
+}
+
+static void sums_begin(const tsri_kernel *kernel, const tsri_kernel_piece *p)
+{
+    const reduce *k = (const reduce *)kernel;
+    const int64_t bytes = k->pitch * accumulator_bytes(k);
+    fill(k, (char *)p->scratch + p->thread * bytes, k->pitch);
+}
+
+static void sums_piece(const tsri_kernel *kernel, const tsri_kernel_piece *p)
+{
+    const reduce *k = (const reduce *)kernel;
+    const int64_t n = k->n / p->units * p->n, bytes = k->pitch * accumulator_bytes(k);
+    char *acc = (char *)p->scratch + p->thread * bytes;
+    if (k->inner == 1)
+        fold(k, p->in[0], 1, n, n, false, acc);
+    else
+        fold(k, p->in[0], n, k->inner, k->inner, true, acc);
+}
+
+/* Writes a thread's share of the results: all threads' accumulators, in their order. */
+static void sums_end(const tsri_kernel *kernel, const tsri_kernel_piece *p)
+{
+    const reduce *k = (const reduce *)kernel;
+    const int64_t unit = k->base.isa->width;
+    const int64_t begin = tsri_fast_cut(k->inner, k->team, p->thread, unit);
+    const int64_t end = tsri_fast_cut(k->inner, k->team, p->thread + 1, unit);
+    store(k, p->scratch, begin, k->pitch, k->team, end - begin,
+          (char *)p->out[0] + begin * element_bytes(k));
+}
+
+static void set_pieces(reduce *k)
+{
+    if (k->lead > 1)
+        return;
+    const bool rows = k->outer > 1;
+    k->base.pieces = rows ? (tsri_kernel_pieces){.in = 1, .out = 1, .units = k->outer}
+                          : (tsri_kernel_pieces){.in = 1, .units = k->n};
+    k->base.pieces.begin = rows ? NULL : sums_begin;
+    k->base.pieces.piece = rows ? rows_piece : sums_piece;
+    k->base.pieces.end = rows ? NULL : sums_end;
+    k->base.base.pieces = &k->base.pieces;
+}
+
+/* --- making ----------------------------------------------------------------------------------- */
 /* The axes of a that are longer than 1, from the largest stride to the least; returns how many
  * there are, or -1 where the elements are not dense in that order. */
 static int memory_order(const tsri_arg *a, int axis[TSR_MAX_NDIM])
@@ -154,22 +283,43 @@ static bool read_sizes(const tsri_kernel_desc *d, reduce *k)
             return false;
         *(k->n > 1 ? &k->inner : &k->outer) *= x->shape[axis];
     }
-    return k->n > 1;
+    if (k->n == 1) { /* nothing to reduce: one row */
+        k->inner = k->outer;
+        k->outer = 1;
+    }
+    return true;
+}
+
+/* Whether there are loops for the operand's dtype, which then are `type`'s. */
+static bool read_type(const tsri_kernel_desc *d, reduce *k)
+{
+    const unsigned op = (unsigned)d->attrs->reduce.op;
+    const tsr_dtype dtype = d->in[0].dtype;
+    const tsri_fast_isa *isa = tsri_fast_isa_best();
+    const bool whole = dtype == TSR_I64;
+    if (op > TSRI_REDUCE_FAULT || d->out[0].dtype != dtype || (!whole && dtype != TSR_F32) ||
+        (whole ? !isa->reduce_i64[op][0] : !isa->reduce[op][0]))
+        return false;
+    k->op = (int)op;
+    k->scale = op == TSR_REDUCE_SUM ? d->attrs->reduce.scale : 1;
+    k->type = whole                                              ? ACC_I64
+              : op == TSR_REDUCE_SUM || op == TSR_REDUCE_PRODUCT ? ACC_F64
+                                                                 : ACC_F32;
+    return !whole || k->scale == 1;
 }
 
 tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    reduce sizes = {.op = d->attrs->reduce.op};
+    reduce sizes = {0};
     const int64_t count = tsri_arg_count(&d->in[0]);
-    const bool known = sizes.op <= TSR_REDUCE_MIN || sizes.op == TSRI_REDUCE_FAULT;
-    if (!tsri_fast_is_f32(d) || !count || !known || !read_sizes(d, &sizes))
+    if (!count || !read_type(d, &sizes) || !read_sizes(d, &sizes))
         return tsri_fast_decline(d);
     reduce *k = tsri_fast_make(mem, d, reduce_part, sizeof *k, count, 0);
     TSRI_NEED(k);
     const int64_t width = k->base.isa->width;
     sizes.base = k->base;
     *k = sizes;
-    k->scale = k->op == TSR_REDUCE_SUM ? d->attrs->reduce.scale : 1;
+    k->team = k->base.threads;
     k->pitch = k->inner == 1 ? 1 : (k->inner + width - 1) / width * width;
     k->cut = k->outer >= k->base.threads           ? CUT_OUTER
              : k->inner >= k->base.threads * width ? CUT_INNER
@@ -181,8 +331,10 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
         k->base.threads = (int)(k->base.threads < k->n ? k->base.threads : k->n);
         k->base.base.run = join_run;
     }
-    const int64_t parts = k->cut == CUT_N ? k->base.threads : 1;
-    k->base.base.scratch_bytes = (size_t)(parts * k->outer * k->pitch) * accumulator_bytes(k);
+    const int64_t parts = k->cut == CUT_N ? k->base.threads : 1, own = k->team;
+    const int64_t most = parts * k->outer > own ? parts * k->outer : own;
+    k->base.base.scratch_bytes = (size_t)(most * k->pitch * accumulator_bytes(k));
+    set_pieces(k);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

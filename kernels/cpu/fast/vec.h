@@ -166,6 +166,29 @@ VEC_FN void vstore16n(uint16_t *p, vf v, int64_t n)
     _mm256_mask_storeu_epi16(p, first(n), vnarrow16(v));
 }
 
+/* Whether a lane of any of several vectors is no number: vodd_of tells it of two. */
+typedef __mmask16 vodd;
+
+VEC_FN vodd vodd_none(void)
+{
+    return 0;
+}
+
+VEC_FN vodd vodd_of(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
+}
+
+VEC_FN vodd vodd_or(vodd a, vodd b)
+{
+    return _kor_mask16(a, b);
+}
+
+VEC_FN bool vodd_any(vodd a)
+{
+    return a != 0;
+}
+
 /* x where lo < y < hi, else 0. */
 VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
 {
@@ -240,6 +263,28 @@ VEC_FN void vstore16n(uint16_t *p, vf v, int64_t n)
     uint16_t own[8];
     vstore16(own, v);
     memcpy(p, own, (size_t)n * sizeof *p);
+}
+
+typedef __m256 vodd;
+
+VEC_FN vodd vodd_none(void)
+{
+    return _mm256_setzero_ps();
+}
+
+VEC_FN vodd vodd_of(vf a, vf b)
+{
+    return _mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+}
+
+VEC_FN vodd vodd_or(vodd a, vodd b)
+{
+    return _mm256_or_ps(a, b);
+}
+
+VEC_FN bool vodd_any(vodd a)
+{
+    return _mm256_movemask_ps(a) != 0;
 }
 
 VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
@@ -334,6 +379,28 @@ VEC_FN vf vsqrt(vf a)
 {
     return (vf){__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]),
                 __builtin_sqrtf(a[3])};
+}
+
+typedef vi vodd;
+
+VEC_FN vodd vodd_none(void)
+{
+    return (vi){0, 0, 0, 0};
+}
+
+VEC_FN vodd vodd_of(vf a, vf b)
+{
+    return (a != a) | (b != b);
+}
+
+VEC_FN vodd vodd_or(vodd a, vodd b)
+{
+    return a | b;
+}
+
+VEC_FN bool vodd_any(vodd a)
+{
+    return a[0] | a[1] | a[2] | a[3];
 }
 
 VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)

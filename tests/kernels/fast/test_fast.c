@@ -369,43 +369,51 @@ static void test_dropout_mask(void **state)
 static double reduced(int op, const float *x, const int64_t *s, int64_t at)
 {
     const float *first = x + at / s[2] * s[1] * s[2] + at % s[2];
-    double all = op == TSR_REDUCE_SUM ? 0 : (double)first[0];
+    double all = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_PRODUCT ? 1 : (double)first[0];
     for (int64_t i = 0; i < s[1]; i++) {
         const double v = (double)first[i * s[2]];
         if (op == TSR_REDUCE_SUM)
             all += v;
+        else if (op == TSR_REDUCE_PRODUCT)
+            all *= v;
         else if (v != v || (op == TSR_REDUCE_MAX ? v > all : v < all))
             all = all != all ? all : v;
     }
     return op == TSR_REDUCE_SUM ? 0.5 * all : all;
 }
 
-/* Rows and columns with tails, few and many, cut by threads in each of the three ways; a NaN
- * anywhere is the result's. Sums are f64 until they are stored. */
+/* Rows and columns with tails, few and many, cut by threads in each of the three ways, and rows of
+ * one; a NaN anywhere is the result's. Sums and products are f64 until they are stored. */
 static void test_reduce(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{1, 2, 1},     {3, 5, 1},     {7, 33, 1},   {2, 40003, 1},
                                         {5000, 10, 1}, {1, 70001, 1}, {1, 3, 2},    {2, 9, 17},
-                                        {1, 300, 333}, {3, 5000, 3},  {40, 70, 21}, {1, 2, 90001}};
+                                        {1, 300, 333}, {3, 5000, 3},  {40, 70, 21}, {1, 2, 90001},
+                                        {5, 1, 30},    {9, 271, 1}};
+    static const int ops[] = {TSR_REDUCE_SUM, TSR_REDUCE_MAX, TSR_REDUCE_MIN, TSR_REDUCE_PRODUCT};
     enum { SHAPES = sizeof shapes / sizeof *shapes };
-    for (int i = 0; i < 3 * 3 * 2 * SHAPES; i++) {
-        const int64_t *s = shapes[i / 18];
-        const bool has_nan = i / 9 % 2;
-        tsri_attrs at = {.reduce = {.op = i / 3 % 3, .axes = 2, .scale = 0.5}};
+    for (int i = 0; i < 3 * 4 * 2 * SHAPES; i++) {
+        const int64_t *s = shapes[i / 24];
+        const bool has_nan = i / 12 % 2;
+        tsri_attrs at = {.reduce = {.op = ops[i / 3 % 4], .axes = 2, .scale = 0.5}};
+        const bool product = at.reduce.op == TSR_REDUCE_PRODUCT;
         setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
         omp_set_num_threads(1 + i % 2 * 2);
         fc_tensor x = fc_rows(TSR_F32, 3, s[0], s[1], s[2], 0);
         fc_tensor y = fc_rows(TSR_F32, 2, s[0], s[2], 0, 0);
+        for (int64_t k = 0; k < x.n && product; k++) /* near 1, of both signs */
+            ((float *)x.data)[k] = (k % 5 ? 1 : -1) + 0.125f * ((float *)x.data)[k];
         for (int k = 0; k < 3 && has_nan; k++)
             ((float *)x.data)[tsri_rng_word(5, (uint64_t)i, (uint64_t)k) % x.n] =
                 k ? NAN : INFINITY;
-        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_REDUCE, &at, 0, 1, (fc_tensor *[]){&x},
-                           1, (fc_tensor *[]){&y}));
+        assert_true(fc_run(&tsri_kernels_cpu_fast, product ? TSRI_OP_PROD : TSRI_OP_REDUCE, &at, 0,
+                           1, (fc_tensor *[]){&x}, 1, (fc_tensor *[]){&y}));
         for (int64_t e = 0; e < y.n; e++) {
-            const double want = reduced(at.reduce.op, x.data, s, e);
+            const double want = (double)(float)reduced(at.reduce.op, x.data, s, e);
             const double got = (double)((float *)y.data)[e];
-            const double slack = at.reduce.op == TSR_REDUCE_SUM ? 1e-7 * fabs(want) + 1e-9 : 0;
+            const bool rounds = at.reduce.op == TSR_REDUCE_SUM || product;
+            const double slack = rounds ? 1.5e-7 * fabs(want) + (product ? 1e-44 : 1e-9) : 0;
             assert_true(isnan(want) ? isnan(got) : got == want || fabs(got - want) <= slack);
         }
         fc_free(2, (fc_tensor *[]){&x, &y});

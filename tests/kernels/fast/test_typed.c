@@ -5,6 +5,7 @@
 #include "tests/kernels/fast/fast_case.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,12 +202,45 @@ static void test_choices(void **state)
     unsetenv("TESSERA_CPU_ISA");
 }
 
+/* Whole numbers by rows, by columns and in the middle, with tails, by one thread and by three. */
+static void test_whole_reductions(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{7, 33, 1, 2},   {300, 67, 1, 2}, {1, 40003, 1, 2},
+                                        {3, 5000, 7, 2}, {40, 9, 21, 2},  {9, 5, 3, 7},
+                                        {1, 300, 17, 1}, {1, 1, 5, 2},    {2, 30001, 2, 5}};
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    for (int i = 0; i < 3 * 3 * 2 * SHAPES; i++) {
+        const int64_t *s = shapes[i / 18];
+        const uint32_t axes = (uint32_t)s[3];
+        const tsri_attrs at = {.reduce = {.op = i / 3 % 3, .axes = axes, .scale = 1}};
+        int64_t kept[3] = {1, 1, 1};
+        int n = 0;
+        for (int a = 0; a < 3; a++)
+            if (!(axes >> a & 1))
+                kept[n++] = s[a];
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        omp_set_num_threads(1 + i / 9 % 2 * 2);
+        fc_tensor x = fc_rows(TSR_I64, 3, s[0], s[1], s[2], 0);
+        fc_tensor got = fc_rows(TSR_I64, n, kept[0], kept[1], kept[2], 0);
+        fc_tensor want = fc_rows(TSR_I64, n, kept[0], kept[1], kept[2], 0);
+        fill(&x, i);
+        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_REDUCE, &at, 0, 1, (fc_tensor *[]){&x},
+                           1, (fc_tensor *[]){&got}));
+        assert_true(fc_run(&tsri_kernels_cpu_ref, TSRI_OP_REDUCE, &at, 0, 1, (fc_tensor *[]){&x}, 1,
+                           (fc_tensor *[]){&want}));
+        assert_memory_equal(got.data, want.data, (size_t)got.n * sizeof(int64_t));
+        fc_free(3, (fc_tensor *[]){&x, &got, &want});
+    }
+    unsetenv("TESSERA_CPU_ISA");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_casts),      cmocka_unit_test(test_comparisons),
         cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_large_quotients),
-        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_choices),    cmocka_unit_test(test_whole_reductions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
