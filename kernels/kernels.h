@@ -44,6 +44,15 @@ static inline int64_t tsri_arg_count(const tsri_arg *a)
     return tsri_arg_count_of(a, 0, a->ndim);
 }
 
+/* Returns the axis along which a slice y of x goes on at the beginning; none: -1. */
+static inline int tsri_slice_wraps(const tsri_attrs *attrs, const tsri_arg *x, const tsri_arg *y)
+{
+    for (int i = 0; i < x->ndim; i++)
+        if (attrs->slice.step[i] == 1 && attrs->slice.start[i] + y->shape[i] > x->shape[i])
+            return i;
+    return -1;
+}
+
 /* The order of work on a device that has one; see kernels/device.h. */
 typedef struct tsri_stream tsri_stream;
 

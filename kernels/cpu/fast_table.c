@@ -66,6 +66,9 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_PAD] = tsri_fast_pad,
              [TSRI_OP_INDEX_SELECT] = tsri_fast_gather,
              [TSRI_OP_INDEX_SELECT_DX] = tsri_fast_gather,
+             [TSRI_OP_GATHER] = tsri_fast_lines,
+             [TSRI_OP_GATHER_DX] = tsri_fast_lines,
+             [TSRI_OP_ARGSORT] = tsri_fast_order,
 #define OPTIM(KIND, ...) [TSRI_OP_##KIND] = tsri_fast_optim,
              TSRI_UPDATE_LIST(OPTIM)
 #undef OPTIM

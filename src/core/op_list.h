@@ -145,7 +145,9 @@
     /* Cutting along axes, which are not split. */                                                 \
     X(CONCAT, concat) /* (x0, x1, ...) -> y along attrs.cut.axis */                                \
     X(SPLIT, split)   /* (x) -> y0, y1, ... along attrs.cut.axis */                                \
-    X(SLICE, slice)   /* (x) -> y[i] = x[start + i*step], attrs.slice, per axis */                 \
+    /* (x) -> y[i] = x[start + i*step], attrs.slice, per axis. Of an axis that keeps all elements   \
+     * the step may be -1, and of one such axis the place is taken modulo its size. */             \
+    X(SLICE, slice)                                                                                \
     X(PAD, pad)       /* (x) -> y[start + i*step] = x[i], the others attrs.slice.value */          \
     /* Selection. */                                                                               \
     X(WHERE, where)       /* (cond bool, x, y) -> z, broadcasting from the right */                \

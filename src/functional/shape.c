@@ -36,11 +36,8 @@ tsr_tensor *tsr_roll_at(tsr_tensor *x, int axis, int64_t shift, const char *file
     if (!tsri_op_begin(&c, "roll", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
-    const int64_t n = x->shape.d[axis], by = n ? (shift % n + n) % n : 0;
-    if (by == 0)
-        return tsri_as_result(x, x, c.loc);
-    tsr_tensor *part[2] = {tsr_narrow(x, axis, n - by, by), tsr_narrow(x, axis, 0, n - by)};
-    return tsr_concat(2, part, axis);
+    const int64_t n = x->shape.d[axis], start = n ? (n - shift % n) % n : 0;
+    return tsri_make_roll(x, axis, start, c.loc);
 }
 
 tsr_tensor *tsr_flip_at(tsr_tensor *x, tsr_axes axes, const char *file, int line)
@@ -50,14 +47,7 @@ tsr_tensor *tsr_flip_at(tsr_tensor *x, tsr_axes axes, const char *file, int line
     if (!tsri_op_begin(&c, "flip", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
-    tsr_tensor *y = tsri_as_result(x, x, c.loc);
-    for (int i = 0; i < x->shape.ndim; i++) {
-        const int64_t n = x->shape.d[i];
-        if (mask >> i & 1 && n > 1)
-            y = tsr_index_select(
-                y, i, tsr_arange(c.g, TSR_I64, n, (double)(n - 1), -1, x->placement, TSR_AUTO));
-    }
-    return y;
+    return tsri_make_flip(x, mask, c.loc);
 }
 
 /* Repeats x along an axis: each slice by itself, or all of them. */

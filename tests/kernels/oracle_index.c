@@ -107,7 +107,7 @@ static void slice(const kernel_case *k, const double *x, double *y)
         int64_t at[TSR_MAX_NDIM];
         coords(small, i, at);
         for (int a = 0; a < small->ndim; a++)
-            at[a] = k->attrs.slice.start[a] + at[a] * k->attrs.slice.step[a];
+            at[a] = (k->attrs.slice.start[a] + at[a] * k->attrs.slice.step[a]) % large->d[a];
         if (pad)
             y[index_of(large, at)] = x[i];
         else

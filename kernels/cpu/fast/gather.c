@@ -8,8 +8,7 @@
 #include <string.h>
 
 enum {
-    BLOCK = 64, /* elements of a row that are summed at once */
-    AHEAD = 8,  /* rows: their order is the ids', which no hardware foresees */
+    AHEAD = 8, /* rows of dy, which are asked for in the order of their ids */
 };
 
 typedef struct gather {
@@ -44,13 +43,6 @@ static void copy_row(char *y, const char *x, size_t row)
         memcpy(y, x, row);
 }
 
-/* Elements of a last axis that this shard has whole: y[i] = x[ids[i]]. */
-static void pick_floats(const char *x, char *y, const int64_t *ids, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        memcpy(y + 4 * i, x + 4 * ids[i], 4);
-}
-
 static void gather_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const gather *k = (const gather *)f;
@@ -62,7 +54,7 @@ static void gather_part(const tsri_fast *f, const tsri_fast_part *p)
         char *y = (char *)p->out[0] + at * row;
         const bool whole = row == 4 && k->first == 0 && k->len == k->size;
         if (whole)
-            pick_floats(x, y, ids + i0, m);
+            f->isa->pick((const float *)(const void *)x, ids + i0, (float *)(void *)y, m);
         for (int64_t i = 0; i < m && !whole; i++, y += row) {
             int64_t r = row_of(k, ids[i0 + i]);
             if (r < 0)
@@ -79,6 +71,14 @@ static tsr_status gather_run(const tsri_kernel *kernel, void *const *in, void *c
 {
     TSRI_TRY(check((const gather *)kernel, in[1]));
     return tsri_fast_run(kernel, in, out, scratch);
+}
+
+/* Asks for the first lines of a row of dy, which no hardware foresees. */
+static void ask_for(const gather *k, const float *dy, const int64_t *at, int64_t p)
+{
+    enum { LINE = 16, MOST = 8 * LINE };
+    for (int64_t i = 0; i < k->inner && i < MOST; i += LINE)
+        __builtin_prefetch(dy + at[p] * k->inner + i);
 }
 
 /* Rows of dx: each is the sum of its rows of dy, in f64 and in the order of the ids: those of row r
@@ -103,25 +103,11 @@ static void sum_part(const tsri_fast *f, const tsri_fast_part *q)
             *dx = (float)sum;
             continue;
         }
-        if (first == last)
-            memset(dx, 0, k->row);
-        else
+        if (first < last)
             dy += o * k->n * k->inner;
-        for (int64_t b = 0; b < k->inner && first < last; b += BLOCK) {
-            const int64_t m = k->inner - b < BLOCK ? k->inner - b : BLOCK;
-            double sum[BLOCK];
-            for (int64_t i = 0; i < m; i++)
-                sum[i] = 0;
-            for (int64_t p = first; p < last; p++) {
-                const float *g = dy + at[p] * k->inner + b;
-                if (p + AHEAD < begin[k->len])
-                    __builtin_prefetch(dy + at[p + AHEAD] * k->inner + b);
-                for (int64_t i = 0; i < m; i++)
-                    sum[i] += (double)g[i];
-            }
-            for (int64_t i = 0; i < m; i++)
-                dx[b + i] = (float)sum[i];
-        }
+        for (int64_t p = first + AHEAD; p < last + AHEAD && p < begin[k->len]; p++)
+            ask_for(k, dy, at, p);
+        f->isa->add_rows(dy, at + first, last - first, k->inner, dx);
     }
 }
 

@@ -233,6 +233,22 @@ typedef struct tsri_fast_isa {
     /* dst[i*ldd + j] = src[j*lds + i], i < rows, j < cols. */
     void (*transpose)(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols);
+    /* Rows of `bytes`, which are so far apart in x and in y. */
+    void (*copy_rows)(const char *x, int64_t xr, char *y, int64_t yr, int64_t rows, int64_t bytes);
+    void (*reverse)(const float *x, float *y, int64_t n); /* y[i] = x[-i], i < n */
+    /* The largest id, a negative one being larger than all others; y[i] = x[ids[i]]. */
+    uint64_t (*most_id)(const int64_t *ids, int64_t n);
+    void (*pick)(const float *x, const int64_t *ids, float *y, int64_t n);
+    /* y[len] = for each place first + j the sum, in f64, of those of x[n] whose id it is. sums: room
+     * for len. */
+    void (*sum_places)(const float *x, const int64_t *ids, int64_t n, int64_t first, int64_t len,
+                       double *sums, float *y);
+    /* y[cols] = the sum, in f64, of n rows: row at[i] begins at x[at[i] * cols]. */
+    void (*add_rows)(const float *x, const int64_t *at, int64_t n, int64_t cols, float *y);
+    /* key[n]: whole numbers in the order of x (kernels/sort_key.h), or against it; and the first
+     * place from i on whose key is below limit, or n. */
+    void (*keys)(const float *x, int64_t n, bool descending, uint32_t *key);
+    int64_t (*below)(const uint32_t *key, int64_t i, int64_t n, uint32_t limit);
     /* Rows [r0, r1), of f32 or of bf16; acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_][2])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);

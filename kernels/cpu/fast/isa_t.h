@@ -6,6 +6,7 @@
 #include "kernels/cpu/fast/bn_t.h"
 #include "kernels/cpu/fast/dw_t.h"
 #include "kernels/cpu/fast/gemm_t.h"
+#include "kernels/cpu/fast/index_t.h"
 #include "kernels/cpu/fast/ln_t.h"
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
@@ -34,6 +35,14 @@ const tsri_fast_isa ISA_TABLE = {
     .tile = {NULL, gemm_tile1, gemm_tile2, gemm_tile3},
     .pack = gemm_pack,
     .transpose = transpose,
+    .copy_rows = copy_rows,
+    .reverse = reverse,
+    .most_id = most_id,
+    .pick = pick,
+    .sum_places = sum_places,
+    .add_rows = add_rows,
+    .keys = keys,
+    .below = below,
     .bn =
         {
             [TSRI_BN_DO_STATS] = {bn_stats, bn16_stats},

@@ -2,10 +2,19 @@
 /* Element-wise loops over flat f32 buffers. Included once per instruction set;
  * see vec.h. Elements [i, end). */
 
+/* Whole vectors lie within lines of memory: what they leave out at both ends is stored before. */
 static void map_fill(const tsri_fast_map *p, int64_t i, int64_t end)
 {
-    for (; i < end; i += W)
-        vstore_upto(p->out + i, vset1(p->a), end - i);
+    const vf a = vset1(p->a);
+    if (end - i < W) {
+        vstoren(p->out + i, a, end - i);
+        return;
+    }
+    vstore(p->out + i, a);
+    vstore(p->out + end - W, a);
+    i += W - (int64_t)((uintptr_t)(p->out + i) / sizeof(float) % W);
+    for (; i + W <= end; i += W)
+        vstore(p->out + i, a);
 }
 
 static void map_scale(const tsri_fast_map *p, int64_t i, int64_t end)

@@ -10,8 +10,10 @@
 #include <string.h>
 
 enum {
-    TURN = 64,     /* rows and columns of a plane that are turned together: within a first cache */
-    COLUMNS = 8192 /* elements of a row that are moved together */
+    SHARES = 512, /* bytes of a row, which shares lines of memory with its neighbours if it has less */
+    TURN = 64,      /* rows and columns of a plane that are turned together: within a first cache */
+    COLUMNS = 8192, /* elements of a row that are moved together */
+    NEAR = 16384,   /* elements of a source within which its rows are taken in another order */
 };
 
 typedef struct plane {
@@ -25,50 +27,21 @@ typedef struct box {
     int64_t to, from;       /* where it begins */
     int64_t rows, cols;     /* of a piece of the plane: what threads share */
     int64_t pieces, across; /* all pieces; those of one piece's rows */
+    bool rows_last;         /* the axes outside come before the next rows */
     bool value;             /* pad: of what is around the operand; no operand */
 } box;
 
 typedef struct mover {
     tsri_fast base;
     size_t size; /* of an element */
-    bool split;
+    int nin, nout;
     _Alignas(8) unsigned char value[8]; /* pad: of what is around the operand */
     int n;
-    box box[]; /* of operand i, or of result i of a split */
+    int64_t steps; /* in which boxes are moved: beside each other where these are several */
+    box box[]; /* of operand i, or of result i, where these are several */
 } mover;
 
 /* --- a plane ---------------------------------------------------------------------------------- */
-
-/* At most 64 bytes, as pieces that may overlap. */
-#define COPY_SHORT(BYTES)                                      \
-    for (int64_t r = 0; r < rows; r++, to += tr, from += fr) { \
-        char head[BYTES], tail[BYTES];                         \
-        memcpy(head, from, BYTES);                             \
-        memcpy(tail, from + bytes - (BYTES), BYTES);           \
-        memcpy(to, head, BYTES);                               \
-        memcpy(to + bytes - (BYTES), tail, BYTES);             \
-    }
-
-/* Rows of `bytes`; steps in bytes. */
-static void copy_rows(char *to, int64_t tr, const char *from, int64_t fr, int64_t rows,
-                      int64_t bytes)
-{
-    if (bytes > 64)
-        for (int64_t r = 0; r < rows; r++)
-            memmove(to + r * tr, from + r * fr, (size_t)bytes);
-    else if (bytes >= 32)
-        COPY_SHORT(32)
-    else if (bytes >= 16)
-        COPY_SHORT(16)
-    else if (bytes >= 8)
-        COPY_SHORT(8)
-    else if (bytes >= 4)
-        COPY_SHORT(4)
-    else if (bytes >= 2)
-        COPY_SHORT(2)
-    else
-        COPY_SHORT(1)
-}
 
 #define MOVE(T)                                                     \
     do {                                                            \
@@ -98,12 +71,18 @@ static void move_plane(const mover *k, const plane *p, char *to, const char *fro
 {
     const int64_t size = (int64_t)k->size;
     if (p->tc == 1 && p->fc == 1) {
-        copy_rows(to, p->tr * size, from, p->fr * size, p->rows, p->cols * size);
+        k->base.isa->copy_rows(from, p->fr * size, to, p->tr * size, p->rows, p->cols * size);
         return;
     }
     if (size == 4 && turns(p)) {
         k->base.isa->transpose((const float *)(const void *)from, p->fc, (float *)(void *)to, p->tr,
                                p->rows, p->cols);
+        return;
+    }
+    if (size == 4 && p->tc == 1 && p->fc == -1) {
+        for (int64_t r = 0; r < p->rows; r++)
+            k->base.isa->reverse((const float *)(const void *)from + r * p->fr,
+                                 (float *)(void *)to + r * p->tr, p->cols);
         return;
     }
     if (size == 4 && p->tc == 1 && p->fc == 0) {
@@ -131,53 +110,102 @@ static void move_plane(const mover *k, const plane *p, char *to, const char *fro
 
 /* --- boxes ------------------------------------------------------------------------------------ */
 
-static void move_box(const mover *k, const box *b, int part, const char *from, char *to)
+/* Where a walk over the pieces of a box is. */
+typedef struct walk {
+    int64_t at[TSR_MAX_NDIM], off[2], r, c; /* off: of the axes outside, in `to` and `from` */
+} walk;
+
+static walk walk_of(const box *b, int64_t piece)
 {
-    const int64_t first = tsri_fast_cut(b->pieces, k->base.threads, part, 1);
-    const int64_t end = tsri_fast_cut(b->pieces, k->base.threads, part + 1, 1);
-    const int64_t down = (b->all.rows + b->rows - 1) / b->rows, size = (int64_t)k->size;
-    int64_t at[TSR_MAX_NDIM], off[2] = {b->to, b->from}, rest = first / b->across / down;
+    const int64_t down = (b->all.rows + b->rows - 1) / b->rows, outer = b->pieces / b->across / down;
+    int64_t rest = piece / b->across;
+    walk w = {.off = {b->to, b->from}, .c = piece % b->across * b->cols};
+    w.r = (b->rows_last ? rest / outer : rest % down) * b->rows;
+    rest = b->rows_last ? rest % outer : rest / down;
     for (int i = b->outer.ndim - 1; i >= 0; i--) {
-        at[i] = rest % b->outer.size[i];
+        w.at[i] = rest % b->outer.size[i];
         rest /= b->outer.size[i];
         for (int o = 0; o < 2; o++)
-            off[o] += at[i] * b->outer.stride[o][i];
+            w.off[o] += w.at[i] * b->outer.stride[o][i];
     }
-    int64_t r = first / b->across % down * b->rows, c = first % b->across * b->cols;
-    for (int64_t n = first; n < end; n++) {
+    return w;
+}
+
+/* Goes on by one place of the axes outside, and returns whether there was one. */
+static bool walk_outside(const box *b, walk *w)
+{
+    for (int i = b->outer.ndim - 1; i >= 0; i--) {
+        for (int o = 0; o < 2; o++)
+            w->off[o] += b->outer.stride[o][i];
+        if (++w->at[i] < b->outer.size[i])
+            return true;
+        for (int o = 0; o < 2; o++)
+            w->off[o] -= w->at[i] * b->outer.stride[o][i];
+        w->at[i] = 0;
+    }
+    return false;
+}
+
+static void walk_on(const box *b, walk *w)
+{
+    w->c += b->cols;
+    if (w->c < b->all.cols)
+        return;
+    w->c = 0;
+    if (b->rows_last && walk_outside(b, w))
+        return;
+    w->r += b->rows;
+    if (b->rows_last || w->r < b->all.rows)
+        return;
+    w->r = 0;
+    walk_outside(b, w);
+}
+
+/* Asks for the source of a piece that is turned: it lies in more streams than hardware follows. */
+static void ask_for(const box *b, const walk *w, const float *from)
+{
+    enum { LINE = 16 };
+    const int64_t rows = tsri_fast_least(b->all.rows - w->r, b->rows);
+    const int64_t end = tsri_fast_least(b->all.cols, w->c + b->cols);
+    for (int64_t c = w->c; c < end; c++)
+        for (int64_t r = 0; r < rows; r += LINE)
+            __builtin_prefetch(from + w->off[1] + c * b->all.fc + w->r + r);
+}
+
+/* Moves pieces [first, end). */
+static void move_box(const mover *k, const box *b, int64_t first, int64_t end, const char *from,
+                     char *to)
+{
+    const int64_t size = (int64_t)k->size;
+    if (first >= end)
+        return;
+    const bool asks = size == 4 && turns(&b->all);
+    walk w = walk_of(b, first), next = w;
+    for (int64_t n = first; n < end; n++, w = next) {
+        walk_on(b, &next);
+        if (asks && n + 1 < end)
+            ask_for(b, &next, (const float *)(const void *)from);
         plane p = b->all;
-        p.rows = p.rows - r < b->rows ? p.rows - r : b->rows;
-        p.cols = p.cols - c < b->cols ? p.cols - c : b->cols;
-        move_plane(k, &p, to + (off[0] + r * p.tr + c * p.tc) * size,
-                   from + (off[1] + r * p.fr + c * p.fc) * size);
-        c += b->cols;
-        if (c < b->all.cols)
-            continue;
-        c = 0;
-        r += b->rows;
-        if (r < b->all.rows)
-            continue;
-        r = 0;
-        for (int i = b->outer.ndim - 1; i >= 0; i--) {
-            for (int o = 0; o < 2; o++)
-                off[o] += b->outer.stride[o][i];
-            if (++at[i] < b->outer.size[i])
-                break;
-            for (int o = 0; o < 2; o++)
-                off[o] -= at[i] * b->outer.stride[o][i];
-            at[i] = 0;
-        }
+        p.rows = tsri_fast_least(p.rows - w.r, b->rows);
+        p.cols = tsri_fast_least(p.cols - w.c, b->cols);
+        move_plane(k, &p, to + (w.off[0] + w.r * p.tr + w.c * p.tc) * size,
+                   from + (w.off[1] + w.r * p.fr + w.c * p.fc) * size);
     }
 }
 
 static void move_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const mover *k = (const mover *)f;
-    for (int i = 0; i < k->n; i++)
-        if (k->box[i].pieces)
-            move_box(k, &k->box[i], p->index,
-                     k->box[i].value ? (const char *)k->value : p->in[k->split ? 0 : i],
-                     p->out[k->split ? i : 0]);
+    const int64_t steps = (k->steps + f->threads - 1) / f->threads;
+    for (int64_t step = 0; step < steps; step++)
+        for (int i = 0; i < k->n; i++) {
+            const box *b = &k->box[i];
+            const int64_t first = tsri_fast_cut(b->pieces, f->threads, p->index, 1);
+            const int64_t n = tsri_fast_cut(b->pieces, f->threads, p->index + 1, 1) - first;
+            move_box(k, b, first + n * step / steps, first + n * (step + 1) / steps,
+                     b->value ? (const char *)k->value : p->in[k->nin > 1 ? i : 0],
+                     p->out[k->nout > 1 ? i : 0]);
+        }
 }
 
 static void fill_part(const tsri_fast *f, const tsri_fast_part *p)
@@ -187,6 +215,33 @@ static void fill_part(const tsri_fast *f, const tsri_fast_part *p)
     if (p->begin < p->end)
         move_plane(k, &one, (char *)p->out[0] + p->begin * (int64_t)k->size,
                    (const char *)k->value);
+}
+
+/* Where another axis has less of a step in the source than dense rows have, a few of these rows are
+ * moved for all places of that axis before the next ones, so that the source is read in order. */
+static void order_pieces(box *b)
+{
+    tsri_ref_iter *it = &b->outer;
+    const int last = it->ndim - 1;
+    int least = last;
+    if (b->all.fc != 1 || b->value || last < 0)
+        return;
+    for (int i = last - 1; i >= 0; i--)
+        if (it->stride[1][i] < it->stride[1][least])
+            least = i;
+    if (it->stride[1][least] >= b->all.fr)
+        return;
+    const tsri_ref_iter all = *it;
+    for (int i = least; i < last; i++) {
+        it->size[i] = all.size[i + 1];
+        for (int o = 0; o < 2; o++)
+            it->stride[o][i] = all.stride[o][i + 1];
+    }
+    it->size[last] = all.size[least];
+    for (int o = 0; o < 2; o++)
+        it->stride[o][last] = all.stride[o][least];
+    b->rows_last = true;
+    b->rows = tsri_fast_least(b->rows, NEAR / b->all.fr + 1);
 }
 
 /* Makes the innermost axis the columns, and of the others that one the rows in which the source has
@@ -218,6 +273,7 @@ static void set_box(box *b, int ndim, const int64_t *shape, const int64_t *to_st
     b->rows = turns(&b->all) ? TURN : b->all.cols < COLUMNS ? COLUMNS / (b->all.cols + 1) + 1 : 1;
     if (!b->pieces)
         return;
+    order_pieces(b);
     b->across = (b->all.cols + b->cols - 1) / b->cols;
     b->pieces = b->across * ((b->all.rows + b->rows - 1) / b->rows);
     for (int i = 0; i < it->ndim; i++)
@@ -239,7 +295,10 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, int n, mover **
         tsri_fast_make(mem, d, move_part, sizeof *k + (size_t)n * sizeof k->box[0], count, count);
     TSRI_NEED(k);
     k->size = tsr_dtype_size(dtype);
+    k->nin = d->nin;
+    k->nout = d->nout;
     k->n = n;
+    k->steps = 1;
     *out_mover = k;
     return TSR_OK;
 }
@@ -279,25 +338,38 @@ tsr_status tsri_fast_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     const tsri_arg *whole = split ? &d->in[0] : &d->out[0], *part = split ? d->out : d->in;
     mover *k = NULL;
     TSRI_TRY(make(mem, d, n, &k));
-    k->split = split;
+    bool shares = false;
+    int64_t most = 1;
     for (int64_t i = 0, at = 0; i < n; at += part[i++].shape[axis]) {
         box *b = &k->box[i];
         *(split ? &b->from : &b->to) = at * whole->stride[axis];
         set_box(b, part[i].ndim, part[i].shape, split ? part[i].stride : whole->stride,
                 split ? whole->stride : part[i].stride);
+        shares = shares || (b->all.rows > 1 && b->all.cols * (int64_t)k->size < SHARES);
+        most = b->pieces > most ? b->pieces : most;
     }
+    k->steps = shares ? most : 1;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
 
 tsr_status tsri_fast_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    const tsri_arg *y = &d->out[0];
+    const int wraps = tsri_slice_wraps(d->attrs, &d->in[0], &d->out[0]);
+    tsri_arg y = d->out[0];
     mover *k = NULL;
-    TSRI_TRY(make(mem, d, 1, &k));
+    TSRI_TRY(make(mem, d, wraps < 0 ? 1 : 2, &k));
     int64_t stride[TSR_MAX_NDIM];
     k->box[0].from = tsri_ref_view(d->attrs, &d->in[0], stride);
-    set_box(&k->box[0], y->ndim, y->shape, y->stride, stride);
+    if (wraps >= 0) {
+        const int64_t start = d->attrs->slice.start[wraps], rest = y.shape[wraps] - start;
+        k->box[1].from = k->box[0].from - start * stride[wraps];
+        k->box[1].to = rest * y.stride[wraps];
+        y.shape[wraps] = start;
+        set_box(&k->box[1], y.ndim, y.shape, y.stride, stride);
+        y.shape[wraps] = rest;
+    }
+    set_box(&k->box[0], y.ndim, y.shape, y.stride, stride);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -6,7 +6,7 @@
 
 enum { THREADS = 256 };
 
-/* One box per operand (concat) or result (split), else one. */
+/* One box per operand or result, where these are several; else one, or two that are cut from one. */
 typedef struct boxes {
     tsri_cuda_kernel k;
     int n;
@@ -17,9 +17,10 @@ typedef struct boxes {
 static tsr_status boxes_run(const tsri_cuda_kernel *k, void *const *in, void *const *out, void *)
 {
     const boxes *v = (const boxes *)k;
-    const bool split = k->desc.op == TSRI_OP_SPLIT;
+    const tsri_kernel_desc *d = &k->desc;
     for (int i = 0; i < v->n; i++)
-        TSRI_TRY(tsri_cuda_box_run(&v->box[i], out[split ? i : 0], in[split ? 0 : i], k->stream));
+        TSRI_TRY(tsri_cuda_box_run(&v->box[i], out[d->nout > 1 ? i : 0], in[d->nin > 1 ? i : 0],
+                                   k->stream));
     return tsri_cuda_launched(k);
 }
 
@@ -114,10 +115,23 @@ static int64_t view(const tsri_attrs *a, const tsri_arg *large, int64_t stride[T
 
 tsr_status tsri_plain_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
+    const int wraps = tsri_slice_wraps(d->attrs, &d->in[0], &d->out[0]);
     int64_t stride[TSR_MAX_NDIM];
     const int64_t begin = view(d->attrs, &d->in[0], stride);
-    TSRI_TRY(make_copy(mem, d, stride, out_kernel));
-    ((boxes *)*out_kernel)->box[0].from = begin;
+    boxes *v = NULL;
+    TSRI_TRY(make(mem, d, boxes_run, wraps < 0 ? 1 : 2, &v));
+    tsri_arg part = d->out[0];
+    if (wraps >= 0) {
+        const int64_t start = d->attrs->slice.start[wraps], rest = part.shape[wraps] - start;
+        part.shape[wraps] = start;
+        tsri_cuda_box_init(&v->box[1], part.dtype, part.ndim, part.shape, part.stride, stride);
+        v->box[1].from = begin - start * stride[wraps];
+        v->box[1].to = rest * part.stride[wraps];
+        part.shape[wraps] = rest;
+    }
+    tsri_cuda_box_init(&v->box[0], part.dtype, part.ndim, part.shape, part.stride, stride);
+    v->box[0].from = begin;
+    *out_kernel = &v->k.base;
     return TSR_OK;
 }
 

@@ -19,10 +19,19 @@ static tsri_attrs whole_axes(void)
     return attrs;
 }
 
+/* Whether a slice of `size` elements of axis i moves or leaves out any of the axis's n. */
+static bool is_cut(const tsri_attrs *attrs, int i, int64_t n, int64_t size)
+{
+    return size != n || (n && attrs->slice.start[i]) || (n > 1 && attrs->slice.step[i] != 1);
+}
+
 static tsr_tensor *add_slice(tsr_tensor *x, const tsri_attrs *attrs, tsr_dims dims, tsri_loc loc)
 {
-    if (x->failed || tsr_dims_equal(x->shape, dims))
-        return tsri_as_result(x, x, loc); /* nothing is cut off */
+    bool cut = false;
+    for (int i = 0; i < dims.ndim && !x->failed; i++)
+        cut |= is_cut(attrs, i, x->shape.d[i], dims.d[i]);
+    if (!cut)
+        return tsri_as_result(x, x, loc);
     return tsri_graph_add1(x->graph, TSRI_OP_SLICE, attrs, 1, &x, dims, x->dtype, loc);
 }
 
@@ -285,6 +294,24 @@ tsr_tensor *tsr_narrow_at(tsr_tensor *x, int axis, int64_t start, int64_t length
     return add_slice(x, &attrs, dims, loc);
 }
 
+tsr_tensor *tsri_make_flip(tsr_tensor *x, uint32_t axes, tsri_loc loc)
+{
+    tsri_attrs attrs = whole_axes();
+    for (int i = 0; i < x->shape.ndim; i++)
+        if (axes >> i & 1 && x->shape.d[i] > 1) {
+            attrs.slice.start[i] = x->shape.d[i] - 1;
+            attrs.slice.step[i] = -1;
+        }
+    return add_slice(x, &attrs, x->shape, loc);
+}
+
+tsr_tensor *tsri_make_roll(tsr_tensor *x, int axis, int64_t start, tsri_loc loc)
+{
+    tsri_attrs attrs = whole_axes();
+    attrs.slice.start[axis] = start;
+    return add_slice(x, &attrs, x->shape, loc);
+}
+
 tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double value,
                        const char *file, int line)
 {
@@ -321,14 +348,14 @@ tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double va
     return tsri_graph_add1(c.g, TSRI_OP_PAD, &attrs, 1, &x, dims, x->dtype, loc);
 }
 
-/* A: '.' for the axes that are cut or grow. */
+/* A: '.' for the axes that are cut, grow, or have their elements moved. */
 static void name_cut(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
     (void)out;
     const tsr_dims from = op->in[0]->shape, to = op->out[0]->shape;
     uint32_t mask = 0;
     for (int i = 0; i < from.ndim; i++)
-        mask |= (uint32_t)(from.d[i] != to.d[i]) << i;
+        mask |= (uint32_t)is_cut(&op->attrs, i, from.d[i], to.d[i]) << i;
     tsri_axes_text(names->a, from.ndim, mask, '.');
 }
 
@@ -337,10 +364,19 @@ static const char *rule_pad(const tsri_op *op)
     return op->attrs.slice.value != 0 ? "!^A -> A" : "^A -> A";
 }
 
+/* The gradient of what leaves out no element moves each back to where it was. */
 static void grad_slice(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
     tsr_tensor *x = op->in[0], *dy = dout[0];
+    if (tsr_dims_equal(x->shape, dy->shape)) {
+        tsri_attrs attrs = op->attrs;
+        for (int i = 0; i < x->shape.ndim; i++)
+            if (attrs.slice.start[i] && attrs.slice.step[i] == 1)
+                attrs.slice.start[i] = x->shape.d[i] - attrs.slice.start[i];
+        din[0] = add_slice(dy, &attrs, x->shape, op->loc);
+        return;
+    }
     din[0] = tsri_graph_add_like(TSRI_OP_PAD, &op->attrs, 1, &dy, x, op->loc);
 }
 

@@ -227,16 +227,18 @@ static bool joins(const tsri_arg *piece, int n, const tsri_arg *y, int axis)
     return ok && sum == y->shape[axis];
 }
 
-/* Axes that are cut are whole, the others alike. */
+/* Axes that are cut, or whose elements move, are whole, the others alike. */
 static bool cuts(const tsri_arg *small, const tsri_arg *large, const tsri_attrs *at)
 {
     bool ok = small->ndim == large->ndim;
     for (int i = 0; i < small->ndim && ok; i++) {
         int64_t n = small->shape[i];
-        bool moved = small->gshape[i] != large->gshape[i];
-        ok = moved ? n == small->gshape[i] && large->shape[i] == large->gshape[i] &&
-                         (!n || at->slice.start[i] + (n - 1) * at->slice.step[i] < large->shape[i])
-                   : n == large->shape[i] && at->slice.start[i] == 0 && at->slice.step[i] == 1;
+        const int64_t start = at->slice.start[i], last = start + (n - 1) * at->slice.step[i];
+        const bool alike = small->gshape[i] == large->gshape[i];
+        const bool moved = !alike || start != 0 || at->slice.step[i] != 1;
+        const bool inside = !n || (last >= 0 && last < large->shape[i]) || alike;
+        ok = moved ? n == small->gshape[i] && large->shape[i] == large->gshape[i] && inside
+                   : n == large->shape[i];
     }
     return ok;
 }

@@ -18,7 +18,7 @@ typedef struct box {
 typedef struct boxes {
     tsri_ref ref;
     int n;
-    box box[]; /* concat: of operand i; split: of result i */
+    box box[]; /* of operand i, or of result i, where these are several */
 } boxes;
 
 static void move_box(const boxes *v, const box *b, const void *x, void *y)
@@ -35,9 +35,9 @@ static tsr_status boxes_run(const tsri_kernel *k, void *const *in, void *const *
 {
     (void)scratch;
     const boxes *v = (const boxes *)k;
-    bool split = v->ref.desc.op == TSRI_OP_SPLIT;
+    const tsri_kernel_desc *d = &v->ref.desc;
     for (int i = 0; i < v->n; i++)
-        move_box(v, &v->box[i], in[split ? 0 : i], out[split ? i : 0]);
+        move_box(v, &v->box[i], in[d->nin > 1 ? i : 0], out[d->nout > 1 ? i : 0]);
     return TSR_OK;
 }
 
@@ -94,11 +94,21 @@ int64_t tsri_ref_view(const tsri_attrs *at, const tsri_arg *large, int64_t strid
 
 tsr_status tsri_ref_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
+    const int wraps = tsri_slice_wraps(d->attrs, &d->in[0], &d->out[0]);
     boxes *v = NULL;
-    TSRI_TRY(make(mem, d, boxes_run, 1, &v));
+    TSRI_TRY(make(mem, d, boxes_run, wraps < 0 ? 1 : 2, &v));
     int64_t stride[TSR_MAX_NDIM];
     v->box[0].from = tsri_ref_view(d->attrs, &d->in[0], stride);
-    set_box(&v->box[0], &d->out[0], d->out[0].stride, stride);
+    tsri_arg part = d->out[0];
+    if (wraps >= 0) {
+        const int64_t start = d->attrs->slice.start[wraps], rest = part.shape[wraps] - start;
+        v->box[1].from = v->box[0].from - start * stride[wraps];
+        v->box[1].to = rest * part.stride[wraps];
+        part.shape[wraps] = start;
+        set_box(&v->box[1], &part, part.stride, stride);
+        part.shape[wraps] = rest;
+    }
+    set_box(&v->box[0], &part, part.stride, stride);
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
