@@ -190,15 +190,18 @@ VEC_FN int64_t next_block(int64_t i, int64_t n)
     return i + 4 < n && i + 8 > n ? n - 4 : i + 4;
 }
 
-/* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. */
+/* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. Whole lines of src are used at once. */
 static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols)
 {
-    for (int64_t i = 0; rows >= 4 && i < rows; i = next_block(i, rows)) {
-        if (cols > 0 && cols < 4)
-            transpose4_upto(src + i, lds, dst + i * ldd, ldd, cols);
+    enum { LINE = 16 };
+    for (int64_t i = 0, end; rows >= 4 && i < rows; i = end) {
+        end = i + LINE + 4 > rows ? rows : i + LINE;
+        for (int64_t k = i; cols > 0 && cols < 4 && k < end; k = next_block(k, end))
+            transpose4_upto(src + k, lds, dst + k * ldd, ldd, cols);
         for (int64_t j = 0; cols >= 4 && j < cols; j = next_block(j, cols))
-            transpose4(src + j * lds + i, lds, dst + i * ldd + j, ldd);
+            for (int64_t k = i; k < end; k = next_block(k, end))
+                transpose4(src + j * lds + k, lds, dst + k * ldd + j, ldd);
     }
     for (int64_t i = 0; rows < 4 && i < rows; i++)
         for (int64_t j = 0; j < cols; j++)

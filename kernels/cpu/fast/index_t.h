@@ -85,23 +85,35 @@ static void pick(const float *x, const int64_t *ids, float *y, int64_t n)
         y[i] = x[ids[i]];
 }
 
-static void sum_places(const float *x, const int64_t *ids, int64_t n, int64_t first, int64_t len,
-                       double *sums, float *y)
+/* all: every id is a place here. */
+VEC_FN void add_places(const float *x, const int64_t *ids, int64_t n, int64_t first, int64_t len,
+                       const bool all, double *sums)
 {
-    for (int64_t j = 0; j < len; j++)
-        sums[j] = 0;
     for (int64_t b = 0; b < n; b += 8) {
         const int64_t end = b + 8 < n ? b + 8 : n;
         __builtin_prefetch(ids + b + PLACES_AHEAD);
         __builtin_prefetch(x + b + PLACES_AHEAD);
         for (int64_t i = b; i < end; i++) {
             const uint64_t at = (uint64_t)ids[i] - (uint64_t)first;
-            if (at < (uint64_t)len)
+            if (all || at < (uint64_t)len)
                 sums[at] += (double)x[i];
         }
     }
+}
+
+static uint64_t sum_places(const float *x, const int64_t *ids, int64_t n, int64_t first,
+                           int64_t len, double *sums, float *y)
+{
+    const uint64_t most = most_id(ids, n);
+    for (int64_t j = 0; j < len; j++)
+        sums[j] = 0;
+    if (first == 0 && most < (uint64_t)len)
+        add_places(x, ids, n, 0, len, true, sums);
+    else
+        add_places(x, ids, n, first, len, false, sums);
     for (int64_t j = 0; j < len; j++)
         y[j] = (float)sums[j];
+    return most;
 }
 
 /* At most four vectors of columns from c on, of which n exist. */

@@ -239,10 +239,10 @@ typedef struct tsri_fast_isa {
     /* The largest id, a negative one being larger than all others; y[i] = x[ids[i]]. */
     uint64_t (*most_id)(const int64_t *ids, int64_t n);
     void (*pick)(const float *x, const int64_t *ids, float *y, int64_t n);
-    /* y[len] = for each place first + j the sum, in f64, of those of x[n] whose id it is. sums: room
-     * for len. */
-    void (*sum_places)(const float *x, const int64_t *ids, int64_t n, int64_t first, int64_t len,
-                       double *sums, float *y);
+    /* y[len] = for each place first + j the sum, in f64, of those of x[n] whose id it is; returns
+     * the largest id. sums: room for len. */
+    uint64_t (*sum_places)(const float *x, const int64_t *ids, int64_t n, int64_t first,
+                           int64_t len, double *sums, float *y);
     /* y[cols] = the sum, in f64, of n rows: row at[i] begins at x[at[i] * cols]. */
     void (*add_rows)(const float *x, const int64_t *at, int64_t n, int64_t cols, float *y);
     /* key[n]: whole numbers in the order of x (kernels/sort_key.h), or against it; and the first

@@ -69,9 +69,10 @@ static void sum_part(const tsri_fast *f, const tsri_fast_part *p)
     bool all_good = true;
     for (int64_t line = p->begin; line < p->end; line++) {
         const int64_t *ids = (const int64_t *)p->in[0] + line * k->n;
-        all_good = all_good && f->isa->most_id(ids, k->n) < (uint64_t)k->size;
-        f->isa->sum_places((const float *)p->in[1] + line * k->n, ids, k->n, k->first, k->len, sums,
-                           (float *)p->out[0] + line * k->len);
+        const uint64_t most =
+            f->isa->sum_places((const float *)p->in[1] + line * k->n, ids, k->n, k->first, k->len,
+                               sums, (float *)p->out[0] + line * k->len);
+        all_good = all_good && most < (uint64_t)k->size;
     }
     *missed(p->scratch, p->index) = !all_good;
 }
