@@ -86,18 +86,26 @@ static void pick(const float *x, const int64_t *ids, float *y, int64_t n)
 }
 
 /* all: every id is a place here. */
+VEC_FN void add_place(float x, int64_t at, int64_t len, const bool all, double *sums)
+{
+    if (all || (uint64_t)at < (uint64_t)len)
+        sums[at] += (double)x;
+}
+
 VEC_FN void add_places(const float *x, const int64_t *ids, int64_t n, int64_t first, int64_t len,
                        const bool all, double *sums)
 {
-    for (int64_t b = 0; b < n; b += 8) {
-        const int64_t end = b + 8 < n ? b + 8 : n;
-        __builtin_prefetch(ids + b + PLACES_AHEAD);
-        __builtin_prefetch(x + b + PLACES_AHEAD);
-        for (int64_t i = b; i < end; i++) {
-            const uint64_t at = (uint64_t)ids[i] - (uint64_t)first;
-            if (all || at < (uint64_t)len)
-                sums[at] += (double)x[i];
-        }
+    enum { STEP = 8 };
+    for (int64_t i = 0, step; i < n; i += step) {
+        step = i + STEP <= n ? STEP : 1;
+        __builtin_prefetch(ids + i + PLACES_AHEAD);
+        __builtin_prefetch(x + i + PLACES_AHEAD);
+        if (step == STEP)
+            VEC_LOOP
+            for (int k = 0; k < STEP; k++)
+                add_place(x[i + k], ids[i + k] - first, len, all, sums);
+        else
+            add_place(x[i], ids[i] - first, len, all, sums);
     }
 }
 
