@@ -65,6 +65,9 @@
     X(AVG_POOL_DX, avg_pool_dx)           /* (dy) -> dx */                                         \
     X(ADAPTIVE_POOL, adaptive_pool)       /* (x) -> y[n, c, oh, ow]: mean of window i*H/oh .. */   \
     X(ADAPTIVE_POOL_DX, adaptive_pool_dx) /* (dy) -> dx */                                         \
+    /* An axis of images, or any, in another size: attrs.resize; see kernels/resize.h. */           \
+    X(RESIZE, resize)       /* (x) -> y: along attrs.resize.axis, which is not split */            \
+    X(RESIZE_DX, resize_dx) /* (dy) -> dx */                                                       \
     /* Batch norm over x[n, c, h, w] (or [n, c]); attrs.bn. stats f64 [R, 2, c]: per virtual       \
      * batch (R = 1: the global one) the sums of x and x^2. With N the global count per channel of \
      * the virtual batch: m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps). f64     \
@@ -234,6 +237,14 @@ typedef enum tsri_cell {
     TSRI_CELL_COUNT_
 } tsri_cell;
 
+/* What an element of a resized axis is: the one at its place; or a mean of two, with the centres of
+ * the first and the last element half an element inside, or where they were. */
+typedef enum tsri_resize_how {
+    TSRI_RESIZE_NEAREST = 0,
+    TSRI_RESIZE_CENTRES,
+    TSRI_RESIZE_CORNERS,
+} tsri_resize_how;
+
 typedef enum tsri_scan_fn {
     TSRI_SCAN_PRODUCT = 0,
     TSRI_SCAN_LOG_SUM_EXP,
@@ -351,6 +362,9 @@ typedef struct tsri_attrs {
         struct {
             int32_t axis, reverse; /* from the end */
         } cumsum;
+        struct {
+            int32_t axis, how; /* tsri_resize_how */
+        } resize;
         struct {
             int32_t axis, fn; /* tsri_scan_fn */
         } scan;

@@ -2,68 +2,7 @@
 /* Images (n,c,h,w): other sizes, windows as columns and back, and channels dropped whole. */
 #include "src/functional/inside.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-/* Where the pixels of a resized axis come from: pixel i is (1 - part) of `low` and part of `high`.
- */
-typedef struct source {
-    int64_t low, high;
-    double part;
-} source;
-
-static source source_of(int64_t i, int64_t in, int64_t out, tsr_interpolation how)
-{
-    if (how == TSR_NEAREST)
-        return (source){.low = in / out * i + in % out * i / out};
-    double x = how == TSR_BILINEAR_CORNERS
-                   ? (out > 1 ? (double)i * (double)(in - 1) / (double)(out - 1) : 0)
-                   : fmax(0, ((double)i + 0.5) * (double)in / (double)out - 0.5);
-    source s = {.low = (int64_t)x};
-    s.high = s.low + 1 < in ? s.low + 1 : in - 1;
-    s.part = x - (double)s.low;
-    return s;
-}
-
-/* Returns x with `axis` of another size. */
-static tsr_tensor *resized(const tsri_ctx *c, tsr_tensor *x, int axis, int64_t out,
-                           tsr_interpolation how)
-{
-    const char *file = c->loc.file;
-    const int line = c->loc.line;
-    const int64_t in = x->failed ? out : x->shape.d[axis];
-    if (in == out)
-        return x;
-    int64_t *low = calloc((size_t)out, sizeof *low), *high = calloc((size_t)out, sizeof *high);
-    double *part = calloc((size_t)out, sizeof *part);
-    tsr_tensor *y = NULL;
-    if (!low || !high || !part) {
-        y = tsri_op_fail(c, TSR_ERR_NO_MEMORY, "no memory for %lld places", (long long)out);
-        goto done;
-    }
-    for (int64_t i = 0; i < out; i++) {
-        const source s = source_of(i, in, out, how);
-        low[i] = s.low;
-        high[i] = s.high;
-        part[i] = s.part;
-    }
-    const tsr_placement *p = x->placement;
-    y = tsr_index_select(x, axis, tsr_constant(c->g, TSR_I64, TSR_DIMS(out), low, p, TSR_AUTO));
-    if (how != TSR_NEAREST) {
-        tsr_tensor *ids = tsr_constant(c->g, TSR_I64, TSR_DIMS(out), high, p, TSR_AUTO);
-        tsr_tensor *w = tsr_constant(c->g, TSR_F64, TSR_DIMS(out), part, p, TSR_AUTO);
-        w = tsr_cast(w, x->dtype);
-        if (axis == 2)
-            w = tsri_shaped(w, TSR_DIMS(out, 1), file, line);
-        tsr_tensor *more = tsr_index_select(x, axis, ids);
-        y = tsr_add(y, tsr_mul(tsr_sub(more, y), w));
-    }
-done:
-    free(low);
-    free(high);
-    free(part);
-    return y;
-}
 
 tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_interpolation how,
                                const char *file, int line)
@@ -80,8 +19,11 @@ tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_
                             "0 or above %lld",
                             tsri_op_dims(&c, x), (long long)out_h, (long long)out_w,
                             (long long)most);
-    tsr_tensor *y = resized(&c, x, 2, out_h, how);
-    return tsri_as_result(resized(&c, y, 3, out_w, how), x, c.loc);
+    static const tsri_resize_how hows[] = {[TSR_NEAREST] = TSRI_RESIZE_NEAREST,
+                                           [TSR_BILINEAR] = TSRI_RESIZE_CENTRES,
+                                           [TSR_BILINEAR_CORNERS] = TSRI_RESIZE_CORNERS};
+    tsr_tensor *wide = tsri_make_resize(x, 3, out_w, hows[how], c.loc);
+    return tsri_as_result(tsri_make_resize(wide, 2, out_h, hows[how], c.loc), x, c.loc);
 }
 
 tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,

@@ -134,6 +134,9 @@ tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
 tsr_tensor *tsri_make_flip(tsr_tensor *x, uint32_t axes, tsri_loc loc);
 /* Returns x from element `start` of an axis on, 0 <= start < its size, and then what is before. */
 tsr_tensor *tsri_make_roll(tsr_tensor *x, int axis, int64_t start, tsri_loc loc);
+/* Returns x with an axis of another size. */
+tsr_tensor *tsri_make_resize(tsr_tensor *x, int axis, int64_t size, tsri_resize_how how,
+                             tsri_loc loc);
 /* Adds an op without operands, and returns its result, which has the user's signature sbp on p. */
 tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, tsr_dims dims,
                             tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp, tsri_loc loc);

@@ -107,7 +107,7 @@ static void sum_part(const tsri_fast *f, const tsri_fast_part *q)
             dy += o * k->n * k->inner;
         for (int64_t p = first + AHEAD; p < last + AHEAD && p < begin[k->len]; p++)
             ask_for(k, dy, at, p);
-        f->isa->add_rows(dy, at + first, last - first, k->inner, dx);
+        f->isa->add_rows(dy, at + first, NULL, last - first, k->inner, dx);
     }
 }
 

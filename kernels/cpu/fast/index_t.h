@@ -125,8 +125,8 @@ static uint64_t sum_places(const float *x, const int64_t *ids, int64_t n, int64_
 }
 
 /* At most four vectors of columns from c on, of which n exist. */
-VEC_FN void add_block(const float *x, const int64_t *at, int64_t rows, int64_t cols, int64_t n,
-                      float *y)
+VEC_FN void add_block(const float *x, const int64_t *at, const double *by, int64_t rows,
+                      int64_t cols, int64_t n, float *y)
 {
     enum { WIDE = 4 };
     vd sum[WIDE][2] = {{{0}}};
@@ -135,10 +135,11 @@ VEC_FN void add_block(const float *x, const int64_t *at, int64_t rows, int64_t c
         const float *row = x + at[r] * cols;
         if (n < WIDE * W)
             row = memcpy(own, row, (size_t)n * sizeof *row);
+        const vd weight = (vd){0} + (by ? by[r] : 1);
         VEC_LOOP
         for (int v = 0; v < WIDE; v++) {
-            sum[v][0] += vdwiden(row + v * W);
-            sum[v][1] += vdwiden(row + v * W + W / 2);
+            sum[v][0] += vdwiden(row + v * W) * weight;
+            sum[v][1] += vdwiden(row + v * W + W / 2) * weight;
         }
     }
     double all[WIDE * W];
@@ -148,10 +149,11 @@ VEC_FN void add_block(const float *x, const int64_t *at, int64_t rows, int64_t c
 }
 
 /* One row and two are summed in f32: it rounds as f64 does that is then rounded. */
-static void add_rows(const float *x, const int64_t *at, int64_t n, int64_t cols, float *y)
+static void add_rows(const float *x, const int64_t *at, const double *by, int64_t n, int64_t cols,
+                     float *y)
 {
     enum { WIDE = 4 * W };
-    if (n <= 2) {
+    if (!by && n <= 2) {
         const float *a = n > 0 ? x + at[0] * cols : NULL, *b = n > 1 ? x + at[1] * cols : NULL;
         for (int64_t i = 0; i < cols; i += W) {
             const int64_t left = cols - i;
@@ -166,9 +168,18 @@ static void add_rows(const float *x, const int64_t *at, int64_t n, int64_t cols,
     }
     int64_t i = 0;
     for (; i + WIDE <= cols; i += WIDE)
-        add_block(x + i, at, n, cols, WIDE, y + i);
+        add_block(x + i, at, by, n, cols, WIDE, y + i);
     if (i < cols)
-        add_block(x + i, at, n, cols, cols - i, y + i);
+        add_block(x + i, at, by, n, cols, cols - i, y + i);
+}
+
+static void mix(const float *a, const float *b, const float *part, float all, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += W) {
+        const vf low = vload_upto(a + i, n - i), high = vload_upto(b + i, n - i);
+        const vf by = part ? vload_upto(part + i, n - i) : vset1(all);
+        vstore_upto(y + i, low + (high - low) * by, n - i);
+    }
 }
 
 static void keys(const float *x, int64_t n, bool descending, uint32_t *key)

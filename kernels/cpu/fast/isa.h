@@ -243,8 +243,12 @@ typedef struct tsri_fast_isa {
      * the largest id. sums: room for len. */
     uint64_t (*sum_places)(const float *x, const int64_t *ids, int64_t n, int64_t first,
                            int64_t len, double *sums, float *y);
-    /* y[cols] = the sum, in f64, of n rows: row at[i] begins at x[at[i] * cols]. */
-    void (*add_rows)(const float *x, const int64_t *at, int64_t n, int64_t cols, float *y);
+    /* y[cols] = the sum, in f64, of n rows: row at[i] begins at x[at[i] * cols], and is multiplied by
+     * by[i]; by NULL: by 1. */
+    void (*add_rows)(const float *x, const int64_t *at, const double *by, int64_t n, int64_t cols,
+                     float *y);
+    /* y[n] = a + (b - a) part; part NULL: `all`. y may be a. */
+    void (*mix)(const float *a, const float *b, const float *part, float all, float *y, int64_t n);
     /* key[n]: whole numbers in the order of x (kernels/sort_key.h), or against it; and the first
      * place from i on whose key is below limit, or n. */
     void (*keys)(const float *x, int64_t n, bool descending, uint32_t *key);

@@ -41,6 +41,7 @@ const tsri_fast_isa ISA_TABLE = {
     .pick = pick,
     .sum_places = sum_places,
     .add_rows = add_rows,
+    .mix = mix,
     .keys = keys,
     .below = below,
     .bn =

@@ -247,6 +247,11 @@ static bool index_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
     switch (d->op) {
+    case TSRI_OP_RESIZE:
+    case TSRI_OP_RESIZE_DX:
+        return lines(&in[0], &out[0], d->attrs->resize.axis) &&
+               in[0].shape[d->attrs->resize.axis] == in[0].gshape[d->attrs->resize.axis] &&
+               out[0].shape[d->attrs->resize.axis] == out[0].gshape[d->attrs->resize.axis];
     case TSRI_OP_CUMSUM:
         return same(&in[0], &out[0]) &&
                in[0].shape[d->attrs->cumsum.axis] == in[0].gshape[d->attrs->cumsum.axis];
