@@ -12,9 +12,11 @@ enum { ROWS1 = 8, ROWS2 = 6, ROWS3 = 4 };
  * of what is wanted ahead with each term. */
 VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const float **b,
                        int64_t *off, int64_t n, const int mr, const int nv, vf acc[8][3],
-                       const char *ahead, const bool asks)
+                       const char *ahead, const bool asks, const bool spread)
 {
-    const int64_t last = t->cols - (int64_t)(nv - 1) * W; /* columns of the last vector */
+    /* Columns of the last vector; spread: of each. */
+    const int64_t last = spread ? t->cols : t->cols - (int64_t)(nv - 1) * W;
+    const int64_t apart = spread ? t->apart : W;
     /* b's rows are whole vectors when packed; else its last one may end inside a vector. */
     const bool whole = t->packed || last == W;
     const float *row = *b;
@@ -27,7 +29,8 @@ VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const f
         }
         VEC_LOOP
         for (int j = 0; j < nv; j++)
-            bv[j] = j < nv - 1 || whole ? vload(row + j * W) : vloadn(row + j * W, last);
+            bv[j] = (j < nv - 1 && !spread) || whole ? vload(row + j * apart)
+                                                     : vloadn(row + j * apart, last);
         VEC_LOOP
         for (int r = 0; r < mr; r++) {
             vf av = vset1(a[r][at]);
@@ -42,7 +45,7 @@ VEC_FN void tile_terms(const tsri_fast_tile *t, const float *const a[8], const f
 
 /* Sums of mr rows from `first` on, of which `rows` are there. */
 VEC_FN void tile_sums(const tsri_fast_tile *t, int64_t first, int64_t rows, const int mr,
-                      const int nv, vf acc[8][3])
+                      const int nv, vf acc[8][3], const bool spread)
 {
     const float *a[8];
     const float *b = t->b;
@@ -57,15 +60,15 @@ VEC_FN void tile_sums(const tsri_fast_tile *t, int64_t first, int64_t rows, cons
     }
     const char *ahead = tsri_ahead_take(t->ahead, t->k, &lines);
     if (lines)
-        tile_terms(t, a, &b, &off, lines, mr, nv, acc, ahead, true);
+        tile_terms(t, a, &b, &off, lines, mr, nv, acc, ahead, true, spread);
     if (!t->runs) {
-        tile_terms(t, a, &b, &off, t->k - lines, mr, nv, acc, NULL, false);
+        tile_terms(t, a, &b, &off, t->k - lines, mr, nv, acc, NULL, false, spread);
         return;
     }
     for (int64_t i = 0; i < t->runs; i++) {
         off = t->a_at ? t->a_at[i] : off;
         b = t->b_at ? t->b + t->b_at[i] : b;
-        tile_terms(t, a, &b, &off, t->k, mr, nv, acc, NULL, false);
+        tile_terms(t, a, &b, &off, t->k, mr, nv, acc, NULL, false, spread);
     }
 }
 
@@ -79,7 +82,7 @@ VEC_FN void tile_rows(const tsri_fast_tile *t, int64_t at, const int mr, const i
 {
     const int64_t last = t->cols - (int64_t)(nv - 1) * W, rows = t->rows - at;
     vf acc[8][3];
-    tile_sums(t, at, rows, mr, nv, acc);
+    tile_sums(t, at, rows, mr, nv, acc, false);
     /* Nearly always, where k is short. */
     if (last == W && !t->add && !t->bias && rows >= mr) {
         VEC_LOOP
@@ -109,28 +112,57 @@ VEC_FN void tile_rows(const tsri_fast_tile *t, int64_t at, const int mr, const i
     }
 }
 
+/* The same of vectors that are apart. */
+VEC_FN void tile_rows_apart(const tsri_fast_tile *t, int64_t at, const int mr, const int nv)
+{
+    const int64_t rows = t->rows - at;
+    vf acc[8][3];
+    tile_sums(t, at, rows, mr, nv, acc, true);
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        if (r >= rows)
+            break;
+        float *c = tile_row(t, at + r);
+        VEC_LOOP
+        for (int j = 0; j < nv; j++, c += t->c_apart)
+            vstore_upto(c, t->add ? acc[r][j] + vload_upto(c, t->cols) : acc[r][j], t->cols);
+    }
+}
+
+VEC_FN void tile_some(const tsri_fast_tile *t, int64_t at, const int mr, const int nv,
+                      const bool apart)
+{
+    if (apart)
+        tile_rows_apart(t, at, mr, nv);
+    else
+        tile_rows(t, at, mr, nv);
+}
+
 /* Rows that are left over, or are few from the beginning, get a tile of about their number: of a
  * whole one's rows all are multiplied. */
-VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv, const bool apart)
 {
     int64_t at = 0;
     for (; t->rows - at > mr * 3 / 4; at += mr)
-        tile_rows(t, at, mr, nv);
+        tile_some(t, at, mr, nv, apart);
     const int64_t left = t->rows - at;
     if (left > 4)
-        tile_rows(t, at, mr * 3 / 4, nv);
+        tile_some(t, at, mr * 3 / 4, nv, apart);
     else if (left > 2)
-        tile_rows(t, at, 4, nv);
+        tile_some(t, at, 4, nv, apart);
     else if (left > 1)
-        tile_rows(t, at, 2, nv);
+        tile_some(t, at, 2, nv, apart);
     else if (left > 0)
-        tile_rows(t, at, 1, nv);
+        tile_some(t, at, 1, nv, apart);
 }
 
 #define GEMM_TILE(nv)                                  \
     static void gemm_tile##nv(const tsri_fast_tile *t) \
     {                                                  \
-        tile(t, ROWS##nv, nv);                         \
+        if (t->apart)                                  \
+            tile(t, ROWS##nv, nv, true);               \
+        else                                           \
+            tile(t, ROWS##nv, nv, false);              \
     }
 GEMM_TILE(1)
 GEMM_TILE(2)

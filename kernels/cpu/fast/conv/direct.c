@@ -238,6 +238,32 @@ static void results_part(const tsri_fast *f, const tsri_fast_part *p)
 }
 
 /* --- backward-weights ------------------------------------------------------------------------- */
+/* Returns how many runs of a cell from `first` on one tile can take, a vector each: those that lie
+ * equally far from each other. */
+static int runs_of_tile(const cell *e, int64_t first)
+{
+    const int most = tsri_fast_panel(e->runs - first);
+    int n = 1;
+    while (n < most && e->at[first + n] - e->at[first + n - 1] == e->at[first + 1] - e->at[first])
+        n++;
+    return n;
+}
+
+/* sums[co][tap][ci] += over a chunk, of a group: runs that are a vector at most, several at a time,
+ * so that registers hold enough sums to hide how long each addition takes. */
+static void add_short_runs(const direct *k, tsri_fast_tile *t, const float *pixels, float *sums)
+{
+    const cell *e = k->cell;
+    t->cols = t->c_apart = e->length;
+    for (int64_t i = 0, nv; i < e->runs; i += nv) {
+        nv = runs_of_tile(e, i);
+        t->apart = nv > 1 ? e->at[i + 1] - e->at[i] : 0;
+        t->b = pixels + e->at[i];
+        t->c = sums + i * e->length;
+        k->base.isa->tile[nv](t);
+    }
+}
+
 /* sums[co][tap][ci] += over a chunk. */
 static void add_chunk(const direct *k, const chunk *c, const float *dy, float *sums)
 {
@@ -249,16 +275,21 @@ static void add_chunk(const direct *k, const chunk *c, const float *dy, float *s
     t.k = columns;
     t.runs = c->images * c->lines;
     t.b_at = k->line_at;
-    for (int64_t g = 0; g < k->conv.groups; g++)
+    for (int64_t g = 0; g < k->conv.groups; g++) {
+        t.a = dy + (c->image * k->out[0] + c->line) * columns * k->n + g * k->ng;
+        if (e->length <= width) {
+            add_short_runs(k, &t, c->pixels + g * k->kg, sums + g * k->ng * depth);
+            continue;
+        }
         for (int64_t i = 0; i < e->runs; i++)
             for (int64_t at = 0, nv; at < vectors(k, e->length); at += nv) {
                 nv = tsri_fast_panel(vectors(k, e->length) - at);
                 t.cols = tsri_fast_least(nv * width, e->length - at * width);
-                t.a = dy + (c->image * k->out[0] + c->line) * columns * k->n + g * k->ng;
                 t.b = c->pixels + e->at[i] + g * k->kg + at * width;
                 t.c = sums + g * k->ng * depth + i * e->length + at * width;
                 k->base.isa->tile[nv](&t);
             }
+    }
 }
 
 static void add(const direct *k, const float *from, float *to, int64_t n)
