@@ -7,18 +7,21 @@ enum {
     K_BLOCK = 192,      /* terms summed before they join c: of b, what the first cache holds */
     K_LONG_BLOCK = 512, /* the same, where they are more than */
     K_LONG = 64 * K_BLOCK,
-    TA_BLOCK = 256,          /* the same, where both operands are walked along k */
-    CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
-    SMALL_BYTES = 24 << 10,  /* of packed b: half of a first-level cache */
-    TILES = 24,              /* rows: whole tiles of any height */
-    FEW_ROWS = 256,          /* below, threads share columns */
-    VERY_FEW_ROWS = 64,      /* up to these, b is not packed */
-    FEW_CHUNK = 64,          /* of b's columns that are summed at a time then */
-    MUCH = 1 << 12,          /* of b's elements, that packing is noticed */
-    LONG_SUM = 512,          /* ta: from here on threads share k, */
-    MANY_SUMS = 1 << 17,     /* unless each would need so many sums of its own */
-    GROUP_BYTES = 1 << 20,   /* of b, packed at a time */
-    WORTH_A_TEAM = 1 << 17,  /* multiplications */
+    TA_BLOCK = 256,            /* the same, where both operands are walked along k */
+    CHUNK_BYTES = 384 << 10,   /* of a's and c's rows: what stays in a core's second-level cache */
+    SMALL_BYTES = 24 << 10,    /* of packed b: half of a first-level cache */
+    TILES = 24,                /* rows: whole tiles of any height */
+    FEW_TALL = 16,             /* of few rows: lanes of vectors, from which on one tile has */
+    FEW_TALL_ROWS = 8,         /* so many rows */
+    FEW_LOW_ROWS = 12,         /* below: whole tiles of 2 and 3 vectors */
+    FEW_ROWS = 256,            /* below, threads share columns */
+    VERY_FEW_ROWS = 64,        /* up to these, b is not packed */
+    FEW_SUM_BYTES = 128 << 10, /* of sums that a thread holds then */
+    MUCH = 1 << 12,            /* of b's elements, that packing is noticed */
+    LONG_SUM = 512,            /* ta: from here on threads share k, */
+    MANY_SUMS = 1 << 17,       /* unless each would need so many sums of its own */
+    GROUP_BYTES = 1 << 20,     /* of b, packed at a time */
+    WORTH_A_TEAM = 1 << 17,    /* multiplications */
 };
 
 tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_isa *isa, int64_t m, int64_t n, int64_t k, bool ta,
@@ -62,19 +65,23 @@ static int64_t group_vectors(const tsri_fast_gemm *g)
     return n < 3 ? 3 : n;
 }
 
-/* a, packed as columns, and the sums of a chunk of b's columns by rows: both as wide as all of a's
- * rows. */
+/* Columns of a's rows, packed, and of sums of b's columns by them: all of a's rows. */
 static int64_t few_width(const tsri_fast_gemm *g)
 {
     return (g->m + g->isa->width - 1) / g->isa->width * g->isa->width;
 }
 
-static size_t few_bytes(const tsri_fast_gemm *g)
+/* b's columns that a thread sums at a time. */
+static int64_t few_chunk(const tsri_fast_gemm *g)
 {
-    if (g->bn == 1)
-        return 0;
-    return tsri_fast_align((size_t)(few_width(g) * g->k) * sizeof(float)) +
-           tsri_fast_align((size_t)(few_width(g) * FEW_CHUNK) * sizeof(float));
+    const int64_t own = (vectors(g) + g->threads - 1) / g->threads * g->isa->width;
+    const int64_t fit = FEW_SUM_BYTES / (few_width(g) * (int64_t)sizeof(float));
+    return tsri_fast_least(own, fit / TILES * TILES);
+}
+
+static size_t few_packed_bytes(const tsri_fast_gemm *g)
+{
+    return tsri_fast_align((size_t)(few_width(g) * g->k) * sizeof(float));
 }
 
 static void plan_for(tsri_fast_gemm *g, int threads)
@@ -90,8 +97,8 @@ static void plan_for(tsri_fast_gemm *g, int threads)
     g->few = g->m <= VERY_FEW_ROWS && g->k * g->n >= MUCH;
     g->by_columns = (g->m < FEW_ROWS && vectors(g) >= threads) || g->few;
     if (g->few) {
-        g->part_bytes = few_bytes(g);
-        g->scratch_bytes = (size_t)threads * g->part_bytes;
+        g->part_bytes = tsri_fast_align((size_t)(few_width(g) * few_chunk(g)) * sizeof(float));
+        g->scratch_bytes = g->bn == 1 ? 0 : few_packed_bytes(g) + (size_t)threads * g->part_bytes;
         return;
     }
     int64_t most = tsri_fast_least(
@@ -217,6 +224,11 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
         }
 }
 
+static int64_t few_block(const tsri_fast_gemm *g)
+{
+    return g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
+}
+
 /* b's rows are in memory as they are multiplied: vectors [v0, v1) of columns, block by block of
  * rows so that memory is walked in order. */
 static void few_direct(const job *q, int64_t v0, int64_t v1)
@@ -224,7 +236,7 @@ static void few_direct(const job *q, int64_t v0, int64_t v1)
     const tsri_fast_gemm *g = q->g;
     const int64_t w = g->isa->width;
     tsri_fast_tile t = {.ar = g->lda, .ak = 1, .bk = g->bk, .ldc = g->ldc, .rows = g->m};
-    const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
+    const int64_t block = few_block(g);
     for (int64_t k = 0; k < g->k; k += block)
         for (int64_t v = v0, nv; v < v1; v += nv) {
             nv = tsri_fast_panel(v1 - v);
@@ -239,43 +251,76 @@ static void few_direct(const job *q, int64_t v0, int64_t v1)
         }
 }
 
-/* Sums of `count` of b's columns from `first` on, which are rows in memory: sums[count][width]. */
-static void few_sums(const job *q, const float *packed, int64_t first, int64_t count, float *sums)
+/* Packs a's rows as columns, block by block of terms, and these panel by panel. */
+static void few_pack(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width, width = few_width(g), block = few_block(g);
+    float *packed = (float *)(void *)q->scratch;
+    int64_t turn = 0;
+    for (int64_t k = 0; k < g->k; k += block)
+        for (int64_t v = 0, nv; v < width / w; v += nv, turn++) {
+            const int64_t terms = tsri_fast_least(block, g->k - k);
+            nv = tsri_fast_panel(width / w - v);
+            if (turn % g->threads == part)
+                g->isa->pack(q->a + v * w * g->lda + k, 1, g->lda, terms,
+                             tsri_fast_least(nv * w, g->m - v * w), nv * w,
+                             packed + width * k + v * w * terms);
+        }
+}
+
+/* Asks for `rows` rows of b's terms [k, k + terms), from column `first` on. */
+static void few_ask(const job *q, int64_t k, int64_t first, int64_t rows, tsri_ahead *ahead)
 {
     const tsri_fast_gemm *g = q->g;
-    const int64_t w = g->isa->width, width = few_width(g);
-    const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
-    tsri_fast_tile t = {.ar = g->bn, .ak = 1, .ldc = width, .rows = count, .packed = true};
-    for (int64_t v = 0, nv; v < width / w; v += nv) {
-        nv = tsri_fast_panel(width / w - v);
-        t.bk = t.cols = nv * w;
-        for (int64_t k = 0; k < g->k; k += block) {
+    const int64_t terms = tsri_fast_least(few_block(g), g->k - k);
+    ahead->n = 0;
+    for (int64_t r = rows - 1; r >= 0 && k < g->k; r--) {
+        const float *at = q->b + (first + r) * g->bn + k;
+        ahead->at[ahead->n] = (const char *)at;
+        ahead->end[ahead->n++] = (const char *)(at + terms);
+    }
+}
+
+/* Sums of `count` of b's columns from `first` on, which are rows in memory: sums[count][width].
+ * They are read once, a few rows of a block of terms at a time, for all of a's rows. */
+static void few_sums(const job *q, int64_t first, int64_t count, float *sums)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width, width = few_width(g), block = few_block(g);
+    const int64_t rows = w >= FEW_TALL ? FEW_TALL_ROWS : FEW_LOW_ROWS;
+    const float *packed = (const float *)(const void *)q->scratch;
+    tsri_ahead ahead;
+    tsri_fast_tile t = {.ar = g->bn, .ak = 1, .ldc = width, .packed = true, .ahead = &ahead};
+    for (int64_t k = 0; k < g->k; k += block)
+        for (int64_t r = 0; r < count; r += rows) {
+            const int64_t next = r + rows < count ? r + rows : 0;
             t.k = tsri_fast_least(block, g->k - k);
             t.add = k > 0;
-            t.a = q->b + first * g->bn + k;
-            t.b = packed + v * w * g->k + k * t.bk;
-            t.c = sums + v * w;
-            g->isa->tile[nv](&t);
+            t.rows = tsri_fast_least(rows, count - r);
+            t.a = q->b + (first + r) * g->bn + k;
+            few_ask(q, next ? k : k + block, first + next, tsri_fast_least(rows, count - next),
+                    &ahead);
+            for (int64_t v = 0, nv; v < width / w; v += nv) {
+                nv = tsri_fast_panel(width / w - v);
+                t.bk = t.cols = nv * w;
+                t.b = packed + width * k + v * w * t.k;
+                t.c = sums + r * width + v * w;
+                g->isa->tile[nv](&t);
+            }
         }
-    }
 }
 
 /* b's columns are rows in memory: their products with a's rows are summed the other way around, and
  * turned. */
-static void few_turned(const job *q, int64_t n0, int64_t n1, char *scratch)
+static void few_turned(const job *q, int64_t n0, int64_t n1, float *sums)
 {
     const tsri_fast_gemm *g = q->g;
-    const int64_t w = g->isa->width, width = few_width(g);
-    float *packed = tsri_fast_take(&scratch, (size_t)(width * g->k) * sizeof(float));
-    float *sums = (float *)(void *)scratch;
-    for (int64_t v = 0, nv; v < width / w; v += nv) {
-        nv = tsri_fast_panel(width / w - v);
-        g->isa->pack(q->a + v * w * g->lda, 1, g->lda, g->k, tsri_fast_least(nv * w, g->m - v * w),
-                     nv * w, packed + v * w * g->k);
-    }
-    for (int64_t n = n0; n < n1; n += FEW_CHUNK) {
-        const int64_t count = tsri_fast_least(FEW_CHUNK, n1 - n);
-        few_sums(q, packed, n, count, sums);
+    const int64_t width = few_width(g), chunk = few_chunk(g);
+    for (int64_t n = n0; n < n1; n += chunk) {
+        const int64_t count = tsri_fast_least(chunk, n1 - n);
+        few_sums(q, n, count, sums);
         g->isa->transpose(sums, width, q->c + n, g->ldc, g->m, count);
         for (int64_t m = 0; q->bias && m < g->m; m++) {
             float *c = q->c + m * g->ldc + n;
@@ -294,8 +339,9 @@ static void few_part(const job *q, int part)
     if (g->bn == 1)
         few_direct(q, v0, v1);
     else
-        few_turned(q, v0 * w, tsri_fast_least(v1 * w, g->n),
-                   q->scratch + (size_t)part * g->part_bytes);
+        few_turned(
+            q, v0 * w, tsri_fast_least(v1 * w, g->n),
+            (float *)(void *)(q->scratch + few_packed_bytes(g) + (size_t)part * g->part_bytes));
 }
 
 static void plain_part(void *arg, int part)
@@ -385,6 +431,8 @@ void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b,
 {
     job q = {.g = g, .a = a, .b = b, .bias = bias, .c = c, .scratch = scratch};
     if (!g->ta) {
+        if (g->few && g->bn != 1)
+            tsri_fast_team(g->threads, few_pack, &q);
         tsri_fast_team(g->threads, plain_part, &q);
         return;
     }

@@ -1,43 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Max pooling of channels-last images, vectorised over channels. Included once per instruction set;
- * see vec.h. */
+/*
+ * Max pooling of channels-last images, vectorised over channels. Included once per instruction set;
+ * see vec.h.
+ *
+ * Where the channels end inside a vector, its further lanes work on the next pixels' channels. They
+ * are stored too where these pixels get their own results later, as whole vectors take less time.
+ */
 typedef int32_t vn __attribute__((vector_size(4 * W)));
 
-VEC_FN vn vn_pick(vn mask, vn a, vn b)
+/* Takes v and its place over where v is greater; not-a-number is greater than all, the first one.
+ */
+VEC_FN void max_take(vf v, int32_t place, vf *best, vn *at)
 {
-    return (mask & a) | (~mask & b);
+#if VEC_ISA == 512
+    __mmask16 more = _mm512_cmp_ps_mask((__m512)*best, (__m512)*best, _CMP_ORD_Q);
+    more = _mm512_mask_cmp_ps_mask(more, (__m512)v, (__m512)*best, _CMP_NLE_UQ);
+    *best = (vf)_mm512_mask_mov_ps((__m512)*best, more, (__m512)v);
+    *at = (vn)_mm512_mask_set1_epi32((__m512i)*at, more, place);
+#elif VEC_ISA == 256
+    const __m256 was = _mm256_cmp_ps((__m256)*best, (__m256)*best, _CMP_ORD_Q);
+    const __m256 more = _mm256_and_ps(was, _mm256_cmp_ps((__m256)v, (__m256)*best, _CMP_NLE_UQ));
+    *best = (vf)_mm256_blendv_ps((__m256)*best, (__m256)v, more);
+    *at = (vn)_mm256_blendv_epi8((__m256i)*at, _mm256_set1_epi32(place), (__m256i)more);
+#else
+    const vn more = (v > *best) | ((v != v) & (*best == *best));
+    *best = (vf)((more & (vn)v) | (~more & (vn)*best));
+    *at = (more & ((vn){0} + place)) | (~more & *at);
+#endif
 }
 
-/* The largest of a window's pixels, and where it is; not-a-number is greater than all. */
-VEC_FN void max_window(const tsri_fast_max *p, const int64_t from[2], const int64_t to[2],
-                       int64_t c, float *y, int32_t *idx)
+/* Where the windows of a line of results are: pixels [from, to) of result o. */
+VEC_FN void max_under(const tsri_fast_max *p, int64_t o, int64_t *from, int64_t *to)
 {
-    const int64_t left = p->channels - c;
-    vn at = (vn){0} + (int32_t)(from[0] * p->width + from[1]);
-    vf best = vload_upto(p->image + (from[0] * p->width + from[1]) * p->channels + c, left);
-    for (int64_t h = from[0]; h < to[0]; h++) {
-        const float *x = p->image + (h * p->width + from[1]) * p->channels + c;
-        for (int64_t w = from[1]; w < to[1]; w++, x += p->channels) {
-            const vf v = vload_upto(x, left);
-            const vn more = (v > best) | ((v != v) & (best == best));
-            best = (vf)vn_pick(more, (vn)v, (vn)best);
-            at = vn_pick(more, (vn){0} + (int32_t)(h * p->width + w), at);
-        }
+    const int64_t begin = o * p->stride - p->pad, end = begin + p->kernel;
+    *from = begin < 0 ? 0 : begin;
+    *to = end > p->width ? p->width : end;
+}
+
+/* Channels [c, c + W) of a window's largest pixels, and where they are: lines of it `pitch` floats
+ * apart from x on, the first pixel of which is `place`. n lanes of vectors are there. */
+VEC_FN void max_window(const float *x, int64_t pitch, int64_t lines, int64_t pixels,
+                       int64_t channels, int32_t place, int32_t width, int64_t n, float *y,
+                       int32_t *idx)
+{
+    vn at = (vn){0} + place;
+    vf best = vload_upto(x, n);
+    for (int64_t h = 0; h < lines; h++, x += pitch, place += width) {
+        const float *pixel = x;
+        for (int64_t w = 0; w < pixels; w++, pixel += channels)
+            max_take(vload_upto(pixel, n), place + (int32_t)w, &best, &at);
     }
-    vstore_upto(y, best, left);
+    vstore_upto(y, best, n);
     if (idx)
-        vstore_upto((float *)(void *)idx, (vf)at, left);
+        vstore_upto((float *)(void *)idx, (vf)at, n);
 }
 
 /* A line of results: lines [h0, h1) are under its windows. */
-static void max_line(const tsri_fast_max *p, int64_t h0, int64_t h1, float *y, int32_t *idx)
+static void max_line(const tsri_fast_max *args, int64_t h0, int64_t h1, float *y, int32_t *idx)
 {
-    for (int64_t o = 0; o < p->results; o++) {
-        const int64_t begin = o * p->stride - p->pad, end = begin + p->kernel;
-        const int64_t from[2] = {h0, begin < 0 ? 0 : begin};
-        const int64_t to[2] = {h1, end > p->width ? p->width : end};
-        for (int64_t c = 0; c < p->channels; c += W)
-            max_window(p, from, to, c, y + o * p->channels + c,
-                       idx ? idx + o * p->channels + c : NULL);
+    const tsri_fast_max p = *args;
+    const int64_t channels = p.channels, pitch = p.width * channels;
+    int64_t from, to;
+    for (int64_t o = 0; o < p.results; o++, y += channels, idx += idx ? channels : 0) {
+        max_under(&p, o, &from, &to);
+        const float *x = p.image + h0 * pitch + from * channels;
+        const int32_t place = (int32_t)(h0 * p.width + from), width = (int32_t)p.width;
+        const bool whole = (p.width - to) * channels >= W && (p.results - o - 1) * channels >= W;
+        for (int64_t c = 0; c < channels; c += W)
+            if (whole)
+                max_window(x + c, pitch, h1 - h0, to - from, channels, place, width, W, y + c,
+                           idx ? idx + c : NULL);
+            else
+                max_window(x + c, pitch, h1 - h0, to - from, channels, place, width, channels - c,
+                           y + c, idx ? idx + c : NULL);
     }
 }
