@@ -107,6 +107,18 @@ typedef struct tsri_kernel_pieces {
     void (*needs)(const tsri_kernel *k, int64_t first, int64_t n, int64_t *lo, int64_t *hi);
 } tsri_kernel_pieces;
 
+/* What takes a kernel's result piece by piece, as it is made: n elements from `first` on, in
+ * row-major order. Pieces may come from several threads at a time. */
+typedef struct tsri_kernel_sink tsri_kernel_sink;
+enum { TSRI_SINK_TOUCHES = 4 };
+struct tsri_kernel_sink {
+    void (*take)(const tsri_kernel_sink *s, int64_t first, int64_t n, const void *values);
+    /* Buffers of the result's size and dtype, of which `take` touches those elements: a kernel may
+     * ask for them ahead. */
+    int ntouches;
+    const void *touches[TSRI_SINK_TOUCHES];
+};
+
 struct tsri_kernel {
     /* in[], out[]: in the order of the desc; NULL where the shard has no element. No out overlaps
      * an in, but for: ops that say "in place" (optimizers, bn_running: out i is the operand of its
@@ -119,6 +131,14 @@ struct tsri_kernel {
     size_t scratch_bytes;
     const char *impl;                 /* "ref", "fast:avx512", "onednn", "via32": static */
     const tsri_kernel_pieces *pieces; /* optional; lives as long as the kernel */
+    /* Optional: runs, but hands result 0 to `sink`, each element once, in place of out[0]. */
+    tsr_status (*run_into)(const tsri_kernel *k, void *const *in, void *const *out, void *scratch,
+                           const tsri_kernel_sink *sink);
+    /* Optional, of updates: does n elements from `first` on, in row-major order, with gradients
+     * from `g` on. in, out: of the whole, but the gradient in in[] is not read. Calls with other
+     * elements may go on at the same time. */
+    void (*update)(const tsri_kernel *k, void *const *in, void *const *out, int64_t first,
+                   int64_t n, const void *g);
     /* Optional: makes one kernel that does the work of n kernels with this same `join`, whose
      * operands are fixed (those of the i-th are in[i][] and out[i][]) and do not meet: what one
      * writes no other reads or writes. Where launching costs more than the work, as in the update

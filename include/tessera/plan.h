@@ -37,6 +37,9 @@ typedef enum tsr_fusion {
     /* On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their rows and what
      * reads them, by pieces of rows that stay in the cache. */
     TSR_FUSE_CHAINS = 8,
+    /* On CPUs: an optimizer's update with what makes its gradient, where nothing else reads this.
+     */
+    TSR_FUSE_UPDATES = 16,
 } tsr_fusion;
 
 typedef struct tsr_compile_opts {

@@ -65,13 +65,13 @@ static void call(const tsri_chain_job *j, int thread, int m, piece_fn *fn, int64
 
 static void begin_thread(const tsri_chain_job *j, int thread)
 {
-    for (int m = 0; m < j->k->n; m++)
+    for (int m = 0; m < j->k->nwalked; m++)
         call(j, thread, m, j->k->kernel[m]->pieces->begin, 0, 0, NULL);
 }
 
 static void end_thread(const tsri_chain_job *j, int thread)
 {
-    for (int m = 0; m < j->k->n; m++)
+    for (int m = 0; m < j->k->nwalked; m++)
         call(j, thread, m, j->k->kernel[m]->pieces->end, 0, 0, NULL);
 }
 
@@ -104,7 +104,7 @@ static void do_pieces(const tsri_chain_job *j, int thread)
         const int64_t n = end - at < k->piece ? end - at : k->piece;
         tsri_ahead ahead = {0};
         want(j, at + n, end - at - n < k->piece ? end - at - n : k->piece, &ahead);
-        for (int m = 0; m < k->n; m++)
+        for (int m = 0; m < k->nwalked; m++)
             call(j, thread, m, k->kernel[m]->pieces->piece, at, n, &ahead);
     }
 }
@@ -120,6 +120,60 @@ static void team(const tsri_chain_job *j, void (*phase)(const tsri_chain_job *j,
         phase(j, t);
 }
 
+/* Points at all of what kernel m reads and writes. */
+static void point_whole(const tsri_chain_job *j, int m, void **in, void **out)
+{
+    const tsri_chain *k = j->k;
+    for (int i = 0; i < k->nin[m] + k->nout[m]; i++) {
+        const bool is_out = i >= k->nin[m];
+        const int v = is_out ? k->out[m][i - k->nin[m]] : k->in[m][i];
+        char *at = tsri_chain_is_inner(k, v) ? j->scratch + k->value_at[v] : tsri_chain_whole(j, v);
+        if (is_out)
+            out[i - k->nin[m]] = at;
+        else
+            in[i] = at;
+    }
+}
+
+/* Hands the pieces of a gradient on to its update. */
+typedef struct update_sink {
+    tsri_kernel_sink base;
+    const tsri_kernel *kernel;
+    void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+} update_sink;
+
+static void take_gradient(const tsri_kernel_sink *sink, int64_t first, int64_t n, const void *g)
+{
+    const update_sink *s = (const update_sink *)(const void *)sink;
+    s->kernel->update(s->kernel, s->in, s->out, first, n, g);
+}
+
+/* Runs kernels [first, n) one after the other, over everything. A kernel that hands its result on
+ * runs when its update's turn comes, when no other kernel has yet to read the parameter. */
+static tsr_status run_from(const tsri_chain_job *j, int first)
+{
+    const tsri_chain *k = j->k;
+    for (int m = first; m < k->n; m++) {
+        void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+        const int from = k->from[m] - 1;
+        update_sink s = {.base.take = take_gradient, .kernel = k->kernel[m]};
+        if (k->hands_on[m])
+            continue;
+        if (from < 0) {
+            point_whole(j, m, in, out);
+            TSRI_TRY(k->kernel[m]->run(k->kernel[m], in, out, j->scratch + k->scratch_at[m]));
+            continue;
+        }
+        point_whole(j, m, s.in, s.out);
+        point_whole(j, from, in, out);
+        for (int i = 0; i < k->nout[m] && i < TSRI_SINK_TOUCHES; i++)
+            s.base.touches[s.base.ntouches++] = s.out[i];
+        TSRI_TRY(k->kernel[from]->run_into(k->kernel[from], in, out,
+                                           j->scratch + k->scratch_at[from], &s.base));
+    }
+    return TSR_OK;
+}
+
 static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *const *out,
                              void *scratch)
 {
@@ -127,29 +181,14 @@ static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *c
     team(&j, begin_thread);
     team(&j, do_pieces);
     team(&j, end_thread);
-    return TSR_OK;
+    return run_from(&j, j.k->nwalked);
 }
 
 static tsr_status run_in_turn(const tsri_kernel *kernel, void *const *in, void *const *out,
                               void *scratch)
 {
-    const tsri_chain *k = (const tsri_chain *)kernel;
-    const tsri_chain_job j = {k, in, out, scratch};
-    for (int m = 0; m < k->n; m++) {
-        void *from[TSRI_KERNEL_MAX_ARGS], *to[TSRI_KERNEL_MAX_ARGS];
-        for (int i = 0; i < k->nin[m] + k->nout[m]; i++) {
-            const bool is_out = i >= k->nin[m];
-            const int v = is_out ? k->out[m][i - k->nin[m]] : k->in[m][i];
-            char *at = tsri_chain_is_inner(k, v) ? (char *)scratch + k->value_at[v]
-                                                 : tsri_chain_whole(&j, v);
-            if (is_out)
-                to[i - k->nin[m]] = at;
-            else
-                from[i] = at;
-        }
-        TSRI_TRY(k->kernel[m]->run(k->kernel[m], from, to, (char *)scratch + k->scratch_at[m]));
-    }
-    return TSR_OK;
+    const tsri_chain_job j = {(const tsri_chain *)kernel, in, out, scratch};
+    return run_from(&j, 0);
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -182,7 +221,7 @@ typedef bool arg_fn(tsri_chain *k, const tsri_chain_desc *d, int v, const tsri_a
 
 static bool each_arg(tsri_chain *k, const tsri_chain_desc *d, arg_fn *fn)
 {
-    for (int m = 0; m < d->n; m++) {
+    for (int m = 0; m < k->nwalked; m++) {
         const tsri_kernel_desc *member = &d->member[m];
         const tsri_kernel_pieces *p = k->kernel[m]->pieces;
         for (int i = 0; i < member->nin; i++)
@@ -195,11 +234,24 @@ static bool each_arg(tsri_chain *k, const tsri_chain_desc *d, arg_fn *fn)
     return true;
 }
 
-/* A value is walked by all kernels or by none; by none only where it is given, or a last result. */
+/* Whether kernels that are led through by pieces read a value. */
+static bool is_read_by_pieces(const tsri_chain *k, int v)
+{
+    for (int m = 0; m < k->nwalked; m++)
+        for (int i = 0; i < k->nin[m]; i++)
+            if (k->in[m][i] == v)
+                return true;
+    return false;
+}
+
+/* A value is walked by all kernels or by none; by none only where it is given, or a last result, or
+ * an update's gradient. */
 static bool note_units(tsri_chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a,
                        bool is_out, bool walked)
 {
     const int64_t bytes = (int64_t)arg_bytes(a);
+    if (!walked && is_out && tsri_chain_is_inner(k, v) && !is_read_by_pieces(k, v))
+        return k->whole[v] = true;
     if (!walked)
         return !k->unit_bytes[v] &&
                (is_out ? v >= d->ngiven && v < d->ngiven + d->nouter : v < d->ngiven);
@@ -214,7 +266,7 @@ static bool note_units(tsri_chain *k, const tsri_chain_desc *d, int v, const tsr
 static int64_t units_of(const tsri_chain *k, const tsri_chain_desc *d)
 {
     bool images = false;
-    for (int m = 0; m < d->n; m++) {
+    for (int m = 0; m < k->nwalked; m++) {
         if (!k->kernel[m]->pieces)
             return 0;
         images |= k->kernel[m]->pieces->images;
@@ -230,7 +282,7 @@ static int64_t units_of(const tsri_chain *k, const tsri_chain_desc *d)
 static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
 {
     size_t walked = 0, sums = 0;
-    for (int m = 0; m < d->n; m++)
+    for (int m = 0; m < k->nwalked; m++)
         for (int i = 0; i < d->member[m].nout; i++)
             sums += k->unit_bytes[d->out[m][i]] ? 0 : arg_bytes(&d->member[m].out[i]);
     for (int v = 0; v < k->nvalues; v++)
@@ -246,10 +298,11 @@ static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
     size_t row = 0;
     k->units = units_of(k, d);
     memset(k->unit_bytes, 0, sizeof k->unit_bytes);
-    if (!k->units || !each_arg(k, d, note_units))
+    memset(k->whole, 0, sizeof k->whole);
+    if (!k->units || (k->nwalked == 1 && k->n > 1) || !each_arg(k, d, note_units))
         return false;
     bool images = false;
-    for (int m = 0; m < d->n; m++)
+    for (int m = 0; m < k->nwalked; m++)
         images |= k->kernel[m]->pieces->images;
     if (images ? k->units < k->threads : !is_worth(k, d))
         return false;
@@ -276,12 +329,20 @@ static void lay_out(tsri_chain *k, const tsri_chain_desc *d)
         most = bytes > most ? bytes : most;
     }
     at = k->by_pieces ? at : most;
+    for (int m = 0; m < k->n && k->by_pieces; m++)
+        for (int i = 0; i < d->member[m].nout; i++) {
+            const int v = d->out[m][i];
+            if (!k->whole[v])
+                continue;
+            k->value_at[v] = at;
+            at += aligned(arg_bytes(&d->member[m].out[i]));
+        }
     k->thread_at = k->by_pieces ? at : 0;
     size_t inner = k->by_pieces ? 0 : at;
     for (int m = 0; m < k->n; m++)
         for (int i = 0; i < d->member[m].nout; i++) {
             const int v = d->out[m][i];
-            if (v < d->ngiven + d->nouter)
+            if (!tsri_chain_is_inner(k, v) || k->whole[v] || k->hands_on[m])
                 continue;
             k->value_at[v] = inner;
             size_t bytes = k->by_pieces ? (size_t)k->piece * k->unit_bytes[v]
@@ -294,10 +355,38 @@ static void lay_out(tsri_chain *k, const tsri_chain_desc *d)
     k->base.scratch_bytes = k->by_pieces ? at + (size_t)k->threads * inner : inner;
 }
 
-static int64_t most_elements(const tsri_chain_desc *d)
+static bool is_update(tsri_op_kind op)
+{
+#define UPDATE_KIND(KIND, ...) || op == TSRI_OP_##KIND
+    return false TSRI_UPDATE_LIST(UPDATE_KIND);
+#undef UPDATE_KIND
+}
+
+/* Finds the updates that can take their gradients as these are made: inner values that they alone
+ * read, the result of a kernel that has no other. */
+static void find_takers(tsri_chain *k)
+{
+    for (int u = k->nwalked; u < k->n; u++) {
+        const int g = k->in[u][k->nin[u] - 2];
+        int readers = 0, maker = -1;
+        for (int m = 0; m < k->n; m++) {
+            for (int i = 0; i < k->nin[m]; i++)
+                readers += k->in[m][i] == g;
+            if (m < k->nwalked && k->nout[m] == 1 && k->out[m][0] == g)
+                maker = m;
+        }
+        if (tsri_chain_is_inner(k, g) && readers == 1 && maker >= 0 && k->kernel[maker]->run_into &&
+            k->kernel[u]->update) {
+            k->hands_on[maker] = true;
+            k->from[u] = (int8_t)(maker + 1);
+        }
+    }
+}
+
+static int64_t most_elements(const tsri_chain *k, const tsri_chain_desc *d)
 {
     int64_t most = 0;
-    for (int m = 0; m < d->n; m++)
+    for (int m = 0; m < k->nwalked; m++)
         for (int i = 0; i < d->member[m].nout; i++) {
             const int64_t n = tsri_arg_count(&d->member[m].out[i]);
             most = n > most ? n : most;
@@ -308,11 +397,14 @@ static int64_t most_elements(const tsri_chain_desc *d)
 static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *list,
                        const tsri_chain_desc *d)
 {
-    k->threads = most_elements(d) < WORTH_A_TEAM ? 1 : omp_get_max_threads();
+    k->threads = most_elements(k, d) < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     TSRI_TRY(make_kernels(k, mem, list, d, k->threads));
     k->by_pieces = plan_pieces(k, d);
-    if (!k->by_pieces)
+    if (!k->by_pieces) {
+        memset(k->whole, 0, sizeof k->whole);
         TSRI_TRY(make_kernels(k, mem, list, d, 0));
+        find_takers(k);
+    }
     lay_out(k, d);
     k->base.run = k->by_pieces ? run_pieces : run_in_turn;
     k->base.impl = k->by_pieces ? "chain" : k->kernel[0]->impl;
@@ -337,6 +429,9 @@ tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
             k->out[m][i] = (int8_t)desc->out[m][i];
         }
     }
+    k->nwalked = k->n;
+    while (k->nwalked > 1 && is_update(desc->member[k->nwalked - 1].op))
+        k->nwalked--;
     tsr_status status = make(k, mem, list, desc);
     if (status != TSR_OK) {
         destroy(&k->base);
@@ -349,5 +444,5 @@ tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
 const char *tsri_chain_impl(const tsri_kernel *kernel, int i)
 {
     const tsri_chain *k = (const tsri_chain *)kernel;
-    return k->by_pieces ? "chain" : k->kernel[i]->impl;
+    return k->by_pieces && i < k->nwalked ? "chain" : k->kernel[i]->impl;
 }

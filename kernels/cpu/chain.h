@@ -8,14 +8,18 @@
 typedef struct tsri_chain {
     tsri_kernel base;
     int n, ngiven, nouter, nvalues;
+    int nwalked; /* kernels that are led through by pieces, where any are; behind them updates */
     bool by_pieces;
     int threads;
     int64_t units, piece; /* rows or images, in all and of a piece */
     tsri_kernel *kernel[TSRI_CHAIN_MAX];
     int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX];
     int8_t in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
+    bool hands_on[TSRI_CHAIN_MAX];        /* a kernel's result goes to an update as it is made */
+    int8_t from[TSRI_CHAIN_MAX];          /* of such an update: that kernel, from 1; 0: none */
     size_t scratch_at[TSRI_CHAIN_MAX];    /* of each kernel */
-    size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on */
+    size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on, */
+    bool whole[TSRI_CHAIN_VALUES];        /* unless updates alone read all of it */
     size_t unit_bytes[TSRI_CHAIN_VALUES]; /* of a row or image; 0: the value is not walked */
     size_t thread_at, thread_bytes;
     /* Images that are too large for the cache are led through by lines; 0 steps: they are not. */
@@ -46,6 +50,8 @@ static inline bool tsri_chain_is_inner(const tsri_chain *k, int v)
 /* Where an inner value of a thread lies. */
 static inline char *tsri_chain_inner(const tsri_chain_job *j, int thread, int v)
 {
+    if (j->k->whole[v])
+        return j->scratch + j->k->value_at[v];
     return j->scratch + j->k->thread_at + (size_t)thread * j->k->thread_bytes + j->k->value_at[v];
 }
 

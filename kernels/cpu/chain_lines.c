@@ -29,7 +29,7 @@ static int counted(const tsri_chain *k, int m)
 
 static int maker_of(const tsri_chain *k, int v)
 {
-    for (int m = 0; m < k->n; m++)
+    for (int m = 0; m < k->nwalked; m++)
         for (int i = 0; i < k->nout[m]; i++)
             if (k->out[m][i] == v)
                 return m;
@@ -79,7 +79,7 @@ static int64_t lines_now(const tsri_chain *k, const progress *p, int m, int64_t 
 static int64_t first_needed(const tsri_chain *k, const progress *p, int v)
 {
     int64_t first = k->height[v];
-    for (int m = 0; m < k->n; m++)
+    for (int m = 0; m < k->nwalked; m++)
         for (int i = 0; i < k->nin[m]; i++) {
             int64_t lo, hi;
             if (k->in[m][i] != v || p->done[m] == k->height[counted(k, m)])
@@ -96,7 +96,7 @@ static bool try_steps(tsri_chain *k)
 {
     progress p = {0};
     for (int64_t step = 0; step < k->steps; step++)
-        for (int m = 0; m < k->n; m++) {
+        for (int m = 0; m < k->nwalked; m++) {
             const int v = counted(k, m);
             p.done[m] += lines_now(k, &p, m, step);
             if (k->kernel[m]->pieces->out & 1) {
@@ -107,7 +107,7 @@ static bool try_steps(tsri_chain *k)
         }
     for (int v = 0; v < k->nvalues; v++)
         k->room[v] = k->room[v] > k->height[v] ? k->height[v] : k->room[v];
-    for (int m = 0; m < k->n; m++)
+    for (int m = 0; m < k->nwalked; m++)
         if (p.done[m] != k->height[counted(k, m)])
             return false;
     return true;
@@ -117,7 +117,7 @@ bool tsri_chain_plan_lines(tsri_chain *k, const tsri_chain_desc *d, size_t bytes
 {
     int64_t least = INT64_MAX;
     size_t image = 0;
-    for (int m = 0; m < k->n; m++) {
+    for (int m = 0; m < k->nwalked; m++) {
         const tsri_kernel_pieces *p = k->kernel[m]->pieces;
         if (p->images && !p->lines)
             return false;
@@ -210,7 +210,7 @@ void tsri_chain_image(const tsri_chain_job *j, int thread, int64_t image)
     const tsri_chain *k = j->k;
     progress p = {0};
     for (int64_t step = 0; step < k->steps; step++)
-        for (int m = 0; m < k->n; m++) {
+        for (int m = 0; m < k->nwalked; m++) {
             const int64_t n = lines_now(k, &p, m, step);
             if (!n)
                 continue;

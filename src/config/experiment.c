@@ -188,7 +188,8 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
     if (tsri_section_has(&tsri_experiment_section, e, "fusion"))
         opts->no_fusion = (e->fusion.activations ? 0 : TSR_FUSE_ACTIVATIONS) |
                           (e->fusion.softmax ? 0 : TSR_FUSE_SOFTMAX) |
-                          (e->fusion.chains ? 0 : TSR_FUSE_CHAINS);
+                          (e->fusion.chains ? 0 : TSR_FUSE_CHAINS) |
+                          (e->fusion.updates ? 0 : TSR_FUSE_UPDATES);
 }
 
 tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e)

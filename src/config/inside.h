@@ -239,7 +239,7 @@ enum {
 
 typedef struct tsri_config_fusion {
     tsri_head head;
-    bool activations, softmax, chains;
+    bool activations, softmax, chains, updates;
 } tsri_config_fusion;
 
 struct tsri_experiment {

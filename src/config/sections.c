@@ -420,6 +420,9 @@ static const tsri_field fusion_fields[] = {
     FUSION(chains,
            "On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their "
            "rows and what reads them, by pieces of rows that stay in the cache."),
+    FUSION(updates,
+           "On CPUs: an optimizer's update with what makes its gradient, where nothing else reads "
+           "this."),
 };
 const tsri_section tsri_fusion_section = {
     .name = "fusion", .size = sizeof(tsri_config_fusion), FIELDS(fusion_fields)};

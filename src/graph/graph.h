@@ -336,6 +336,7 @@ typedef struct tsri_op_def {
     tsri_chain_role chain;
     uint32_t walks; /* operands (bits) whose rows it takes, in a chain */
     bool is_cheap;  /* a MAP that is better computed again than stored */
+    bool hands_on;  /* its kernels may hand their result to an update as they make it */
     /* Whether an op in a chain may be in one, by its attributes; NULL: always. */
     bool (*may_chain)(const tsri_attrs *attrs);
     /* No op of the pass reads its results: it may be put off until the updates, to be joined with

@@ -15,6 +15,7 @@
  *   chain.c      finds kernels that run as one, row by row
  *   defer.c      puts small things off to where they can be joined
  *   order.c      puts updates behind the readers of what they overwrite
+ *   update.c     puts updates behind what makes their gradients, where they alone read these
  *   schedule.c   buckets, entries, lifetimes
  *   reasons.c    which readers each conversion is for
  *   memory.c     offsets in the arena
@@ -384,6 +385,8 @@ tsr_status tsri_plan_defer(tsr_plan *plan);
 /* Afterwards every item reads the version that the program means: of a variable, what a run begins
  * with; and an optimizer's updates follow the buckets of their gradients. */
 tsr_status tsri_plan_order(tsr_plan *plan);
+/* Joins updates to the chains that make their gradients, where no other item reads these. */
+tsr_status tsri_plan_update(tsr_plan *plan);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
  * world's own rank. */
@@ -454,6 +457,7 @@ typedef enum tsri_pass {
     TSRI_PASS_CHAIN,
     TSRI_PASS_DEFER,
     TSRI_PASS_ORDER,
+    TSRI_PASS_UPDATE,
     TSRI_PASS_SCHEDULE,
     TSRI_PASS_MEMORY, /* offsets are known: after lowering */
 } tsri_pass;

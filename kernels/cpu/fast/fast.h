@@ -101,7 +101,8 @@ typedef struct tsri_fast_gemm {
     const tsri_fast_isa *isa;
     int64_t m, n, k, lda, bk, bn, ldc;
     bool ta, add;
-    bool few; /* so few rows that b is not worth packing */
+    bool few;   /* so few rows that b is not worth packing */
+    bool outer; /* ta: as outer.c does it */
     int threads;
     bool by_columns; /* threads share columns (ta: rows of c), else rows (ta: k) */
     size_t part_bytes, scratch_bytes;
@@ -120,6 +121,13 @@ void tsri_fast_gemm_plan(tsri_fast_gemm *g, int threads);
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
                         float *c, void *scratch);
+
+/* Products ta with few terms and a large result: whether one is, bytes of scratch for each thread,
+ * and doing it. sink: takes the result, in place of c. */
+bool tsri_fast_outer_suits(const tsri_fast_gemm *g);
+size_t tsri_fast_outer_bytes(const tsri_fast_gemm *g);
+void tsri_fast_outer_run(const tsri_fast_gemm *g, const float *a, const float *b, float *c,
+                         void *scratch, const tsri_kernel_sink *sink);
 
 /* Floats of all of b, packed; packing it, of which each of `parts` callers does one; c[rows, n]
  * with packed b, on the calling thread. */

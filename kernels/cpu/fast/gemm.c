@@ -90,6 +90,12 @@ static void plan_for(tsri_fast_gemm *g, int threads)
     if (g->ta) {
         g->by_columns = threads == 1 || g->k < LONG_SUM || g->m * g->n > MANY_SUMS;
         g->part_bytes = tsri_fast_align((size_t)(g->m * g->n) * sizeof(float));
+        g->outer = tsri_fast_outer_suits(g);
+        if (g->outer) {
+            g->by_columns = true;
+            g->scratch_bytes = (size_t)threads * tsri_fast_outer_bytes(g);
+            return;
+        }
         const int sums = g->by_columns ? 0 : threads - 1, blocks = g->by_columns ? 1 : threads;
         g->scratch_bytes = (size_t)(sums + (g->k > TSRI_FAST_TA_LONG ? blocks : 0)) * g->part_bytes;
         return;
@@ -434,6 +440,10 @@ void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b,
         if (g->few && g->bn != 1)
             tsri_fast_team(g->threads, few_pack, &q);
         tsri_fast_team(g->threads, plain_part, &q);
+        return;
+    }
+    if (g->outer) {
+        tsri_fast_outer_run(g, a, b, c, scratch, NULL);
         return;
     }
     tsri_fast_team(g->threads, ta_part, &q);

@@ -19,6 +19,15 @@ static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const
     return TSR_OK;
 }
 
+static tsr_status product_run_into(const tsri_kernel *k, void *const *in, void *const *out,
+                                   void *scratch, const tsri_kernel_sink *sink)
+{
+    const product *p = (const product *)k;
+    (void)out;
+    tsri_fast_outer_run(&p->gemm, in[p->swap], in[!p->swap], NULL, scratch, sink);
+    return TSR_OK;
+}
+
 /* --- piece by piece --------------------------------------------------------------------------- */
 static void pack_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
@@ -150,6 +159,7 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
     p->bias = desc->nin > 2;
     tsri_fast_gemm_plan(&p->gemm, desc->threads);
     p->base.base.scratch_bytes = p->gemm.scratch_bytes;
+    p->base.base.run_into = p->gemm.outer ? product_run_into : NULL;
     if (desc->threads) /* pieces' scratch may be large: only who asks for threads works so */
         walk(p);
     *out_kernel = &p->base.base;

@@ -8,19 +8,37 @@ typedef struct update {
     int nstates, has;
 } update;
 
+/* Elements [begin, end), the gradient of element 0 being g[0]. */
+static void update_some(const update *k, void *const *in, void *const *out, const float *g,
+                        int64_t begin, int64_t end)
+{
+    const double *hyper = in[k->nstates + 2];
+    if (hyper[TSRI_HYPER_SKIP] != 0)
+        return;
+    tsri_fast_update u = {.p = out[0], .g = g, .has = k->has};
+    for (int i = 0, at = 1; i < TSRI_UPDATE_STATES; i++)
+        if (k->has >> i & 1)
+            u.s[i] = out[at++];
+    for (int i = 0; i < TSRI_HYPER_COUNT; i++)
+        u.c[i] = (float)hyper[i];
+    k->loop(&u, begin, end);
+}
+
 static void update_part(const tsri_fast *f, const tsri_fast_part *part)
 {
     const update *k = (const update *)f;
-    const double *hyper = part->in[k->nstates + 2];
-    if (hyper[TSRI_HYPER_SKIP] != 0)
-        return;
-    tsri_fast_update u = {.p = part->out[0], .g = part->in[k->nstates + 1], .has = k->has};
-    for (int i = 0, out = 1; i < TSRI_UPDATE_STATES; i++)
-        if (k->has >> i & 1)
-            u.s[i] = part->out[out++];
-    for (int i = 0; i < TSRI_HYPER_COUNT; i++)
-        u.c[i] = (float)hyper[i];
-    k->loop(&u, part->begin, part->end);
+    update_some(k, part->in, part->out, part->in[k->nstates + 1], part->begin, part->end);
+}
+
+/* The gradients are only of these elements. */
+static void update_piece(const tsri_kernel *kernel, void *const *in, void *const *out,
+                         int64_t first, int64_t n, const void *g)
+{
+    const update *k = (const update *)(const void *)kernel;
+    void *at[1 + TSRI_UPDATE_STATES];
+    for (int i = 0; i <= k->nstates; i++)
+        at[i] = (float *)out[i] + first;
+    update_some(k, in, at, g, 0, n);
 }
 
 tsr_status tsri_fast_optim(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
@@ -35,6 +53,7 @@ tsr_status tsri_fast_optim(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
     update *k = tsri_fast_make(mem, desc, update_part, sizeof *k, count, count);
     TSRI_NEED(k);
     k->base.unit = 64;
+    k->base.base.update = update_piece;
     k->loop = k->base.isa->update[desc->op];
     k->nstates = desc->nin - 3;
     k->has = desc->attrs->update.has;

@@ -202,4 +202,5 @@ const tsri_op_def tsri_def_linear_dw = {.rule_text = "... k, ... n -> n k",
                                         .flops = flops_linear,
                                         .is_product = true,
                                         .chain = TSRI_CHAIN_OUTER,
-                                        .walks = 3};
+                                        .walks = 3,
+                                        .hands_on = true};

@@ -27,8 +27,8 @@ enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
 
 static const char *pass_name(tsri_pass pass)
 {
-    static const char *const names[] = {"build", "fuse",  "reshard",  "layout", "chain",
-                                        "defer", "order", "schedule", "memory"};
+    static const char *const names[] = {"build", "fuse",  "reshard", "layout",   "chain",
+                                        "defer", "order", "update",  "schedule", "memory"};
     return names[pass];
 }
 
@@ -175,7 +175,7 @@ static tsr_status check_items(checker *c)
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         TSRI_TRY(check_item(c, i));
-        for (int j = 0; j < it->nin && c->after == TSRI_PASS_ORDER; j++)
+        for (int j = 0; j < it->nin && c->after >= TSRI_PASS_ORDER; j++)
             TSRI_TRY(read_value(c, i, it->in[j]));
         for (int j = 0; j < it->nout; j++)
             if (tsri_item_shows(it))

@@ -355,12 +355,141 @@ static void test_bf16(void **state)
     check_all(true, 1);
 }
 
+/* --- updates ---------------------------------------------------------------------------------- */
+/* A linear layer's gradients and its weights' update by SGD with momentum: values of the chain. */
+enum { DY = 0, X, P, STATE, HYPER, DX, NEW_P, NEW_STATE, DW, LAYER_VALUES };
+
+typedef struct layer {
+    fc_tensor value[LAYER_VALUES];
+    tsri_attrs none, sgd;
+    tsri_chain_desc desc;
+} layer;
+
+static void add_member(layer *l, tsri_op_kind op, const tsri_attrs *attrs, int nin, const int *in,
+                       int nout, const int *out)
+{
+    const int m = l->desc.n++;
+    tsri_kernel_desc *d = &l->desc.member[m];
+    *d = (tsri_kernel_desc){.op = op, .attrs = attrs, .nin = nin, .nout = nout, .groups = 1};
+    for (int i = 0; i < nin; i++) {
+        d->in[i] = l->value[in[i]].arg;
+        l->desc.in[m][i] = in[i];
+    }
+    for (int i = 0; i < nout; i++) {
+        d->out[i] = l->value[out[i]].arg;
+        l->desc.out[m][i] = out[i];
+    }
+}
+
+/* dw comes before dx, which must not see the new weights. */
+static void make_layer(layer *l, int64_t rows, int64_t out, int64_t in, bool skips)
+{
+    *l = (layer){.sgd.update.has = 1, .desc = {.ngiven = 5, .nouter = 3, .ninner = 1}};
+    l->value[DY] = fc_rows(TSR_F32, 2, rows, out, 0, 0);
+    l->value[X] = fc_rows(TSR_F32, 2, rows, in, 0, 0);
+    l->value[DX] = fc_rows(TSR_F32, 2, rows, in, 0, 0);
+    l->value[HYPER] = fc_rows(TSR_F64, 1, TSRI_HYPER_COUNT, 0, 0, 0);
+    for (int v = P; v <= DW; v += v == STATE ? NEW_P - STATE : 1)
+        l->value[v] = fc_rows(TSR_F32, 2, out, in, 0, 0);
+    double *hyper = l->value[HYPER].data;
+    hyper[TSRI_HYPER_LR] = 0.1;
+    hyper[TSRI_HYPER_SKIP] = skips;
+    hyper[TSRI_HYPER_SCALE] = hyper[TSRI_HYPER_SHRINK] = hyper[TSRI_HYPER_TAKE1] = 1;
+    hyper[TSRI_HYPER_DECAY] = 0.01;
+    hyper[TSRI_HYPER_KEEP1] = 0.9;
+    add_member(l, TSRI_OP_LINEAR_DW, &l->none, 2, (int[]){X, DY}, 1, (int[]){DW});
+    add_member(l, TSRI_OP_LINEAR_DX, &l->none, 2, (int[]){DY, P}, 1, (int[]){DX});
+    add_member(l, TSRI_OP_SGD, &l->sgd, 4, (int[]){P, STATE, DW, HYPER}, 2,
+               (int[]){NEW_P, NEW_STATE});
+}
+
+static void copy_weights(const layer *l, void *p, void *state)
+{
+    memcpy(p, l->value[P].data, (size_t)l->value[P].n * sizeof(float));
+    memcpy(state, l->value[STATE].data, (size_t)l->value[STATE].n * sizeof(float));
+}
+
+/* Runs the kernels one by one: results go to DX, NEW_P and NEW_STATE. */
+static void run_apart(layer *l, const tsri_kernels *const *list)
+{
+    copy_weights(l, l->value[NEW_P].data, l->value[NEW_STATE].data);
+    for (int m = 0; m < l->desc.n; m++) {
+        tsri_kernel *k;
+        void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+        assert_int_equal(tsri_kernel_create(NULL, list, &l->desc.member[m], &k), TSR_OK);
+        for (int i = 0; i < l->desc.member[m].nin; i++)
+            in[i] = l->value[l->desc.in[m][i]].data;
+        for (int i = 0; i < l->desc.member[m].nout; i++)
+            out[i] = l->value[l->desc.out[m][i]].data;
+        for (int i = 0; m == 2 && i < 2; i++)
+            in[i] = out[i];
+        void *scratch = aligned_alloc(64, (k->scratch_bytes + 127) / 64 * 64);
+        assert_non_null(scratch);
+        assert_int_equal(k->run(k, in, out, scratch), TSR_OK);
+        free(scratch);
+        k->destroy(k);
+    }
+}
+
+/* Compares the chain with its kernels one by one, bit by bit, and with the reference ones. */
+static void check_layer(layer *l, int threads)
+{
+    const int results[] = {DX, NEW_P, NEW_STATE};
+    void *own[3], *scratch;
+    tsri_kernel *k;
+    omp_set_num_threads(threads);
+    for (int i = 0; i < 3; i++) {
+        own[i] = malloc((size_t)l->value[results[i]].n * sizeof(float));
+        assert_non_null(own[i]);
+    }
+    copy_weights(l, own[1], own[2]);
+    void *in[] = {l->value[DY].data, l->value[X].data, own[1], own[2], l->value[HYPER].data};
+    assert_int_equal(tsri_chain_create(NULL, fast, &l->desc, &k), TSR_OK);
+    const size_t bytes = (k->scratch_bytes + 63) / 64 * 64;
+    scratch = aligned_alloc(64, bytes + 64);
+    assert_non_null(scratch);
+    memset(scratch, 0xff, bytes + 64);
+    assert_int_equal(k->run(k, in, own, scratch), TSR_OK);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(((unsigned char *)scratch)[bytes + (size_t)i], 0xff);
+    const bool by_pieces = !strcmp(tsri_chain_impl(k, 0), "chain");
+    k->destroy(k);
+    free(scratch);
+    run_apart(l, fast);
+    for (int i = 0; i < 3 && !by_pieces; i++)
+        assert_memory_equal(own[i], l->value[results[i]].data,
+                            (size_t)l->value[results[i]].n * sizeof(float));
+    run_apart(l, reference);
+    for (int i = 0; i < 3; i++) {
+        const fc_tensor *t = &l->value[results[i]];
+        compare(t, own[i], t, t->data, 2e-5, 0, "a layer's update");
+        free(own[i]);
+    }
+}
+
+static void test_updates(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 517, 301},   {19, 517, 301}, {64, 300, 1000},
+                                       {300, 363, 363}, {70, 33, 5000}, {520, 400, 340},
+                                       {600, 400, 340}, {16, 9, 31}};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int threads = 1; threads <= 4; threads++) {
+            layer l;
+            make_layer(&l, sizes[i][0], sizes[i][1], sizes[i][2], i == 1 && threads == 2);
+            check_layer(&l, threads);
+            for (int v = 0; v < LAYER_VALUES; v++)
+                free(l.value[v].data);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_virtual_batch),
         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

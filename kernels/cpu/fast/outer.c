@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products whose result is large beside the terms of its sums: gradients of weights by few rows.
+ * Both operands are packed, so that tiles read them from near caches however far their rows lie
+ * apart, and the result is written row by row, or handed on while it is in the first cache.
+ */
+#include "kernels/cpu/fast/fast.h"
+
+#include <string.h>
+
+enum {
+    HEIGHT = 8,              /* rows of a panel of a: whole tiles of any instruction set */
+    MOST_TERMS = 512,        /* of a sum */
+    BLOCK = 256,             /* terms that are summed before they join others */
+    LARGE = 1 << 17,         /* elements of a result */
+    CHUNK_BYTES = 384 << 10, /* of packed b: what stays in a core's second-level cache */
+    PANELS = 4,              /* of b, by which a row of the result is written at a time */
+    STRIPS = 4,              /* of so many panels, for which memory is asked at a time */
+};
+
+bool tsri_fast_outer_suits(const tsri_fast_gemm *g)
+{
+    return g->ta && g->k <= MOST_TERMS && g->m * g->n >= LARGE && g->m >= HEIGHT * g->threads;
+}
+
+/* Columns of the result that are written at a time, and those for which b is packed. */
+static int64_t strip_columns(const tsri_fast_gemm *g)
+{
+    return (int64_t)PANELS * 3 * g->isa->width;
+}
+
+static int64_t chunk_columns(const tsri_fast_gemm *g)
+{
+    const int64_t strip = strip_columns(g);
+    const int64_t fit = CHUNK_BYTES / (g->k * (int64_t)sizeof(float)) / strip * strip;
+    const int64_t all = (g->n + strip - 1) / strip * strip;
+    return fit < strip ? strip : tsri_fast_least(fit, all);
+}
+
+/* A part's scratch: a's rows, packed; b's columns, packed; and a strip of sums to be handed on. */
+typedef struct room {
+    float *a, *b, *sums;
+} room;
+
+static int64_t part_rows(const tsri_fast_gemm *g)
+{
+    const int64_t groups = (g->m + HEIGHT - 1) / HEIGHT;
+    return (groups + g->threads - 1) / g->threads * HEIGHT;
+}
+
+static size_t a_bytes(const tsri_fast_gemm *g)
+{
+    return tsri_fast_align((size_t)(part_rows(g) * g->k) * sizeof(float));
+}
+
+static size_t b_bytes(const tsri_fast_gemm *g)
+{
+    return tsri_fast_align((size_t)(chunk_columns(g) * g->k) * sizeof(float));
+}
+
+size_t tsri_fast_outer_bytes(const tsri_fast_gemm *g)
+{
+    return a_bytes(g) + b_bytes(g) +
+           tsri_fast_align((size_t)(HEIGHT * strip_columns(g)) * sizeof(float));
+}
+
+static room room_of(const tsri_fast_gemm *g, void *scratch, int part)
+{
+    char *at = (char *)scratch + (size_t)part * tsri_fast_outer_bytes(g);
+    room r = {.a = tsri_fast_take(&at, a_bytes(g))};
+    r.b = tsri_fast_take(&at, b_bytes(g));
+    r.sums = (float *)(void *)at;
+    return r;
+}
+
+typedef struct job {
+    const tsri_fast_gemm *g;
+    const float *a, *b;
+    float *c;
+    void *scratch;
+    const tsri_kernel_sink *sink; /* NULL: c is written */
+    int ntouched;                 /* what writing an element touches */
+    const void *touched[TSRI_SINK_TOUCHES];
+} job;
+
+/* Where a part is: rows from m on and columns from n on, of those of a chunk and of the part. */
+typedef struct place {
+    int64_t m, n, m1, first, end;
+} place;
+
+/* Asks for what is touched STRIPS strips later: each time for some rows of all these strips, so
+ * that few ranges of memory are walked at a time. */
+static void ask(const job *q, const place *at, tsri_ahead *ahead)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t strip = strip_columns(g), group = STRIPS * strip,
+                  turn = (at->n - at->first) / strip;
+    int64_t m = at->m, n = at->n - turn % STRIPS * strip + group;
+    ahead->n = 0;
+    if (n >= at->end) {
+        n = at->first;
+        m += HEIGHT;
+    }
+    const int64_t rows = HEIGHT / STRIPS, from = m + turn % STRIPS * rows;
+    const int64_t columns = tsri_fast_least(group, at->end - n);
+    for (int64_t r = from; r < from + rows && r < at->m1; r++)
+        for (int i = 0; i < q->ntouched; i++) {
+            const float *p = (const float *)q->touched[i] + r * (q->sink ? g->n : g->ldc) + n;
+            ahead->at[ahead->n] = (const char *)p;
+            ahead->end[ahead->n++] = (const char *)(p + columns);
+        }
+}
+
+/* Rows [m0, m1) of a: to[group of HEIGHT][term][row]. */
+static void pack_rows(const job *q, int64_t m0, int64_t m1, float *to)
+{
+    const tsri_fast_gemm *g = q->g;
+    for (int64_t k = 0; k < g->k; k++)
+        for (int64_t m = m0; m < m1; m += HEIGHT)
+            memcpy(to + (m - m0) * g->k + k * HEIGHT, q->a + k * g->lda + m,
+                   (size_t)tsri_fast_least(HEIGHT, m1 - m) * sizeof *to);
+}
+
+/* Columns [n0, n1) of b, panel behind panel. */
+static void pack_columns(const job *q, int64_t n0, int64_t n1, float *to)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t width = 3 * g->isa->width;
+    for (int64_t n = n0; n < n1; n += width)
+        g->isa->pack(q->b + n, g->bk, 1, g->k, tsri_fast_least(width, n1 - n), width,
+                     to + (n - n0) * g->k);
+}
+
+/* Sums of up to HEIGHT rows by a strip of columns, into c. */
+static void sum_strip(const tsri_fast_gemm *g, int64_t rows, int64_t columns, const float *a,
+                      const float *b, float *c, int64_t ldc, tsri_ahead *ahead)
+{
+    const int64_t w = g->isa->width, width = 3 * w;
+    tsri_fast_tile t = {.ar = 1, .ak = HEIGHT, .bk = width, .ldc = ldc, .rows = rows};
+    t.packed = true;
+    t.ahead = ahead;
+    for (int64_t k = 0; k < g->k; k += BLOCK)
+        for (int64_t n = 0; n < columns; n += width) {
+            t.k = tsri_fast_least(BLOCK, g->k - k);
+            t.add = k > 0;
+            t.cols = tsri_fast_least(width, columns - n);
+            t.a = a + k * HEIGHT;
+            t.b = b + n * g->k + k * width;
+            t.c = c + n;
+            g->isa->tile[(t.cols + w - 1) / w](&t);
+        }
+}
+
+static void do_strip(const job *q, const place *at, const float *a, const float *b, float *sums)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t strip = strip_columns(g), columns = tsri_fast_least(strip, at->end - at->n);
+    const int64_t rows = tsri_fast_least(HEIGHT, at->m1 - at->m);
+    tsri_ahead ahead;
+    ask(q, at, &ahead);
+    if (!q->sink) {
+        sum_strip(g, rows, columns, a, b, q->c + at->m * g->ldc + at->n, g->ldc, &ahead);
+        return;
+    }
+    sum_strip(g, rows, columns, a, b, sums, strip, &ahead);
+    for (int64_t i = 0; i < rows; i++)
+        q->sink->take(q->sink, (at->m + i) * g->n + at->n, columns, sums + i * strip);
+}
+
+static void outer_part(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    const int64_t m0 = tsri_fast_cut(g->m, g->threads, part, HEIGHT);
+    const int64_t m1 = tsri_fast_cut(g->m, g->threads, part + 1, HEIGHT);
+    const int64_t chunk = chunk_columns(g), strip = strip_columns(g);
+    const room r = room_of(g, q->scratch, part);
+    pack_rows(q, m0, m1, r.a);
+    for (int64_t first = 0; first < g->n; first += chunk) {
+        const int64_t end = tsri_fast_least(first + chunk, g->n);
+        pack_columns(q, first, end, r.b);
+        for (int64_t m = m0; m < m1; m += HEIGHT)
+            for (int64_t n = first; n < end; n += strip) {
+                const place at = {m, n, m1, first, end};
+                do_strip(q, &at, r.a + (m - m0) * g->k, r.b + (n - first) * g->k, r.sums);
+            }
+    }
+}
+
+void tsri_fast_outer_run(const tsri_fast_gemm *g, const float *a, const float *b, float *c,
+                         void *scratch, const tsri_kernel_sink *sink)
+{
+    job q = {.g = g, .a = a, .b = b, .c = c, .scratch = scratch, .sink = sink, .ntouched = 1};
+    q.touched[0] = c;
+    if (sink)
+        q.ntouched = sink->ntouches;
+    for (int i = 0; sink && i < sink->ntouches; i++)
+        q.touched[i] = sink->touches[i];
+    tsri_fast_team(g->threads, outer_part, &q);
+}
