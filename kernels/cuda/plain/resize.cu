@@ -50,14 +50,15 @@ static tsr_status resize_run(const tsri_cuda_kernel *k, void *const *in, void *c
 {
     const resize *v = (const resize *)k;
     const unsigned blocks = tsri_blocks(v->w.count, THREADS);
-    if (v->w.count && k->desc.op == TSRI_OP_RESIZE_DX)
+    if (v->w.count && k->desc.op == TSRI_OP_RESIZE_DX) {
         TSRI_FLOATS(k->desc.out[0].dtype,
                     TSRI_LAUNCH((backward<T>), blocks, THREADS, k->stream, v->w, (T *)out[0],
                                 (const T *)in[0], v->in, v->out, v->from, v->how));
-    else if (v->w.count)
+    } else if (v->w.count) {
         TSRI_FLOATS(k->desc.out[0].dtype,
                     TSRI_LAUNCH((forward<T>), blocks, THREADS, k->stream, v->w, (T *)out[0],
                                 (const T *)in[0], v->in, v->out, v->from, v->how));
+    }
     return tsri_cuda_launched(k);
 }
 
