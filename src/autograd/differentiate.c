@@ -17,6 +17,7 @@ typedef struct walk {
     bool *depends; /* per tensor: on one of x */
     flow **flows;  /* per tensor: what has arrived, latest first */
     tsri_pool *pool;
+    int ntensors; /* when the walk began */
 } walk;
 
 /* Sums what has arrived at a tensor: NULL if nothing. */
@@ -100,11 +101,23 @@ static bool visit(walk *w, tsri_op *op)
     return ok && w->g->status == TSR_OK;
 }
 
+/* What autocast made of x in another type without reading x: x, cast before it was brought to its
+ * placement and signature. NULL: there is none. */
+static const tsr_tensor *twin_of(const walk *w, const tsr_tensor *x, int i)
+{
+    const tsr_tensor *as = x->as[i];
+    return as && as->op->kind == TSRI_OP_TO_GLOBAL && as->id < w->ntensors ? as : NULL;
+}
+
 /* Marks what depends on x among the first `nops` ops. */
 static void mark(walk *w, int nops, int n, tsr_tensor *const *x)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         w->depends[x[i]->id] = true;
+        for (int k = 0; k < TSRI_AUTOCAST_DTYPES; k++)
+            if (twin_of(w, x[i], k))
+                w->depends[twin_of(w, x[i], k)->id] = true;
+    }
     for (int i = 0; i < nops; i++) {
         const tsri_op *op = w->g->ops[i];
         bool any = false;
@@ -115,13 +128,28 @@ static void mark(walk *w, int nops, int n, tsr_tensor *const *x)
     }
 }
 
+/* Sums what has arrived at x and its twins: NULL if nothing. */
+static tsr_tensor *collect_all(walk *w, const tsr_tensor *x, tsri_loc loc)
+{
+    tsr_tensor *dx = collect(w, x);
+    for (int i = 0; i < TSRI_AUTOCAST_DTYPES; i++) {
+        const tsr_tensor *twin = twin_of(w, x, i);
+        tsr_tensor *dtwin = twin ? collect(w, twin) : NULL;
+        if (!dtwin)
+            continue;
+        dtwin = tsr_cast_at(dtwin, x->dtype, loc.file, loc.line);
+        dx = dx ? tsr_add_at(dx, dtwin, loc.file, loc.line) : dtwin;
+    }
+    return dx;
+}
+
 bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out, tsri_loc loc)
 {
     tsr_graph *g = y->graph;
     int ntensors = g->ntensors, last = y->op->id;
     tsri_pool pool;
     tsri_pool_init(&pool, &g->world->mem);
-    walk w = {.g = g, .pool = &pool};
+    walk w = {.g = g, .pool = &pool, .ntensors = ntensors};
     w.depends = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof *w.depends);
     w.flows = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof(flow *));
     const bool was_backward = g->in_backward;
@@ -143,7 +171,7 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     /* A gradient may be an older tensor, as y's to x are where y's part is x * y: the user gets a
      * view of it, whose gradients do not include what its other readers add. */
     for (int i = 0; i < n && ok; i++) {
-        tsr_tensor *dx = w.depends[y->id] ? collect(&w, x[i]) : NULL;
+        tsr_tensor *dx = w.depends[y->id] ? collect_all(&w, x[i], loc) : NULL;
         out[i] = dx && dx->id < ntensors ? tsri_as_result(dx, dx, loc) : dx;
     }
     g->in_backward = was_backward;

@@ -294,13 +294,14 @@ static bool goes_before(const tsr_tensor *x, tsr_dtype dtype)
 tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
 {
     tsr_graph *g = x->graph;
-    if (x->failed || x->dtype == dtype || autocast_place(x->dtype) < 0)
+    const int from = autocast_place(x->dtype), to = autocast_place(dtype);
+    if (x->failed || x->dtype == dtype || from < 0 || to < 0)
         return x;
-    /* A tensor that was made wider gives its narrow one back. */
-    if (x->op->kind == TSRI_OP_CAST && x->op->in[0]->dtype == dtype &&
-        tsr_dtype_size(dtype) < tsr_dtype_size(x->dtype))
+    /* A tensor that autocast made wider gives its narrow one back. (One that the user made wider
+     * may be what gradients are asked of.) */
+    if (x->op->kind == TSRI_OP_CAST && x->op->in[0]->dtype == dtype && x->op->in[0]->as[from] == x)
         return x->op->in[0];
-    tsr_tensor **as = &x->as[autocast_place(dtype)];
+    tsr_tensor **as = &x->as[to];
     if (*as)
         return *as;
     tsri_op *op;

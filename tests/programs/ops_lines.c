@@ -84,7 +84,7 @@ static int eval_running(walk *w, const pnode *n, int x, tape_fn fn)
         for (int64_t k = 0; k < v.size; k++)
             from[base_of(&v, l) + k * v.step] = (tape_from){(int32_t)k, (int32_t)l, 1};
     return v.size ? tape_move(w->t, count, (int)v.size, slice, from)
-                  : tape_leaf(w->t, 0, NULL, NULL, unit_of(n->dtype), true);
+                  : tape_move(w->t, 0, 1, &x, NULL);
 }
 
 static int eval_cumprod(walk *w, const pnode *n, const int *in)

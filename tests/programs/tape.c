@@ -147,8 +147,8 @@ int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bo
         memcpy(x->value.v, v, (size_t)n * sizeof *v);
     if (n && e)
         memcpy(x->value.e, e, (size_t)n * sizeof *e);
-    for (int64_t i = 0; i < n && u == U_BF16; i++)
-        x->value.e[i] += u * fabs(v[i]);
+    for (int64_t i = 0; i < n; i++)
+        x->value.e[i] += u == U_BF16 && isfinite(v[i]) ? u * fabs(v[i]) : 0;
     x->value.diff = diff;
     return t->n - 1;
 }

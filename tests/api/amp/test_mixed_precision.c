@@ -107,6 +107,44 @@ static void test_gradients_are_f32(void **state)
     tsr_world_destroy(b.w);
 }
 
+/* What is brought to a signature is cast before; its gradient holds what both types' readers add.
+ */
+static void test_gradients_of_what_is_brought(void **state)
+{
+    (void)state;
+    bench b = make_bench(make_world());
+    const float ones[4 * 6] = {[0] = 1, [7] = 1, [14] = 1};
+    float got[4 * 6];
+    tsr_tensor *dx, *wide, *dwide;
+    tsr_tensor *w = tsr_full(b.g, TSR_F32, TSR_DIMS(6, 5), b.p, TSR_B, 2);
+    tsr_autocast(b.g, TSR_BF16);
+    tsr_tensor *x = tsr_to_global(b.x, b.p, TSR_S(0));
+    tsr_tensor *low = tsr_sum(tsr_matmul(x, w), TSR_ALL_AXES, false); /* 10 for each element */
+    tsr_gradients(tsr_add(low, tsr_sum(tsr_exp(tsr_mul_scalar(x, 0)), TSR_ALL_AXES, false)), 1, &x,
+                  &dx);
+    wide = tsr_cast(tsr_matmul(x, w), TSR_F32);
+    tsr_gradients(tsr_sum(tsr_matmul(tsr_transpose(wide, 0, 1), x), TSR_ALL_AXES, false), 1, &wide,
+                  &dwide);
+    tsr_autocast_end(b.g);
+    assert_int_equal(tsr_graph_status(b.g), TSR_OK);
+    assert_int_equal(tsr_tensor_dtype(dx), TSR_F32);
+    tsr_gradients(tsr_add(tsr_sum(tsr_mul_scalar(x, 3), TSR_ALL_AXES, false), low), 1, &x, &dx);
+    tsr_plan *plan;
+    tsr_output(b.g, "dx", dx, b.p, TSR_B);
+    tsr_output(b.g, "dwide", dwide, b.p, TSR_B);
+    assert_int_equal(tsr_compile(b.g, &plan), TSR_OK);
+    assert_int_equal(tsr_feed(plan, "x", ones, sizeof ones), TSR_OK);
+    assert_int_equal(tsr_run(plan), TSR_OK);
+    assert_int_equal(tsr_fetch(plan, "dx", got, sizeof got), TSR_OK);
+    for (int i = 0; i < 4 * 6; i++)
+        assert_true(got[i] == 13);
+    assert_int_equal(tsr_fetch(plan, "dwide", got, 4 * 5 * sizeof *got), TSR_OK);
+    for (int i = 0; i < 4 * 5; i++) /* the sums of x's rows, of which the last is 0 */
+        assert_true(got[i] == (i / 5 < 3 ? 1 : 0));
+    tsr_plan_destroy(plan);
+    tsr_world_destroy(b.w);
+}
+
 static void test_unsafe_loss(void **state)
 {
     (void)state;
@@ -341,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_regions_nest),
         cmocka_unit_test(test_where_it_is_said),
         cmocka_unit_test(test_gradients_are_f32),
+        cmocka_unit_test(test_gradients_of_what_is_brought),
         cmocka_unit_test(test_unsafe_loss),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_refused),
