@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the elements of a resized axis come from, by the sizes of the axis before and behind. A file
- * that includes this one defines first RESIZE_FN, which stands before the type of a function.
+ * Where the elements of a resized axis come from, by the sizes of the axis before and behind. A
+ * file that includes this one defines first RESIZE_FN, which stands before the type of a function.
  */
 #include "src/core/op_list.h"
 

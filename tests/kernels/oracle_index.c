@@ -161,6 +161,34 @@ static void triangle(const kernel_case *k, const double *x, double *y)
     }
 }
 
+/* How much of element j before is in element i behind: a tent around where i lies. */
+static double resize_weight(const kernel_case *k, int64_t i, int64_t j, int64_t in, int64_t out)
+{
+    const double ratio = (double)in / (double)out;
+    double x = ((double)i + 0.5) * ratio - 0.5;
+    if (k->attrs.resize.how == TSRI_RESIZE_NEAREST)
+        return (double)(j == i * in / out);
+    if (k->attrs.resize.how == TSRI_RESIZE_CORNERS)
+        x = out > 1 ? (double)(i * (in - 1)) / (double)(out - 1) : 0;
+    return fmax(0, 1 - fabs(fmin(fmax(x, 0), (double)(in - 1)) - (double)j));
+}
+
+static void resize(const kernel_case *k, const double *x, double *y)
+{
+    const bool dx = k->op == TSRI_OP_RESIZE_DX;
+    const tsr_dims *to = &k->out[0].dims, *from = &k->in[0].dims;
+    const int axis = k->attrs.resize.axis;
+    for (int64_t i = 0; i < tsr_dims_count(*to); i++) {
+        int64_t at[TSR_MAX_NDIM];
+        coords(to, i, at);
+        const int64_t here = at[axis], n = from->d[axis], m = to->d[axis];
+        y[i] = 0;
+        for (at[axis] = 0; at[axis] < n; at[axis]++)
+            y[i] += x[index_of(from, at)] * (dx ? resize_weight(k, at[axis], here, m, n)
+                                                : resize_weight(k, here, at[axis], n, m));
+    }
+}
+
 static void cumsum(const kernel_case *k, const double *x, double *y)
 {
     const tsr_dims *d = &k->out[0].dims;
@@ -256,6 +284,9 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
     case TSRI_OP_ARGSCAN:
     case TSRI_OP_ARGSORT:
         return places(k, in[0], out[0]), true;
+    case TSRI_OP_RESIZE:
+    case TSRI_OP_RESIZE_DX:
+        return resize(k, in[0], out[0]), true;
     case TSRI_OP_CUMSUM:
         return cumsum(k, in[0], out[0]), true;
     case TSRI_OP_CONCAT:

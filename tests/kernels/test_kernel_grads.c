@@ -33,6 +33,7 @@ static const struct pair {
     {"prod", "prod_dx", 0, {IN, DY}, 1e-5},
     {"index_select", "index_select_dx", 0, {IN + 1, DY}, 1e-2},
     {"gather", "gather_dx", 0, {IN + 1, DY}, 1e-2},
+    {"resize", "resize_dx", 0, {DY}, 1e-2},
     {"scan", "scan_dx", 0, {IN, OUT, DY}, 1e-5},
     {"flash_attention", "flash_attention_dx", 0, {IN, IN + 1, IN + 2, OUT, OUT + 1, DY}, 1e-5},
     {"flash_masked", "flash_masked_dx", 0, {IN, IN + 1, IN + 2, IN + 3, OUT, OUT + 1, DY}, 1e-5},

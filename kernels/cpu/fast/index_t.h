@@ -7,17 +7,17 @@ enum {
 };
 
 /* Pieces of a row: the last one may begin inside the one before. */
-#define COPY_BY(SIZE)                                              \
-    for (int64_t r = 0; r < rows; r++, x += xr, y += yr) {         \
-        char piece[SIZE];                                          \
-        for (int64_t b = 0; apart && b < bytes; b += 64)           \
-            __builtin_prefetch(x + ROWS_AHEAD * xr + b);           \
-        for (int64_t b = 0; b + (SIZE) < bytes; b += (SIZE)) {     \
-            memcpy(piece, x + b, SIZE);                            \
-            memcpy(y + b, piece, SIZE);                            \
-        }                                                          \
-        memcpy(piece, x + bytes - (SIZE), SIZE);                   \
-        memcpy(y + bytes - (SIZE), piece, SIZE);                   \
+#define COPY_BY(SIZE)                                          \
+    for (int64_t r = 0; r < rows; r++, x += xr, y += yr) {     \
+        char piece[SIZE];                                      \
+        for (int64_t b = 0; apart && b < bytes; b += 64)       \
+            __builtin_prefetch(x + ROWS_AHEAD * xr + b);       \
+        for (int64_t b = 0; b + (SIZE) < bytes; b += (SIZE)) { \
+            memcpy(piece, x + b, SIZE);                        \
+            memcpy(y + b, piece, SIZE);                        \
+        }                                                      \
+        memcpy(piece, x + bytes - (SIZE), SIZE);               \
+        memcpy(y + bytes - (SIZE), piece, SIZE);               \
     }
 
 static void copy_rows(const char *x, int64_t xr, char *y, int64_t yr, int64_t rows, int64_t bytes)
@@ -64,7 +64,9 @@ static void reverse(const float *x, float *y, int64_t n)
         y[i] = x[-i];
 }
 
-enum { PLACES_AHEAD = 512 }; /* are asked for: what is read beside them keeps their stream waiting */
+enum {
+    PLACES_AHEAD = 512
+}; /* are asked for: what is read beside them keeps their stream waiting */
 
 static uint64_t most_id(const int64_t *ids, int64_t n)
 {
@@ -102,10 +104,9 @@ VEC_FN void add_places(const float *x, const int64_t *ids, int64_t n, int64_t fi
         __builtin_prefetch(x + i + PLACES_AHEAD);
         if (step == STEP)
             VEC_LOOP
-            for (int k = 0; k < STEP; k++)
-                add_place(x[i + k], ids[i + k] - first, len, all, sums);
-        else
-            add_place(x[i], ids[i] - first, len, all, sums);
+        for (int k = 0; k < STEP; k++)
+            add_place(x[i + k], ids[i + k] - first, len, all, sums);
+        else add_place(x[i], ids[i] - first, len, all, sums);
     }
 }
 
@@ -189,7 +190,7 @@ static void keys(const float *x, int64_t n, bool descending, uint32_t *key)
         const float v = x[i] == 0 ? 0 : x[i];
         uint32_t bits;
         memcpy(&bits, &v, sizeof bits);
-        bits ^= (uint32_t)-(int32_t)(bits >> 31) | 1U << 31;
+        bits ^= (uint32_t) - (int32_t)(bits >> 31) | 1U << 31;
         key[i] = (v != v ? UINT32_MAX : bits) ^ turn;
     }
 }

@@ -245,8 +245,8 @@ typedef struct tsri_fast_isa {
      * the largest id. sums: room for len. */
     uint64_t (*sum_places)(const float *x, const int64_t *ids, int64_t n, int64_t first,
                            int64_t len, double *sums, float *y);
-    /* y[cols] = the sum, in f64, of n rows: row at[i] begins at x[at[i] * cols], and is multiplied by
-     * by[i]; by NULL: by 1. */
+    /* y[cols] = the sum, in f64, of n rows: row at[i] begins at x[at[i] * cols], and is multiplied
+     * by by[i]; by NULL: by 1. */
     void (*add_rows)(const float *x, const int64_t *at, const double *by, int64_t n, int64_t cols,
                      float *y);
     /* y[n] = a + (b - a) part; part NULL: `all`. y may be a. */

@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum {
-    SHARES = 512, /* bytes of a row, which shares lines of memory with its neighbours if it has less */
-    TURN = 64,      /* rows and columns of a plane that are turned together: within a first cache */
+    SHARES =
+        512,   /* bytes of a row, which shares lines of memory with its neighbours if it has less */
+    TURN = 64, /* rows and columns of a plane that are turned together: within a first cache */
     COLUMNS = 8192, /* elements of a row that are moved together */
     NEAR = 16384,   /* elements of a source within which its rows are taken in another order */
 };
@@ -38,7 +39,7 @@ typedef struct mover {
     _Alignas(8) unsigned char value[8]; /* pad: of what is around the operand */
     int n;
     int64_t steps; /* in which boxes are moved: beside each other where these are several */
-    box box[]; /* of operand i, or of result i, where these are several */
+    box box[];     /* of operand i, or of result i, where these are several */
 } mover;
 
 /* --- a plane ---------------------------------------------------------------------------------- */
@@ -117,7 +118,8 @@ typedef struct walk {
 
 static walk walk_of(const box *b, int64_t piece)
 {
-    const int64_t down = (b->all.rows + b->rows - 1) / b->rows, outer = b->pieces / b->across / down;
+    const int64_t down = (b->all.rows + b->rows - 1) / b->rows,
+                  outer = b->pieces / b->across / down;
     int64_t rest = piece / b->across;
     walk w = {.off = {b->to, b->from}, .c = piece % b->across * b->cols};
     w.r = (b->rows_last ? rest / outer : rest % down) * b->rows;

@@ -210,8 +210,8 @@ tsr_status tsri_fast_order(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
     const tsri_arg *x = &desc->in[0], *y = &desc->out[0];
     const int axis = desc->attrs->sort.axis;
     const int64_t n = x->shape[axis], count = y->shape[axis];
-    if (x->dtype != TSR_F32 || y->dtype != TSR_I64 || !tsri_fast_is_full(desc) ||
-        n > UINT32_MAX || (count > n / SHARE && n > SHORT))
+    if (x->dtype != TSR_F32 || y->dtype != TSR_I64 || !tsri_fast_is_full(desc) || n > UINT32_MAX ||
+        (count > n / SHARE && n > SHORT))
         return tsri_fast_decline(desc);
     const int64_t lines = tsri_arg_count(x) / n;
     order *k = tsri_fast_make(mem, desc, order_part, sizeof *k, tsri_arg_count(x), lines);

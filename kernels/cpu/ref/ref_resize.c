@@ -8,29 +8,29 @@
 #include "kernels/resize.h"
 
 typedef struct resize {
-    tsri_ref ref; /* iter: the other axes, of out[0] and in[0] */
+    tsri_ref ref;              /* iter: the other axes, of out[0] and in[0] */
     int64_t in, out, to, from; /* sizes before and behind; steps of out[0] and in[0] */
     int how;
 } resize;
 
-#define FORWARD(T)                                                                         \
-    for (int64_t i = 0; i < v->out; i++) {                                                 \
-        const tsri_resize_source s = tsri_resize_source_of(i, v->in, v->out, v->how);      \
-        const double low = ((const T *)x)[s.low * v->from];                                \
-        const double high = ((const T *)x)[s.high * v->from];                              \
-        ((T *)y)[i * v->to] = (T)(s.high == s.low ? low : low + (high - low) * s.part);    \
+#define FORWARD(T)                                                                      \
+    for (int64_t i = 0; i < v->out; i++) {                                              \
+        const tsri_resize_source s = tsri_resize_source_of(i, v->in, v->out, v->how);   \
+        const double low = ((const T *)x)[s.low * v->from];                             \
+        const double high = ((const T *)x)[s.high * v->from];                           \
+        ((T *)y)[i * v->to] = (T)(s.high == s.low ? low : low + (high - low) * s.part); \
     }
 
-#define BACKWARD(T)                                                                        \
-    for (int64_t at = 0; at < v->in; at++) {                                               \
-        double sum = 0;                                                                    \
-        for (int64_t i = tsri_resize_first(at, v->in, v->out, v->how); i < v->out; i++) {  \
-            const tsri_resize_source s = tsri_resize_source_of(i, v->in, v->out, v->how);  \
-            if (s.low > at)                                                                \
-                break;                                                                     \
-            sum += tsri_resize_weight(s, at) * (double)((const T *)x)[i * v->from];        \
-        }                                                                                  \
-        ((T *)y)[at * v->to] = (T)sum;                                                     \
+#define BACKWARD(T)                                                                       \
+    for (int64_t at = 0; at < v->in; at++) {                                              \
+        double sum = 0;                                                                   \
+        for (int64_t i = tsri_resize_first(at, v->in, v->out, v->how); i < v->out; i++) { \
+            const tsri_resize_source s = tsri_resize_source_of(i, v->in, v->out, v->how); \
+            if (s.low > at)                                                               \
+                break;                                                                    \
+            sum += tsri_resize_weight(s, at) * (double)((const T *)x)[i * v->from];       \
+        }                                                                                 \
+        ((T *)y)[at * v->to] = (T)sum;                                                    \
     }
 
 static void resize_lines(void *arg, const tsri_ref_row *r)

@@ -24,8 +24,7 @@ static void name_line(const tsri_op *op, tsri_rule_names *names, tsri_rule_text 
 static void grad_resize(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
-    din[0] =
-        tsri_graph_add_like(TSRI_OP_RESIZE_DX, &op->attrs, 1, &dout[0], op->in[0], op->loc);
+    din[0] = tsri_graph_add_like(TSRI_OP_RESIZE_DX, &op->attrs, 1, &dout[0], op->in[0], op->loc);
 }
 
 static void grad_resize_dx(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)

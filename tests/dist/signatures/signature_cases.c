@@ -580,6 +580,7 @@ const sc_case sc_cases[] = {
     {"slice", true, sc_slice},
     {"sources", true, sc_source},
     {"triangles", true, sc_triangle},
+    {"resize", true, sc_resize},
     {"cumsum", true, sc_cumsum},
     {"variance", true, sc_variance},
     {"own", true, sc_own},

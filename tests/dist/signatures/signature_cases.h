@@ -47,6 +47,7 @@ void sc_slice(sc_graph *s);
 void sc_source(sc_graph *s);
 void sc_triangle(sc_graph *s);
 void sc_cumsum(sc_graph *s);
+void sc_resize(sc_graph *s);
 void sc_variance(sc_graph *s);
 /* signature_cases_own.c */
 void sc_own(sc_graph *s);

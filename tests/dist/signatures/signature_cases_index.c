@@ -186,6 +186,9 @@ void sc_slice(sc_graph *s)
     slice_of(s, D(0, 6), D(0, 2), D(0, 5), TSR_SCALAR);
     slice_of(s, D(1, 6), D(0, 5), D(1, 6), TSR_SCALAR);
     slice_of(s, D(2, 3, 4, 5), D(0, 0, 1, 0), D(2, 3, 3, 5), D(1, 1, 1, 2));
+    tsr_tensor *x = spread(s, D(5, 3, 7));
+    grad(s, tsr_flip(x, TSR_AXES(0, 2)), x);
+    grad(s, tsr_roll(x, 2, 3), x);
     pad_of(s, D(5, 7), D(1, 0), D(2, 0));
     pad_of(s, D(3, 5, 4), D(0, 2, 1), D(0, 0, 3));
     pad_of(s, D(1, 6), D(0, 1), D(0, 0));
@@ -260,6 +263,17 @@ void sc_order(sc_graph *s)
     order_of(s, D(6), 0);
     order_of(s, D(0, 3), 1);
     order_of(s, D(2, 0), 1);
+}
+
+/* --- images of another size ------------------------------------------------------------------- */
+
+void sc_resize(sc_graph *s)
+{
+    tsr_tensor *x = spread(s, D(5, 3, 4, 7)), *none = spread(s, D(0, 2, 4, 3));
+    grad(s, tsr_interpolate(x, 8, 5, TSR_BILINEAR), x);
+    grad(s, tsr_interpolate(x, 4, 14, TSR_NEAREST), x);
+    grad(s, tsr_interpolate(x, 9, 1, TSR_BILINEAR_CORNERS), x);
+    grad(s, tsr_interpolate(none, 5, 3, TSR_BILINEAR), none);
 }
 
 /* --- cumsum, variance ------------------------------------------------------------------------- */

@@ -480,6 +480,10 @@ static void test_cuts(void **state)
     CHECK(-2, 2, tsr_slice(x64(D(5, 7)), D(1, -6), D(-1, 99), D(1, 2)));
     CHECK(-2, 2, tsr_narrow(x64(D(3, 5)), 1, -3, 2));
     CHECK(-2, 2, tsr_pad(x64(D(3, 2)), D(1, 0), D(0, 2), 1.5));
+    CHECK(-2, 2, tsr_flip(x64(D(3, 2, 4)), TSR_AXES(0, -1)));
+    CHECK(-2, 2, tsr_roll(x64(D(3, 5)), 1, -7));
+    CHECK(-2, 2, tsr_interpolate(x64(D(2, 1, 3, 4)), 5, 3, TSR_BILINEAR));
+    CHECK(-2, 2, tsr_interpolate(x64(D(1, 2, 3, 2)), 7, 4, TSR_NEAREST));
     CHECK(-2, 2, tsr_cumsum(x64(D(2, 4, 3)), 1));
     CHECK(-2, 2, tsr_cumprod(x64(D(2, 4, 3)), 1));
     CHECK(-2, 2, tsr_logcumsumexp(x64(D(2, 4, 3)), 2));
