@@ -5,7 +5,8 @@
  */
 #include "src/core/op_list.h"
 
-/* Element i is (1 - part) of element `low` and part of element `high`. */
+/* Element i is (1 - part) of element `low` and part of element `high`; all of it, where these are
+ * one. */
 typedef struct tsri_resize_source {
     int64_t low, high;
     double part;
@@ -25,14 +26,19 @@ RESIZE_FN tsri_resize_source tsri_resize_source_of(int64_t i, int64_t in, int64_
         x = out > 1 ? (double)i * (double)(in - 1) / (double)(out - 1) : 0;
     x = x < 0 ? 0 : x;
     s.low = (int64_t)x;
-    s.high = s.low + 1 < in ? s.low + 1 : in - 1;
     s.part = x - (double)s.low;
+    if (s.low + 1 < in && s.part > 0)
+        s.high = s.low + 1;
+    else
+        s.high = s.low;
     return s;
 }
 
 /* Returns how much of element `at` before is in what has this source. */
 RESIZE_FN double tsri_resize_weight(tsri_resize_source s, int64_t at)
 {
+    if (s.low == s.high)
+        return s.low == at;
     return (s.low == at ? 1 - s.part : 0) + (s.high == at ? s.part : 0);
 }
 

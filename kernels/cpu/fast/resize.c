@@ -8,8 +8,8 @@
 typedef struct resize {
     tsri_fast base;
     int64_t in, out, inner;
-    /* Of each element behind; low alone: its source is one element. */
-    int64_t *low, *high;
+    /* Of each element behind; part NULL: all are of one element; alone: which are. */
+    int64_t *low, *high, *alone, nalone;
     float *part;
     /* Of element i before: at[k] and weight[k] for begin[i] <= k < begin[i + 1]. */
     int64_t *begin, *at;
@@ -27,7 +27,7 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
         const float *x = (const float *)p->in[0] + row / k->out * k->in * inner;
         const float *low = x + k->low[i] * inner;
         float *y = (float *)p->out[0] + row * inner;
-        if (k->part)
+        if (k->high[i] != k->low[i])
             f->isa->mix(low, x + k->high[i] * inner, NULL, k->part[i], y, inner);
         else
             f->isa->copy_rows((const char *)low, bytes, (char *)y, bytes, 1, bytes);
@@ -48,6 +48,8 @@ static void lines_part(const tsri_fast *f, const tsri_fast_part *p)
             continue;
         f->isa->pick(x, k->high, high, k->out);
         f->isa->mix(y, high, k->part, 0, y, k->out);
+        for (int64_t i = 0; i < k->nalone; i++) /* infinite, it has no difference from itself */
+            y[k->alone[i]] = x[k->low[k->alone[i]]];
     }
 }
 
@@ -86,8 +88,10 @@ static void set_sources(resize *k, int how)
         k->low[i] = s.low;
         k->high[i] = s.high;
         k->part[i] = (float)s.part;
+        if (s.high == s.low)
+            k->alone[k->nalone++] = i;
     }
-    if (how == TSRI_RESIZE_NEAREST || k->in == k->out)
+    if (k->nalone == k->out)
         k->part = NULL;
 }
 
@@ -104,7 +108,7 @@ static void set_weights(resize *k, int how)
             k->at[n] = i;
             k->weight[n] = tsri_resize_weight(s, at);
             k->equal = k->equal && k->weight[n] == 1;
-            n += k->weight[n] != 0;
+            n++;
         }
     }
     k->begin[k->in] = n;
@@ -121,7 +125,7 @@ tsr_status tsri_fast_resize(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         return tsri_fast_decline(desc);
     const int64_t in = x->shape[axis], out = y->shape[axis];
     const int64_t lines = tsri_arg_count_of(x, 0, axis);
-    const size_t places = (size_t)(dx ? in + 1 + 2 * out : 2 * out) * sizeof(int64_t);
+    const size_t places = (size_t)(dx ? in + 1 + 2 * out : 3 * out) * sizeof(int64_t);
     const size_t numbers = (size_t)out * (dx ? 2 * sizeof(double) : sizeof(float));
     tsri_fast_part_fn *const fn[2][2] = {{lines_part, rows_part}, {dx_lines_part, dx_rows_part}};
     resize *k = tsri_fast_make(mem, desc, fn[dx][inner > 1], sizeof *k + places + numbers,
@@ -139,7 +143,8 @@ tsr_status tsri_fast_resize(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     } else {
         k->low = (int64_t *)(void *)(k + 1);
         k->high = k->low + out;
-        k->part = (float *)(void *)(k->high + out);
+        k->alone = k->high + out;
+        k->part = (float *)(void *)(k->alone + out);
         set_sources(k, how);
         if (k->part && inner == 1)
             k->base.base.scratch_bytes = (size_t)(k->base.threads * out) * sizeof(float);

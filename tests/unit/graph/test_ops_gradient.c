@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every op's declared gradient against central differences of the op itself, in f64, on the
  * reference kernels: the graph is walked op by op on whole tensors. */
+#include <tessera/functional.h>
 #include <tessera/ops.h>
 #include <tessera/world.h>
 
