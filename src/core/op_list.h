@@ -65,7 +65,7 @@
     X(AVG_POOL_DX, avg_pool_dx)           /* (dy) -> dx */                                         \
     X(ADAPTIVE_POOL, adaptive_pool)       /* (x) -> y[n, c, oh, ow]: mean of window i*H/oh .. */   \
     X(ADAPTIVE_POOL_DX, adaptive_pool_dx) /* (dy) -> dx */                                         \
-    /* An axis of images, or any, in another size: attrs.resize; see kernels/resize.h. */           \
+    /* An axis in another size: attrs.resize; see kernels/resize.h. */                             \
     X(RESIZE, resize)       /* (x) -> y: along attrs.resize.axis, which is not split */            \
     X(RESIZE_DX, resize_dx) /* (dy) -> dx */                                                       \
     /* Batch norm over x[n, c, h, w] (or [n, c]); attrs.bn. stats f64 [R, 2, c]: per virtual       \
@@ -148,10 +148,10 @@
     /* Cutting along axes, which are not split. */                                                 \
     X(CONCAT, concat) /* (x0, x1, ...) -> y along attrs.cut.axis */                                \
     X(SPLIT, split)   /* (x) -> y0, y1, ... along attrs.cut.axis */                                \
-    /* (x) -> y[i] = x[start + i*step], attrs.slice, per axis. Of an axis that keeps all elements   \
-     * the step may be -1, and of one such axis the place is taken modulo its size. */             \
+    /* (x) -> y[i] = x[start + i*step], attrs.slice, per axis. The step may be -1 along an axis    \
+     * that keeps all elements; the place on one such axis is taken modulo its size. */            \
     X(SLICE, slice)                                                                                \
-    X(PAD, pad)       /* (x) -> y[start + i*step] = x[i], the others attrs.slice.value */          \
+    X(PAD, pad) /* (x) -> y[start + i*step] = x[i], the others attrs.slice.value */                \
     /* Selection. */                                                                               \
     X(WHERE, where)       /* (cond bool, x, y) -> z, broadcasting from the right */                \
     X(TRIANGLE, triangle) /* (x) -> x, 0 off the side attrs.triangle of the last two axes */       \
@@ -237,7 +237,7 @@ typedef enum tsri_cell {
     TSRI_CELL_COUNT_
 } tsri_cell;
 
-/* What an element of a resized axis is: the one at its place; or a mean of two, with the centres of
+/* An element of a resized axis is the one at its place; or a mean of two, with the centres of
  * the first and the last element half an element inside, or where they were. */
 typedef enum tsri_resize_how {
     TSRI_RESIZE_NEAREST = 0,

@@ -8,10 +8,10 @@
 typedef struct resize {
     tsri_fast base;
     int64_t in, out, inner;
-    /* Of each element behind; part NULL: all are of one element; alone: which are. */
+    /* The source of each element behind; part NULL: all are of one element; alone: which are. */
     int64_t *low, *high, *alone, nalone;
     float *part;
-    /* Of element i before: at[k] and weight[k] for begin[i] <= k < begin[i + 1]. */
+    /* Element i before is in those behind: at[k] and weight[k] for begin[i] <= k < begin[i + 1]. */
     int64_t *begin, *at;
     double *weight;
     bool equal; /* all weights are 1 */

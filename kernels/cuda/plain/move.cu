@@ -6,7 +6,7 @@
 
 enum { THREADS = 256 };
 
-/* One box per operand or result, where these are several; else one, or two that are cut from one. */
+/* One box per operand or result, where these are several; else one, or two of one. */
 typedef struct boxes {
     tsri_cuda_kernel k;
     int n;

@@ -9,7 +9,7 @@ enum { THREADS = 256 };
 
 typedef struct resize {
     tsri_cuda_kernel k;
-    tsri_cuda_walk w; /* the result; its place on the axis; the operand without the axis */
+    tsri_cuda_walk w;      /* the result; its place on the axis; the operand without the axis */
     int64_t in, out, from; /* sizes before and behind; the operand's step */
     int how;
 } resize;
