@@ -74,7 +74,10 @@ tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
             return tsri_fast_decline(desc);
         b = gradient ? a - 1 - (double)((float)a - 1.0f) : a - (double)(float)a;
     }
-    return create(mem, desc, (gradient ? isa->unary_grad : isa->unary)[fn], a, b, out_kernel);
+    tsri_fast_map_fn *map = (gradient ? isa->unary_grad : isa->unary)[fn];
+    if (fn == TSRI_UNARY_POW && !gradient && b == 0)
+        map = isa->few_power;
+    return create(mem, desc, map, a, b, out_kernel);
 }
 
 tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)

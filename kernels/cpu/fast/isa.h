@@ -294,6 +294,7 @@ typedef struct tsri_fast_isa {
     void (*wino_fold)(const float *sums, int parts, int64_t part_pitch, int64_t pitch, int64_t n,
                       tsri_wino_rows rows, bool add, float *taps, int64_t step);
     tsri_fast_map_fn *fill, *scale; /* with a; by a */
+    tsri_fast_map_fn *few_power;    /* unary[TSRI_UNARY_POW], of an exponent that is p->a */
     /* NULL: not by vectors. */
     tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];
     tsri_fast_map_fn *binary[TSRI_BINARY_COUNT_];

@@ -96,6 +96,7 @@ const tsri_fast_isa ISA_TABLE = {
     .wino_fold = wino_fold,
     .fill = map_fill,
     .scale = map_scale,
+    .few_power = few_power,
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
     .unary_grad = {TSRI_UNARY_LIST(UNARY_SLOT, unary_grad)},
     .binary = {TSRI_ARITHMETIC_LIST(BINARY_SLOT, )},

@@ -246,6 +246,11 @@ VEC_FN vf vnormal_cdf(vf x)
     return vchoose((vint)(x > vset1(0.0f)), vset1(1.0f) - tail, tail);
 }
 
+VEC_FN vf vcube(vf x)
+{
+    return x * x * x;
+}
+
 /* x^(y + rest) to 4 units in the last place; y and rest: of all lanes alike, rest much smaller.
  * Exponents of which one or two operations make the power are to 2 units. x^(1/2) is not the square
  * root of -0 and -infinity. */
@@ -264,7 +269,7 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
     if (exponent == 2.0f)
         return x * x;
     if (exponent == 3.0f)
-        return x * x * x;
+        return vcube(x);
     if (exponent == -1.0f)
         return one / x;
     if (exponent == -2.0f)
@@ -317,39 +322,44 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
 #include "kernels/unary_t.h"
 
 /* A function and its gradient, of a vector and of a buffer's elements [i, end). */
-#define UNARY_BY_VECTORS(FN, forward, gradient)                                                \
-    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                   \
-    {                                                                                          \
-        (void)a, (void)b;                                                                      \
-        return forward;                                                                        \
-    }                                                                                          \
-    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                            \
-    {                                                                                          \
-        (void)v, (void)u, (void)a, (void)b;                                                    \
-        return gradient;                                                                       \
-    }                                                                                          \
-    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                     \
-    {                                                                                          \
-        const vf a = vset1(p->a), b = vset1(p->b);                                             \
-        for (; end - i >= W; i += W)                                                           \
-            vstore(p->out + i, forward_##FN(vload(p->x + i), a, b));                           \
-        if (i < end)                                                                           \
-            vstoren(p->out + i, forward_##FN(vloadn(p->x + i, end - i), a, b), end - i);       \
-    }                                                                                          \
-    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                \
-    {                                                                                          \
-        const vf a = vset1(p->a), b = vset1(p->b);                                             \
-        for (; end - i >= W; i += W)                                                           \
-            vstore(p->out + i, gradient_##FN(vload(p->x + i), vload(p->y + i), a, b));         \
-        if (i < end)                                                                           \
-            vstoren(p->out + i,                                                                \
-                    gradient_##FN(vloadn(p->x + i, end - i), vloadn(p->y + i, end - i), a, b), \
-                    end - i);                                                                  \
+#define UNARY_BY_VECTORS(FN, forward, gradient)                                                   \
+    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                      \
+    {                                                                                             \
+        (void)a, (void)b;                                                                         \
+        return forward;                                                                           \
+    }                                                                                             \
+    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                               \
+    {                                                                                             \
+        (void)v, (void)u, (void)a, (void)b;                                                       \
+        return gradient;                                                                          \
+    }                                                                                             \
+    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                        \
+    {                                                                                             \
+        const vf a = vset1(p->a), b = vset1(p->b);                                                \
+        MAP_LOOP(forward_##FN(vload(p->x + i), a, b), forward_##FN(vloadn(p->x + i, part), a, b)) \
+    }                                                                                             \
+    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                   \
+    {                                                                                             \
+        const vf a = vset1(p->a), b = vset1(p->b);                                                \
+        MAP_LOOP(gradient_##FN(vload(p->x + i), vload(p->y + i), a, b),                           \
+                 gradient_##FN(vloadn(p->x + i, part), vloadn(p->y + i, part), a, b))             \
     }
 #define UNARY_BY_LANES(FN, forward, gradient)
 #define UNARY_LOOPS(T, FN, name, gets, cost, by, forward, gradient, doc) \
     UNARY_BY_##by(FN, forward, gradient)
 TSRI_UNARY_LIST(UNARY_LOOPS, )
+/* Powers whose exponent p->a needs but a multiplication or two: no call stands in their loops. */
+static void few_power(const tsri_fast_map *p, int64_t i, int64_t end)
+{
+    if (p->a == 2.0f) {
+        unary_SQUARE(p, i, end);
+    } else if (p->a == 3.0f) {
+        MAP_LOOP(vcube(vload(p->x + i)), vcube(vloadn(p->x + i, part)))
+    } else {
+        unary_POW(p, i, end);
+    }
+}
+
 #undef pow
 #define pow vpow
 #define atan2 vatan2
@@ -357,31 +367,25 @@ TSRI_UNARY_LIST(UNARY_LOOPS, )
 #define floor_rest vfloor_rest
 #define floor_quotient vfloor_quotient
 
-/* x and y of a loop: whole vectors, then what is left. */
-#define BINARY_LOOP(FN, x, y, x_left, y_left)                             \
-    do {                                                                  \
-        for (; end - i >= W; i += W)                                      \
-            vstore(p->out + i, binary_of_##FN(x, y));                     \
-        if (i < end)                                                      \
-            vstoren(p->out + i, binary_of_##FN(x_left, y_left), end - i); \
-    } while (0)
-#define BINARY_BY_VECTORS(FN, real)                                                      \
-    VEC_FN vf binary_of_##FN(vf a, vf b)                                                 \
-    {                                                                                    \
-        return real;                                                                     \
-    }                                                                                    \
-    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)              \
-    {                                                                                    \
-        if (p->fixed_x) {                                                                \
-            const vf x = vset1(*p->x);                                                   \
-            BINARY_LOOP(FN, x, vload(p->y + i), x, vloadn(p->y + i, end - i));           \
-        } else if (p->fixed_y) {                                                         \
-            const vf y = vset1(*p->y);                                                   \
-            BINARY_LOOP(FN, vload(p->x + i), y, vloadn(p->x + i, end - i), y);           \
-        } else {                                                                         \
-            BINARY_LOOP(FN, vload(p->x + i), vload(p->y + i), vloadn(p->x + i, end - i), \
-                        vloadn(p->y + i, end - i));                                      \
-        }                                                                                \
+#define BINARY_BY_VECTORS(FN, real)                                                  \
+    VEC_FN vf binary_of_##FN(vf a, vf b)                                             \
+    {                                                                                \
+        return real;                                                                 \
+    }                                                                                \
+    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)          \
+    {                                                                                \
+        if (p->fixed_x) {                                                            \
+            const vf x = vset1(*p->x);                                               \
+            MAP_LOOP(binary_of_##FN(x, vload(p->y + i)),                             \
+                     binary_of_##FN(x, vloadn(p->y + i, part)))                      \
+        } else if (p->fixed_y) {                                                     \
+            const vf y = vset1(*p->y);                                               \
+            MAP_LOOP(binary_of_##FN(vload(p->x + i), y),                             \
+                     binary_of_##FN(vloadn(p->x + i, part), y))                      \
+        } else {                                                                     \
+            MAP_LOOP(binary_of_##FN(vload(p->x + i), vload(p->y + i)),               \
+                     binary_of_##FN(vloadn(p->x + i, part), vloadn(p->y + i, part))) \
+        }                                                                            \
     }
 #define BINARY_BY_LANES(FN, real)
 #define BINARY_LOOPS(T, FN, name, takes, rule, cost, by, real, whole, doc) BINARY_BY_##by(FN, real)
@@ -389,7 +393,6 @@ TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
 #undef BINARY_LOOPS
 #undef BINARY_BY_LANES
 #undef BINARY_BY_VECTORS
-#undef BINARY_LOOP
 #undef pow
 #undef atan2
 #undef fmod

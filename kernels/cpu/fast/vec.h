@@ -477,3 +477,23 @@ VEC_FN const void *vplace(const void *p, int64_t at, const bool half)
 {
     return (const char *)p + (at << (half ? 1 : 2));
 }
+
+/* Floats up to where vectors are aligned, of n; 0 where these are few. Loads and stores of a whole
+ * vector of AVX-512 touch two lines of the cache unless they are aligned. */
+VEC_FN int64_t vhead(const float *p, int64_t n)
+{
+    const int64_t beyond = (int64_t)((uintptr_t)p / sizeof *p % W);
+    return beyond && n >= 4 * W ? W - beyond : 0;
+}
+
+/* p->out[i] = a vector, up to `end`: `whole` of W elements from i on, `some` of the first `part`.
+ */
+#define MAP_LOOP(whole, some)                                                  \
+    for (int64_t part = vhead(p->out + i, end - i); i < end; part = end - i) { \
+        if (part) {                                                            \
+            vstoren(p->out + i, some, part);                                   \
+            i += part;                                                         \
+        }                                                                      \
+        for (; end - i >= W; i += W)                                           \
+            vstore(p->out + i, whole);                                         \
+    }

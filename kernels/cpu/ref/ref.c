@@ -80,13 +80,14 @@ static void run_items(const tsri_ref_iter *it, int64_t item, int64_t end, int64_
         for (int o = 0; o < it->nops; o++)
             line[o] += at[i] * it->stride[o][i];
     }
+    tsri_ref_row row;
+    for (int o = 0; o < it->nops; o++)
+        row.step[o] = it->stride[o][inner];
     for (; item < end; item++) {
         const int64_t begin = piece * CHUNK, left = it->size[inner] - begin;
-        tsri_ref_row row = {.n = left < CHUNK ? left : CHUNK};
-        for (int o = 0; o < it->nops; o++) {
-            row.step[o] = it->stride[o][inner];
+        row.n = left < CHUNK ? left : CHUNK;
+        for (int o = 0; o < it->nops; o++)
             row.off[o] = line[o] + begin * row.step[o];
-        }
         fn(arg, &row);
         if (++piece < pieces)
             continue;
