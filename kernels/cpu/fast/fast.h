@@ -101,7 +101,8 @@ typedef struct tsri_fast_gemm {
     const tsri_fast_isa *isa;
     int64_t m, n, k, lda, bk, bn, ldc;
     bool ta, add;
-    bool few;   /* so few rows that b is not worth packing */
+    bool few;   /* so few rows that b is not worth packing, */
+    bool dots;  /* or that b's columns, rows in memory, are multiplied one by one */
     bool outer; /* ta: as outer.c does it */
     int threads;
     bool by_columns; /* threads share columns (ta: rows of c), else rows (ta: k) */

@@ -100,6 +100,12 @@ static void plan_for(tsri_fast_gemm *g, int threads)
         g->scratch_bytes = (size_t)(sums + (g->k > TSRI_FAST_TA_LONG ? blocks : 0)) * g->part_bytes;
         return;
     }
+    g->dots = g->m <= TSRI_FAST_DOTS && g->bn != 1 && !g->add && g->k * g->n >= MUCH;
+    if (g->dots) {
+        g->by_columns = true;
+        g->part_bytes = g->scratch_bytes = 0;
+        return;
+    }
     g->few = g->m <= VERY_FEW_ROWS && g->k * g->n >= MUCH;
     g->by_columns = (g->m < FEW_ROWS && vectors(g) >= threads) || g->few;
     if (g->few) {
@@ -350,6 +356,23 @@ static void few_part(const job *q, int part)
             (float *)(void *)(q->scratch + few_packed_bytes(g) + (size_t)part * g->part_bytes));
 }
 
+static void dots_part(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    const tsri_fast_dots d = {.a = q->a,
+                              .b = q->b,
+                              .bias = q->bias,
+                              .c = q->c,
+                              .lda = g->lda,
+                              .ldb = g->bn,
+                              .ldc = g->ldc,
+                              .m = g->m,
+                              .k = g->k};
+    g->isa->dots(&d, tsri_fast_cut(g->n, g->threads, part, g->isa->width),
+                 tsri_fast_cut(g->n, g->threads, part + 1, g->isa->width));
+}
+
 static void plain_part(void *arg, int part)
 {
     const job *q = arg;
@@ -439,7 +462,7 @@ void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b,
     if (!g->ta) {
         if (g->few && g->bn != 1)
             tsri_fast_team(g->threads, few_pack, &q);
-        tsri_fast_team(g->threads, plain_part, &q);
+        tsri_fast_team(g->threads, g->dots ? dots_part : plain_part, &q);
         return;
     }
     if (g->outer) {

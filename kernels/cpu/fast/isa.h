@@ -20,6 +20,7 @@
 enum {
     TSRI_FAST_TAPS = 64,     /* of a depthwise window at most */
     TSRI_FAST_COLUMNS = 256, /* of a softmax over rows, at a time */
+    TSRI_FAST_DOTS = 4,      /* rows of a product that is made of dot products, at most */
 };
 
 /* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
@@ -58,6 +59,13 @@ typedef struct tsri_fast_tile {
     int64_t runs; /* 0: one */
     int64_t apart, c_apart;
 } tsri_fast_tile;
+
+/* c[m][ldc] of m <= TSRI_FAST_DOTS rows: the products of a's rows and b's, of k terms, + bias. */
+typedef struct tsri_fast_dots {
+    const float *a, *b, *bias;
+    float *c;
+    int64_t lda, ldb, ldc, m, k;
+} tsri_fast_dots;
 
 /* Per-channel coefficients, repeated to the width of a row: see bn_t.h. */
 enum {
@@ -278,6 +286,7 @@ typedef struct tsri_fast_isa {
     void (*cell[TSRI_CELL_COUNT_])(const tsri_fast_cell *p);
     void (*cell_back[TSRI_CELL_COUNT_])(const tsri_fast_cell_back *p);
     double (*dot)(const float *x, const float *y, int64_t n);
+    void (*dots)(const tsri_fast_dots *p, int64_t begin, int64_t end); /* columns of c */
     /* Rows [r0, r1), images [n0, n1): of f32, or of bf16. */
     void (*dw_rows[2])(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */

@@ -15,6 +15,7 @@
 #include "kernels/cpu/fast/recurrent_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
+#include "kernels/cpu/fast/dots_t.h"
 #include "kernels/cpu/fast/attention_t.h"
 #include "kernels/cpu/fast/typed_t.h"
 #include "kernels/cpu/fast/walk_t.h"
@@ -87,6 +88,7 @@ const tsri_fast_isa ISA_TABLE = {
                   [TSRI_CELL_LSTM] = cell_lstm_back,
                   [TSRI_CELL_GRU] = cell_gru_back},
     .dot = dot,
+    .dots = dots,
     .dw_rows = {dw_rows, dw16_rows},
     .dw_weights = {dw_weights, dw16_weights},
     .wino_image = wino_image,
