@@ -100,7 +100,7 @@ VEC_FN vf vrint(vf x)
 #elif VEC_ISA == 256
     return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-    /* Of what adding 2^23 leaves. */
+    /* Adding 2^23 leaves whole numbers. */
     const vf shift = vset1(0x1p23f);
     vint sign = (vint)x & (vint)vset1(-0.0f);
     vf size = vabs(x), whole = (size + shift) - shift;

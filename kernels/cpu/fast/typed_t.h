@@ -38,8 +38,7 @@ COMPARE_BY(uint8_t, u8)
 #undef COMPARE_BY
 #undef COMPARE
 
-/* --- arithmetic of whole numbers ----------------------------------------------------------------
- */
+/* --- arithmetic of whole numbers -------------------------------------------------------------- */
 /* An operand may be the result's buffer, so nothing here is restrict. */
 #define wrap(v) ((uint64_t)(v))
 #define WHOLE_LOOP(T, load_a, load_b, expr)                         \
@@ -126,8 +125,7 @@ TSRI_ARITHMETIC_LIST(WHOLE_OF, )
 #undef WHOLE_LOOP
 #undef wrap
 
-/* --- choices ------------------------------------------------------------------------------------
- */
+/* --- choices ---------------------------------------------------------------------------------- */
 #define WHERE_LOOP(load_x, load_u)                      \
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
     {                                                   \
