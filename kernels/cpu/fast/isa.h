@@ -67,6 +67,12 @@ typedef struct tsri_fast_dots {
     int64_t lda, ldb, ldc, m, k;
 } tsri_fast_dots;
 
+/* Lines of pixels, `pitch` floats apart: of one plane for each channel, `plane` floats apart, and
+ * of pixels with their channels side by side. */
+typedef struct tsri_fast_planes {
+    int64_t channels, pixels, lines, plane, plane_pitch, pixel_pitch;
+} tsri_fast_planes;
+
 /* Per-channel coefficients, repeated to the width of a row: see bn_t.h. */
 enum {
     TSRI_BN_SCALE = 0,
@@ -263,6 +269,9 @@ typedef struct tsri_fast_isa {
      * place from i on whose key is below limit, or n. */
     void (*keys)(const float *x, int64_t n, bool descending, uint32_t *key);
     int64_t (*below)(const uint32_t *key, int64_t i, int64_t n, uint32_t limit);
+    /* Planes become pixels, and pixels planes. */
+    void (*join_planes)(const tsri_fast_planes *p, const float *planes, float *pixels);
+    void (*split_planes)(const tsri_fast_planes *p, const float *pixels, float *planes);
     /* Rows [r0, r1), of f32 or of bf16; acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_][2])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);

@@ -11,6 +11,7 @@
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
 #include "kernels/cpu/fast/optim_t.h"
+#include "kernels/cpu/fast/planes_t.h"
 #include "kernels/cpu/fast/pool_t.h"
 #include "kernels/cpu/fast/recurrent_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
@@ -36,6 +37,8 @@ const tsri_fast_isa ISA_TABLE = {
     .tile = {NULL, gemm_tile1, gemm_tile2, gemm_tile3},
     .pack = gemm_pack,
     .transpose = transpose,
+    .join_planes = join_planes,
+    .split_planes = split_planes,
     .copy_rows = copy_rows,
     .reverse = reverse,
     .most_id = most_id,

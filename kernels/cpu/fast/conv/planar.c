@@ -76,13 +76,18 @@ static void fill_planes(const planar *k, const float *image, int64_t line, int64
     const int64_t left = k->pad[1] > 0 ? tsri_fast_least(k->pad[1], k->pitch) : 0;
     const int64_t first = k->pad[1] < 0 ? -k->pad[1] : 0;
     const int64_t n = tsri_fast_least(k->in[1] - first, k->pitch - left);
+    const int64_t h0 = line - k->pad[0], l0 = h0 < 0 ? -h0 : 0;
+    const int64_t l1 = tsri_fast_least(count, k->in[0] - h0);
+    const tsri_fast_planes p = {.channels = k->k,
+                                .pixels = n,
+                                .lines = l1 - l0,
+                                .plane = k->plane,
+                                .plane_pitch = k->pitch,
+                                .pixel_pitch = k->in[1] * k->k};
     memset(planes, 0, (size_t)(k->k * k->plane) * sizeof *planes);
-    for (int64_t l = 0; l < count && n > 0; l++) {
-        const int64_t h = line + l - k->pad[0];
-        if (h >= 0 && h < k->in[0])
-            k->base.isa->transpose(image + (h * k->in[1] + first) * k->k, k->k,
-                                   planes + l * k->pitch + left, k->plane, k->k, n);
-    }
+    if (n > 0 && l1 > l0)
+        k->base.isa->split_planes(&p, image + ((h0 + l0) * k->in[1] + first) * k->k,
+                                  planes + l0 * k->pitch + left);
 }
 
 static tsri_fast_tile tile_of(const planar *k, const room *r, bool bias)
@@ -171,9 +176,13 @@ static void planar_part(const tsri_fast *f, const tsri_fast_part *p)
         fill_planes(k, (const float *)p->in[0] + image * k->in[0] * k->in[1] * k->k, line, lines,
                     r.planes);
         multiply(k, line, lines, k->bias ? p->in[2] : NULL, &r);
-        for (int64_t l = 0; l < lines; l++)
-            f->isa->transpose(r.sums + l * k->line_width, k->width, y + l * k->out[1] * k->n, k->n,
-                              k->out[1], k->n);
+        const tsri_fast_planes results = {.channels = k->n,
+                                          .pixels = k->out[1],
+                                          .lines = lines,
+                                          .plane = k->width,
+                                          .plane_pitch = k->line_width,
+                                          .pixel_pitch = k->out[1] * k->n};
+        f->isa->join_planes(&results, r.sums, y);
     }
 }
 
