@@ -107,7 +107,7 @@ typedef struct tsri_kernel_pieces {
     void (*needs)(const tsri_kernel *k, int64_t first, int64_t n, int64_t *lo, int64_t *hi);
 } tsri_kernel_pieces;
 
-/* What takes a kernel's result piece by piece, as it is made: n elements from `first` on, in
+/* A sink takes a kernel's result piece by piece, as it is made: n elements from `first` on, in
  * row-major order. Pieces may come from several threads at a time. */
 typedef struct tsri_kernel_sink tsri_kernel_sink;
 enum { TSRI_SINK_TOUCHES = 4 };

@@ -112,7 +112,7 @@ VEC_FN void tile_rows(const tsri_fast_tile *t, int64_t at, const int mr, const i
     }
 }
 
-/* The same of vectors that are apart. */
+/* Rows [at, at + mr) of a tile of vectors that are apart. */
 VEC_FN void tile_rows_apart(const tsri_fast_tile *t, int64_t at, const int mr, const int nv)
 {
     const int64_t rows = t->rows - at;

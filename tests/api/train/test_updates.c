@@ -4,7 +4,7 @@
  * equal bits of losses and parameters after some steps, by every optimizer, where gradients are
  * read by updates alone and where they are clipped, fetched or summed over ranks.
  */
-#include "rank.h"
+#include "../rank.h"
 
 enum { BATCH = 19, INPUTS = 301, HIDDEN = 437, CLASSES = 10, STEPS = 3, MOST = 1 << 18 };
 
