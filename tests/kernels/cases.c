@@ -412,7 +412,6 @@ const kernel_case kernel_cases[] = {
     CE("plain", 0, 0, 0, 0),
     CE("smoothed", 0.1, 0, 0, 0),
     CE("ignoring", 0.2, 2, 1, 0),
-
     {.name = "dropout", .op = TSRI_OP_DROPOUT, .attrs.dropout = {42, 0.3}, .nin = 2, .nout = 1,
      .in = {F(3, 5, 4, 7), {.dims = {0, {0}}, .dtype = TSR_I64, .fill = KC_STEP}},
      .out = {F(3, 5, 4, 7)}},
