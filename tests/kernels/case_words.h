@@ -201,6 +201,9 @@
      .out = {F(70, 3), F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
 
 /* A gather and its gradient; ids are 0..3. */
+#define RESIZED(what, kind, a, h, from, to) \
+    {.name = what, .op = TSRI_OP_##kind, .attrs.resize = {a, TSRI_RESIZE_##h}, .nin = 1, \
+     .nout = 1, .in = {F from}, .out = {F to}}
 #define GATHER(text, axis_, has_pad_, pad_, X, IDS, Y)                                             \
     {.name = "index_select " text, .op = TSRI_OP_INDEX_SELECT,                                     \
      .attrs.gather = {axis_, has_pad_, pad_},                                                      \
