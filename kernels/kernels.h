@@ -180,6 +180,7 @@ typedef struct tsri_chain_desc {
     tsri_kernel_desc member[TSRI_CHAIN_MAX]; /* each behind those whose results it reads */
     int in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
     size_t piece_bytes; /* that are at work at a time; 0: as many as suit a core's cache */
+    bool by_units;      /* no member is a product: pieces are cut as finely as all operands allow */
 } tsri_chain_desc;
 
 tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,

@@ -40,6 +40,8 @@ typedef enum tsr_fusion {
     /* On CPUs: an optimizer's update with what makes its gradient, where nothing else reads this.
      */
     TSR_FUSE_UPDATES = 16,
+    /* On CPUs: element-wise ops and reductions of f32 that share rows, by pieces likewise. */
+    TSR_FUSE_ROWS = 32,
 } tsr_fusion;
 
 typedef struct tsr_compile_opts {

@@ -11,6 +11,8 @@
 #include "kernels/cpu/chain.h"
 
 enum {
+    UNITS_BYTES = 32 << 10,  /* the same where no product is: a first-level cache, nearly */
+    UNIT_STEP = 64,          /* units: whole vectors, and lines of the cache */
     PIECE_BYTES = 512 << 10, /* of all that a piece reads and writes: a second-level cache's half */
     ROW_UNIT = 24,           /* rows: whole tiles of products */
     WORTH_A_TEAM = 16384,    /* elements */
@@ -255,10 +257,40 @@ static bool note_units(tsri_chain *k, const tsri_chain_desc *d, int v, const tsr
     if (!walked)
         return !k->unit_bytes[v] &&
                (is_out ? v >= d->ngiven && v < d->ngiven + d->nouter : v < d->ngiven);
-    if (bytes == 0 || bytes % k->units)
+    if (bytes == 0 || tsri_arg_count(a) % k->units)
         return false;
     k->unit_bytes[v] = (size_t)(bytes / k->units);
     return true;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+/* Cuts the units so that they divide what a kernel walks. */
+static bool note_common(tsri_chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a,
+                        bool is_out, bool walked)
+{
+    (void)d;
+    (void)v;
+    (void)is_out;
+    if (walked)
+        k->units = gcd(k->units, tsri_arg_count(a));
+    return true;
+}
+
+/* The most units that divide all that the kernels of a chain walk; 0: one does not by pieces. */
+static int64_t common_units(tsri_chain *k, const tsri_chain_desc *d)
+{
+    k->units = 0;
+    for (int m = 0; m < d->n; m++) {
+        if (!k->kernel[m]->pieces || k->kernel[m]->pieces->images)
+            return 0;
+        k->units = gcd(k->units, k->kernel[m]->pieces->units);
+    }
+    each_arg(k, d, note_common);
+    return k->units;
 }
 
 /* The units of a chain whose kernels all work by pieces: rows, or images where one needs them
@@ -290,6 +322,30 @@ static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
     if (k->threads == 1)
         return k->units > VERY_FEW_ROWS;
     return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= walked / 4;
+}
+
+/* Plans a chain without a product. What each thread sums by itself must be little beside what it
+ * walks. */
+static bool plan_units(tsri_chain *k, const tsri_chain_desc *d)
+{
+    const size_t most = d->piece_bytes ? d->piece_bytes : UNITS_BYTES;
+    size_t unit = 0, sums = 0;
+    k->units = common_units(k, d);
+    memset(k->unit_bytes, 0, sizeof k->unit_bytes);
+    if (k->units < k->threads || !each_arg(k, d, note_units))
+        return false;
+    for (int v = 0; v < k->nvalues; v++)
+        unit += k->unit_bytes[v];
+    for (int m = 0; m < d->n; m++)
+        for (int i = 0; i < d->member[m].nout; i++)
+            sums += k->unit_bytes[d->out[m][i]] ? 0 : arg_bytes(&d->member[m].out[i]);
+    if (k->threads > 1 && sums * (size_t)k->threads > (size_t)k->units * unit / 4)
+        return false;
+    k->piece = (int64_t)(most / unit);
+    if (k->piece >= UNIT_STEP)
+        k->piece = k->piece / UNIT_STEP * UNIT_STEP;
+    k->piece = k->piece < 1 ? 1 : k->piece;
+    return true;
 }
 
 static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
@@ -399,7 +455,7 @@ static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *
 {
     k->threads = most_elements(k, d) < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     TSRI_TRY(make_kernels(k, mem, list, d, k->threads));
-    k->by_pieces = plan_pieces(k, d);
+    k->by_pieces = d->by_units ? plan_units(k, d) : plan_pieces(k, d);
     if (!k->by_pieces) {
         memset(k->whole, 0, sizeof k->whole);
         TSRI_TRY(make_kernels(k, mem, list, d, 0));
@@ -411,8 +467,64 @@ static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *
     return TSR_OK;
 }
 
-tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
-                             const tsri_chain_desc *desc, tsri_kernel **out_kernel)
+/* --- products and their sums ------------------------------------------------------------------ */
+/* Returns the member that makes value v by multiplying two operands that are alike, or one by
+ * itself, where v is read but once and inside; else -1. */
+static int product_of(const tsri_chain_desc *d, int v)
+{
+    int maker = -1, readers = 0;
+    for (int m = 0; m < d->n; m++) {
+        maker = d->out[m][0] == v ? m : maker;
+        for (int i = 0; i < d->member[m].nin; i++)
+            readers += d->in[m][i] == v;
+    }
+    if (v < d->ngiven + d->nouter || maker < 0 || readers != 1)
+        return -1;
+    const tsri_kernel_desc *p = &d->member[maker];
+    if (p->op == TSRI_OP_UNARY)
+        return p->attrs->unary.fn == TSRI_UNARY_SQUARE ? maker : -1;
+    return p->op == TSRI_OP_BINARY && p->attrs->binary.fn == TSRI_BINARY_MUL &&
+                   tsri_arg_count(&p->in[0]) == tsri_arg_count(&p->in[1])
+               ? maker
+               : -1;
+}
+
+static void take_out(tsri_chain_desc *d, int m)
+{
+    const size_t rest = (size_t)(d->n - m - 1);
+    memmove(&d->member[m], &d->member[m + 1], rest * sizeof *d->member);
+    memmove(d->in[m], d->in[m + 1], rest * sizeof *d->in);
+    memmove(d->out[m], d->out[m + 1], rest * sizeof *d->out);
+    d->n--;
+}
+
+/* Lets sums of f32 take the operands of the products that they are of, which go: reductions of two
+ * operands. Returns whether there are any. */
+static bool join_products(tsri_chain_desc *d)
+{
+    bool any = false;
+    for (int m = 0; m < d->n; m++) {
+        tsri_kernel_desc *sum = &d->member[m];
+        const bool sums = sum->op == TSRI_OP_REDUCE && sum->nin == 1 &&
+                          sum->attrs->reduce.op == TSR_REDUCE_SUM && sum->in[0].dtype == TSR_F32;
+        const int p = sums ? product_of(d, d->in[m][0]) : -1;
+        if (p < 0)
+            continue;
+        for (int i = 0; i < 2; i++) {
+            const int from = i < d->member[p].nin ? i : 0;
+            sum->in[i] = d->member[p].in[from];
+            d->in[m][i] = d->in[p][from];
+        }
+        sum->nin = 2;
+        take_out(d, p);
+        m--;
+        any = true;
+    }
+    return any;
+}
+
+static tsr_status create(tsri_mem *mem, const tsri_kernels *const *list,
+                         const tsri_chain_desc *desc, tsri_kernel **out_kernel)
 {
     tsri_chain *k = tsri_mem_alloc(mem, sizeof *k);
     TSRI_NEED(k);
@@ -441,8 +553,42 @@ tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
     return TSR_OK;
 }
 
+/* Tries with sums of products, which only kernels that work by pieces know. */
+static tsr_status create_joined(tsri_mem *mem, const tsri_kernels *const *list,
+                                const tsri_chain_desc *desc, tsri_kernel **out_kernel)
+{
+    tsri_chain_desc *joined = tsri_mem_alloc(mem, sizeof *joined);
+    tsri_kernel *k = NULL;
+    TSRI_NEED(joined);
+    *joined = *desc;
+    tsr_status status = TSR_OK;
+    if (join_products(joined))
+        status = create(mem, list, joined, &k);
+    tsri_mem_free(joined);
+    if (status == TSR_OK && k && ((const tsri_chain *)k)->by_pieces) {
+        *out_kernel = k;
+        return TSR_OK;
+    }
+    if (status == TSR_OK && k)
+        k->destroy(k);
+    if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
+        return status;
+    if (status != TSR_OK)
+        tsri_error_clear();
+    return create(mem, list, desc, out_kernel);
+}
+
+tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
+                             const tsri_chain_desc *desc, tsri_kernel **out_kernel)
+{
+    return desc->by_units ? create_joined(mem, list, desc, out_kernel)
+                          : create(mem, list, desc, out_kernel);
+}
+
 const char *tsri_chain_impl(const tsri_kernel *kernel, int i)
 {
     const tsri_chain *k = (const tsri_chain *)kernel;
+    if (i >= k->n) /* a product that its sum has taken in */
+        return k->base.impl;
     return k->by_pieces && i < k->nwalked ? "chain" : k->kernel[i]->impl;
 }

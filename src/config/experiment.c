@@ -186,10 +186,10 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
     opts->infer_updates = e->infer_updates;
     opts->reshard_after_forward = e->reshard_after_forward;
     if (tsri_section_has(&tsri_experiment_section, e, "fusion"))
-        opts->no_fusion = (e->fusion.activations ? 0 : TSR_FUSE_ACTIVATIONS) |
-                          (e->fusion.softmax ? 0 : TSR_FUSE_SOFTMAX) |
-                          (e->fusion.chains ? 0 : TSR_FUSE_CHAINS) |
-                          (e->fusion.updates ? 0 : TSR_FUSE_UPDATES);
+        opts->no_fusion =
+            (e->fusion.activations ? 0 : TSR_FUSE_ACTIVATIONS) |
+            (e->fusion.softmax ? 0 : TSR_FUSE_SOFTMAX) | (e->fusion.chains ? 0 : TSR_FUSE_CHAINS) |
+            (e->fusion.updates ? 0 : TSR_FUSE_UPDATES) | (e->fusion.rows ? 0 : TSR_FUSE_ROWS);
 }
 
 tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e)

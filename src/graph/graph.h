@@ -270,6 +270,7 @@ typedef enum tsri_layout_taste {
     TSRI_LAYOUT_ROW = 0, /* wants row-major everywhere */
     TSRI_LAYOUT_NHWC,    /* wants its 4-D operands channels last */
     TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
+    TSRI_LAYOUT_PLANES,  /* as _ANY where each plane of result 0 is one number, else _NHWC */
     TSRI_LAYOUT_REDUCE,  /* as _ANY where attrs.reduce keeps no axis but channels, else row-major */
 } tsri_layout_taste;
 
@@ -281,6 +282,14 @@ typedef enum tsri_chain_role {
     TSRI_CHAIN_SUMS,    /* its result is of all rows, and small */
     TSRI_CHAIN_OUTER,   /* the same, by a product worth a chain around it */
 } tsri_chain_role;
+
+/* An op's part in a chain without a product: kernels of a CPU that share rows; of f32 alone. */
+typedef enum tsri_rows_role {
+    TSRI_ROWS_NONE = 0,
+    TSRI_ROWS_MAP,  /* element-wise; its operands broadcast to its result */
+    TSRI_ROWS_FOLD, /* reduces its operand by attrs.reduce */
+    TSRI_ROWS_NORM, /* of layer norm: rows of attrs.ln.axes, whose sums are f64 */
+} tsri_rows_role;
 
 /* The names that stand in the text of a rule as the capital letters A, B and C. */
 enum { TSRI_AXES_TEXT = 48 };
@@ -337,6 +346,7 @@ typedef struct tsri_op_def {
     uint32_t walks; /* operands (bits) whose rows it takes, in a chain */
     bool is_cheap;  /* a MAP that is better computed again than stored */
     bool hands_on;  /* its kernels may hand their result to an update as they make it */
+    tsri_rows_role rows;
     /* Whether an op in a chain may be in one, by its attributes; NULL: always. */
     bool (*may_chain)(const tsri_attrs *attrs);
     /* No op of the pass reads its results: it may be put off until the updates, to be joined with

@@ -549,9 +549,9 @@ static void append_layers(gen *g)
 /* Half of the programs have all fusions, a fifth none; the others have one alone, or lack one. */
 static unsigned no_fusion(rnd *r)
 {
-    const unsigned all =
-        TSR_FUSE_ACTIVATIONS | TSR_FUSE_SOFTMAX | TSR_FUSE_CHAINS | TSR_FUSE_UPDATES;
-    const unsigned one = (unsigned)TSR_FUSE_ACTIVATIONS << rnd_below(r, 4);
+    const unsigned all = TSR_FUSE_ACTIVATIONS | TSR_FUSE_SOFTMAX | TSR_FUSE_CHAINS |
+                         TSR_FUSE_UPDATES | TSR_FUSE_ROWS;
+    const unsigned one = (unsigned)TSR_FUSE_ACTIVATIONS << rnd_below(r, 5);
     const int way = rnd_below(r, 10);
     return way < 5 ? 0 : way < 7 ? TSR_FUSE_ANYTHING : way < 9 ? all & ~one : one;
 }

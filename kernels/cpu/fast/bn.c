@@ -12,6 +12,7 @@ enum {
     MIN_WIDTH = 64,    /* floats of a row at least, to make loops worth their start */
     MAX_WIDTH = 16384, /* odd channel counts repeat up to a vector's lanes times */
     ROW_UNIT = 8,      /* rows of a block in bn_t.h */
+    PLANE_WIDTH = 32,  /* floats of a row of a plane, or two vectors if these are less */
 };
 
 typedef struct norm {
@@ -19,7 +20,8 @@ typedef struct norm {
     tsri_bn_do what;
     tsri_norm_roles role;
     int64_t channels, width;
-    double eps, n; /* n: elements per channel of the virtual batch */
+    int64_t images, plane; /* of row-major images: how many, and elements of a plane */
+    double eps, n;         /* n: elements per channel of the virtual batch */
     float hi;
     bool sums; /* the results are */
     bool half; /* the data is bf16 */
@@ -64,14 +66,19 @@ static void clear_sums(const norm *k, void *scratch, int thread)
 
 /* Sums are taken about the first pixel, or about 0 where that is not finite, so that an infinity
  * stays one. */
-static void fill_about(const norm *k, const void *pixel, float *about)
+static void fill_about(const norm *k, const void *pixel, int64_t n, float *about)
 {
     if (k->half)
-        k->widen(pixel, about, k->channels);
+        k->widen(pixel, about, n);
     else
-        memcpy(about, pixel, (size_t)k->channels * sizeof *about);
-    for (int64_t c = 0; c < k->channels; c++)
+        memcpy(about, pixel, (size_t)n * sizeof *about);
+    for (int64_t c = 0; c < n; c++)
         about[c] = isfinite(about[c]) ? about[c] : 0;
+}
+
+static void fill_rows_about(const norm *k, const void *pixel, float *about)
+{
+    fill_about(k, pixel, k->channels, about);
     for (int64_t at = k->channels; at < k->width; at += k->channels)
         memcpy(about + at, about, (size_t)k->channels * sizeof *about);
 }
@@ -92,7 +99,7 @@ static void norm_part(const tsri_fast *f, const tsri_fast_part *p)
         const int64_t begin = p->begin * k->width, end = p->end * k->width;
         acc = s->sum;
         if (k->what == TSRI_BN_DO_STATS && !s->n)
-            fill_about(k, (const char *)bn.x + begin * (k->half ? 2 : 4), s->about);
+            fill_rows_about(k, (const char *)bn.x + begin * (k->half ? 2 : 4), s->about);
         if (k->what == TSRI_BN_DO_STATS)
             bn.coef[TSRI_BN_MEAN] = s->about;
         s->n += (end < p->total ? end : p->total) - begin;
@@ -113,29 +120,29 @@ static channel channel_of(const norm *k, void *const *in, int64_t c)
     return (channel){mean, rstd, rstd * gamma};
 }
 
-/* Sets the coefficients of channel c. Forward and backward go through here alike, so that they see
- * the same activation. */
+/* Sets the coefficients of channel c, at its places. Forward and backward go through here alike, so
+ * that they see the same activation. */
 static void fill_channel(const norm *k, void *const *in, float *const *coef, int64_t c)
 {
     if (!k->role.stats) { /* scale_shift */
-        coef[TSRI_BN_SCALE][c] = ((const float *)in[1])[c];
-        coef[TSRI_BN_SHIFT][c] = ((const float *)in[2])[c];
-        coef[TSRI_BN_MEAN][c] = 0;
+        *coef[TSRI_BN_SCALE] = ((const float *)in[1])[c];
+        *coef[TSRI_BN_SHIFT] = ((const float *)in[2])[c];
+        *coef[TSRI_BN_MEAN] = 0;
         return;
     }
     channel h = channel_of(k, in, c);
     double beta = k->role.beta ? (double)((const float *)in[k->role.beta])[c] : 0;
     /* x - mean is taken with the rounded mean: the shift and the level make up for the rest. */
-    coef[TSRI_BN_SCALE][c] = (float)h.scale;
-    coef[TSRI_BN_SHIFT][c] = (float)(beta + ((double)(float)h.mean - h.mean) * h.scale);
-    coef[TSRI_BN_MEAN][c] = (float)h.mean;
+    *coef[TSRI_BN_SCALE] = (float)h.scale;
+    *coef[TSRI_BN_SHIFT] = (float)(beta + ((double)(float)h.mean - h.mean) * h.scale);
+    *coef[TSRI_BN_MEAN] = (float)h.mean;
     if (!k->role.bstats)
         return;
     const double *b = in[k->role.bstats];
     double slope = -h.scale * h.rstd * b[k->channels + c] / k->n;
-    coef[TSRI_BN_GAIN][c] = (float)h.scale;
-    coef[TSRI_BN_SLOPE][c] = (float)slope;
-    coef[TSRI_BN_LEVEL][c] =
+    *coef[TSRI_BN_GAIN] = (float)h.scale;
+    *coef[TSRI_BN_SLOPE] = (float)slope;
+    *coef[TSRI_BN_LEVEL] =
         (float)(-h.scale * b[c] / k->n + slope * ((double)(float)h.mean - h.mean));
 }
 
@@ -155,14 +162,17 @@ static void norm_begin(const tsri_fast *f, const tsri_fast_part *p)
         clear_sums(k, p->scratch, p->index);
     if (k->what == TSRI_BN_DO_STATS)
         return;
-    for (int i = 0; i < TSRI_BN_COEFS; i++)
-        coef[i] = coef_of(k, p->scratch, i);
     channels_of(k, p->index, &c0, &c1);
-    for (int64_t c = c0; c < c1; c++)
+    for (int64_t c = c0; c < c1; c++) {
+        for (int i = 0; i < TSRI_BN_COEFS; i++)
+            coef[i] = coef_of(k, p->scratch, i) + c;
         fill_channel(k, p->in, coef, c);
-    for (int i = 0; i < TSRI_BN_COEFS; i++)
+    }
+    for (int i = 0; i < TSRI_BN_COEFS; i++) {
+        float *all = coef_of(k, p->scratch, i);
         for (int64_t at = k->channels; at < k->width; at += k->channels)
-            memcpy(coef[i] + at + c0, coef[i] + c0, (size_t)(c1 - c0) * sizeof(float));
+            memcpy(all + at + c0, all + c0, (size_t)(c1 - c0) * sizeof(float));
+    }
 }
 
 /* Turns the sums over n values of x - about into those of x: see ref_norm.c. */
@@ -185,27 +195,84 @@ static void add_sums(const norm *k, const sums *s, int64_t c, double out[2])
     out[1] += own[1];
 }
 
-/* Writes out[2][channels] of a thread's channels: all threads' sums, in order. */
+/* Writes a channel's results out[2][channels]. */
+static void store_sums(const norm *k, const tsri_fast_part *p, int64_t c, double sum[2])
+{
+    double *out = p->out[0];
+    if (k->what != TSRI_BN_DO_STATS) {
+        /* sums of g (x - mean), with the rounded mean, become those of g xhat */
+        channel h = channel_of(k, p->in, c);
+        sum[1] += ((double)(float)h.mean - h.mean) * sum[0];
+        sum[1] *= h.rstd;
+    }
+    out[c] = sum[0];
+    out[k->channels + c] = sum[1];
+}
+
+/* Writes the results of a thread's channels: all threads' sums, in order. */
 static void norm_end(const tsri_fast *f, const tsri_fast_part *p)
 {
     const norm *k = (const norm *)f;
-    double *out = p->out[0];
     int64_t c0, c1;
     channels_of(k, p->index, &c0, &c1);
     for (int64_t c = c0; c < c1; c++) {
         double sum[2] = {0, 0};
         for (int t = 0; t < k->base.threads; t++)
             add_sums(k, sums_of(k, p->scratch, t), c, sum);
-        if (k->what != TSRI_BN_DO_STATS) {
-            /* sums of g (x - mean), with the rounded mean, become those of g xhat */
-            channel h = channel_of(k, p->in, c);
-            sum[1] += ((double)(float)h.mean - h.mean) * sum[0];
-            sum[1] *= h.rstd;
-        }
-        out[c] = sum[0];
-        out[k->channels + c] = sum[1];
+        store_sums(k, p, c, sum);
     }
 }
+
+/* --- planes ----------------------------------------------------------------------------------- */
+/* Sets the coefficients of all lanes of a row to channel c's. */
+static void fill_plane(const norm *k, const tsri_fast_part *p, int64_t c,
+                       float coef[TSRI_BN_COEFS][PLANE_WIDTH])
+{
+    float *first[TSRI_BN_COEFS];
+    for (int i = 0; i < TSRI_BN_COEFS; i++)
+        first[i] = coef[i];
+    if (k->what == TSRI_BN_DO_STATS)
+        fill_about(k, (const char *)p->in[0] + c * k->plane * (k->half ? 2 : 4), 1,
+                   coef[TSRI_BN_MEAN]);
+    else
+        fill_channel(k, p->in, first, c);
+    for (int i = 0; i < TSRI_BN_COEFS; i++)
+        for (int64_t w = 1; w < k->width; w++)
+            coef[i][w] = coef[i][0];
+}
+
+/* Channels of row-major images: a plane is rows of one channel. */
+static void planes_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const norm *k = (const norm *)f;
+    const int64_t rows = (k->plane + k->width - 1) / k->width, size = k->half ? 2 : 4;
+    for (int64_t c = p->begin; c < p->end; c++) {
+        float coef[TSRI_BN_COEFS][PLANE_WIDTH] = {{0}};
+        double acc[2 * PLANE_WIDTH] = {0}, sum[2] = {0, 0};
+        tsri_fast_bn bn = {.count = k->plane, .width = k->width, .hi = k->hi};
+        fill_plane(k, p, c, coef);
+        for (int i = 0; i < TSRI_BN_COEFS; i++)
+            bn.coef[i] = coef[i];
+        for (int64_t n = 0; n < k->images; n++) {
+            const int64_t at = (n * k->channels + c) * k->plane * size;
+            bn.x = (const char *)p->in[0] + at;
+            bn.dy = k->role.dy ? (const char *)p->in[k->role.dy] + at : NULL;
+            bn.y = k->sums ? NULL : (char *)p->out[0] + at;
+            f->isa->bn[k->what][k->half](&bn, 0, rows, acc);
+        }
+        for (int64_t w = 0; w < k->width; w++) {
+            sum[0] += acc[w];
+            sum[1] += acc[k->width + w];
+        }
+        if (k->what == TSRI_BN_DO_STATS)
+            shift_sums((double)(k->images * k->plane), (double)coef[TSRI_BN_MEAN][0], &sum[0],
+                       &sum[1]);
+        if (k->sums)
+            store_sums(k, p, c, sum);
+    }
+}
+
+/* --- making ----------------------------------------------------------------------------------- */
 
 /* Everything like x, which is f32 or bf16, but statistics f64 [1, 2, c] and vectors f32 [c]. All
  * samples are of virtual batch `part`. */
@@ -245,8 +312,16 @@ tsr_status tsri_fast_bn_one(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     const tsri_arg *stats = role.stats ? &desc->in[role.stats] : &desc->out[0];
     const bool has_stats = desc->op != TSRI_OP_SCALE_SHIFT;
     const int64_t part = has_stats ? stats->offset[0] : 0;
+    const tsri_arg *x = &desc->in[0];
     int64_t rows, channels;
-    if (!tsri_fast_is_rows(&desc->in[0], &rows, &channels) || !takes(desc, channels, part))
+    const bool planes = !tsri_fast_is_rows(x, &rows, &channels);
+    if (planes && (x->ndim != 4 || !tsri_arg_count(x) || !tsri_fast_is_row_major(x)))
+        return tsri_fast_decline(desc);
+    if (planes) {
+        channels = x->shape[1];
+        rows = tsri_arg_count(x) / channels;
+    }
+    if (!takes(desc, channels, part))
         return tsri_fast_decline(desc);
     int64_t w = tsri_fast_isa_best()->width, width = channels / gcd(channels, w) * w;
     if (width > MAX_WIDTH)
@@ -275,6 +350,18 @@ tsr_status tsri_fast_bn_one(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         k->eps = desc->attrs->bn.eps;
         k->n = tsri_bn_count(desc->attrs, part);
         k->hi = desc->attrs->bn.act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
+    }
+    if (planes) {
+        k->base.part = planes_part;
+        k->base.begin = NULL;
+        k->base.items = channels;
+        k->base.unit = 1;
+        k->base.total = k->base.per_item = 0;
+        k->images = x->shape[0];
+        k->plane = x->shape[2] * x->shape[3];
+        k->width = 2 * k->base.isa->width;
+        *out_kernel = &k->base.base;
+        return TSR_OK;
     }
     k->base.end = k->sums ? norm_end : NULL;
     tsri_fast_walks(&k->base, 1u | (k->role.dy ? 1u << k->role.dy : 0), !k->sums, false);

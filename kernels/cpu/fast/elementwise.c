@@ -174,6 +174,8 @@ tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         like.pair = y == TSR_BOOL ? isa->compare[fn][x] : y == x ? isa->whole[fn][x] : NULL;
     if (like.pair)
         return create_broadcast(mem, desc, 0, &like, pair_row, out_kernel);
+    if (like.map && desc->threads && tsri_fast_is_f32(desc) && !takes(desc))
+        return tsri_fast_spread(mem, desc, like.map, out_kernel);
     if (like.map && tsri_fast_is_f32(desc) && !takes(desc))
         return create_broadcast(mem, desc, 0, &like, broadcast_row, out_kernel);
     return create(mem, desc, like.map, 0, 0, out_kernel);

@@ -180,6 +180,10 @@ bool tsri_fast_winograd_suits(const tsri_kernel_desc *desc, const tsri_fast_conv
 tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc,
                               const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 
+/* Element-wise in a chain, where one of two operands broadcasts; map NULL: expand. */
+tsr_status tsri_fast_spread(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_map_fn *map,
+                            tsri_kernel **out_kernel);
+
 /* The slots. */
 tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_batch_norm,
     tsri_fast_bn_one, tsri_fast_unary, tsri_fast_scale, tsri_fast_binary, tsri_fast_where,
@@ -188,7 +192,7 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_adaptive_pool, tsri_fast_optim, tsri_fast_bn_params, tsri_fast_gather,
     tsri_fast_layer_norm, tsri_fast_reduce, tsri_fast_softmax, tsri_fast_cross_entropy,
     tsri_fast_causal_mask, tsri_fast_flash_attention, tsri_fast_recurrent, tsri_fast_random,
-    tsri_fast_lines, tsri_fast_order, tsri_fast_resize;
+    tsri_fast_lines, tsri_fast_order, tsri_fast_resize, tsri_fast_expand, tsri_fast_scan;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

@@ -213,6 +213,8 @@ typedef void tsri_fast_reduce_fn(const float *x, int64_t rows, int64_t pitch, in
 typedef void tsri_fast_reduce_i64_fn(const void *x, int64_t rows, int64_t pitch, int64_t cols,
                                      void *acc);
 
+enum { TSRI_FAST_SCANNED = 64 };
+
 /* The buffers of one update, and its numbers. s[i] is NULL where bit i of `has` is not set. */
 typedef struct tsri_fast_update {
     float *p, *s[TSRI_UPDATE_STATES];
@@ -279,6 +281,11 @@ typedef struct tsri_fast_isa {
      * by vectors. */
     tsri_fast_reduce_fn *reduce[TSRI_REDUCE_FAULT + 1][2];
     tsri_fast_reduce_i64_fn *reduce_i64[TSRI_REDUCE_FAULT + 1][2];
+    double (*sum_products)(const float *x, const float *y, int64_t n);
+    /* Running sums, or products: along rows of n, forward or (step -1) backward; and down columns
+     * of n elements `step` apart, of which there are up to TSRI_FAST_SCANNED. */
+    void (*scan_rows[2])(const float *x, float *y, int64_t rows, int64_t n, int64_t step);
+    void (*scan_columns[2])(const float *x, float *y, int64_t n, int64_t step, int64_t cols);
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);

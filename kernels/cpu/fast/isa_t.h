@@ -15,6 +15,7 @@
 #include "kernels/cpu/fast/pool_t.h"
 #include "kernels/cpu/fast/recurrent_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
+#include "kernels/cpu/fast/scan_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/dots_t.h"
 #include "kernels/cpu/fast/attention_t.h"
@@ -74,6 +75,9 @@ const tsri_fast_isa ISA_TABLE = {
     .reduce_i64 = {[TSR_REDUCE_SUM] = {sum_i64_rows, sum_i64_columns},
                    [TSR_REDUCE_MAX] = {max_i64_rows, max_i64_columns},
                    [TSR_REDUCE_MIN] = {min_i64_rows, min_i64_columns}},
+    .sum_products = sum_products,
+    .scan_rows = {scan_sum_rows, scan_product_rows},
+    .scan_columns = {scan_sum_columns, scan_product_columns},
     .softmax = softmax,
     .softmax_dx = softmax_dx,
     .softmax_columns = softmax_columns,

@@ -83,6 +83,12 @@ tsr_status tsri_fast_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
     k->like.width = width;
     k->like.count = (double)at->ln.count;
     k->like.eps = at->ln.eps;
+    if (!params) {
+        const uint32_t sums =
+            (k->role.dy ? 1u << k->role.dy : 0) | (k->role.bstats ? 1u << k->role.bstats : 0);
+        tsri_fast_walks(&k->base, 1 | (k->role.stats ? 1u << k->role.stats : 0) | sums, 1, false);
+        k->base.pieces.units = k->base.items;
+    }
     if (k->base.threads > k->base.items)
         k->base.threads = (int)k->base.items;
     if (params) {

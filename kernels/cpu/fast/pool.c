@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Max pooling, and the mean over whole planes, of channels-last images. */
+/* Max pooling, and the mean over whole planes, of channels-last images, and the latter of row-major
+ * ones. */
 #include "kernels/cpu/fast/fast.h"
 
 #include <string.h>
@@ -12,7 +13,8 @@ typedef struct pool {
     int64_t channels, in[2], out[2];
     int kernel[2], stride[2], pad[2];
     bool idx;
-    float scale; /* of means */
+    float scale;  /* of means */
+    double count; /* elements of a mean */
 } pool;
 
 /* Returns the first line under the windows of a line of results, and the end of these. */
@@ -129,6 +131,36 @@ static void mean_part(const tsri_fast *f, const tsri_fast_part *p)
     }
 }
 
+/* Means of planes of row-major images. */
+static void plane_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    enum { AT_ONCE = 64 };
+    const pool *k = (const pool *)f;
+    const int64_t plane = k->in[0] * k->in[1];
+    for (int64_t at = p->begin; at < p->end; at += AT_ONCE) {
+        double sum[AT_ONCE] = {0};
+        const int64_t n = tsri_fast_least(p->end - at, AT_ONCE);
+        f->isa->reduce[TSR_REDUCE_SUM][0]((const float *)p->in[0] + at * plane, n, plane, plane,
+                                          sum);
+        for (int64_t i = 0; i < n; i++)
+            ((float *)p->out[0])[at + i] = (float)(sum[i] / k->count);
+    }
+}
+
+static tsr_status create_planes(tsri_mem *mem, const tsri_kernel_desc *desc, double count,
+                                tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &desc->in[0];
+    pool *k = tsri_fast_make(mem, desc, plane_part, sizeof *k, tsri_arg_count(x),
+                             tsri_arg_count(&desc->out[0]));
+    TSRI_NEED(k);
+    k->in[0] = x->shape[2];
+    k->in[1] = x->shape[3];
+    k->count = count;
+    *out_kernel = &k->base.base;
+    return TSR_OK;
+}
+
 static void mean_dx_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const pool *k = (const pool *)f;
@@ -147,16 +179,20 @@ tsr_status tsri_fast_adaptive_pool(tsri_mem *mem, const tsri_kernel_desc *desc,
     const bool dx = desc->op == TSRI_OP_ADAPTIVE_POOL_DX;
     const tsri_arg *large = dx ? &desc->out[0] : &desc->in[0];
     const tsri_arg *small = dx ? &desc->in[0] : &desc->out[0];
-    if (small->ndim != 4 || large->ndim != 4 || small->shape[2] != 1 || small->shape[3] != 1 ||
-        large->shape[2] * large->shape[3] > MEAN_BLOCK * MEAN_BLOCKS)
+    if (small->ndim != 4 || large->ndim != 4 || small->shape[2] != 1 || small->shape[3] != 1)
+        return tsri_fast_decline(desc);
+    /* By the elements of the whole window, of which this part may have some. */
+    const int64_t count =
+        large->gshape[2] / small->gshape[2] * (large->gshape[3] / small->gshape[3]);
+    if (!dx && tsri_fast_is_plain(desc))
+        return create_planes(mem, desc, (double)count, out_kernel);
+    if (large->shape[2] * large->shape[3] > MEAN_BLOCK * MEAN_BLOCKS)
         return tsri_fast_decline(desc);
     pool *k = NULL;
     TSRI_TRY(create(mem, desc, large, small, dx ? mean_dx_part : mean_part, &k));
     if (!dx)
         k->base.base.scratch_bytes = (size_t)k->base.threads * (size_t)k->channels * sizeof(float);
-    /* By the elements of the whole window, of which this part may have some. */
-    k->scale =
-        1.0f / (float)(large->gshape[2] / small->gshape[2] * (large->gshape[3] / small->gshape[3]));
+    k->scale = 1.0f / (float)count;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

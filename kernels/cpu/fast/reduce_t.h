@@ -38,6 +38,31 @@ static void sum_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, 
     }
 }
 
+/* Returns the sum of n products, which f64 holds exactly; x may be y. */
+static double sum_products(const float *x, const float *y, int64_t n)
+{
+    enum { AT_ONCE = 8, STEP = AT_ONCE * W / 2 };
+    vd s[AT_ONCE] = {{0}};
+    int64_t i = 0;
+    if (x == y)
+        for (; i + STEP <= n; i += STEP)
+            VEC_LOOP
+    for (int k = 0; k < AT_ONCE; k++) {
+        const vd v = vdwiden(x + i + k * W / 2);
+        s[k] = vdfma(v, v, s[k]);
+    }
+    for (; i + STEP <= n; i += STEP)
+        VEC_LOOP
+    for (int k = 0; k < AT_ONCE; k++)
+        s[k] = vdfma(vdwiden(x + i + k * W / 2), vdwiden(y + i + k * W / 2), s[k]);
+    for (; i < n; i += W) {
+        const vf a = vload_upto(x + i, n - i), b = vload_upto(y + i, n - i);
+        s[0] = vdfma(vlo(a), vlo(b), s[0]);
+        s[1] = vdfma(vhi(a), vhi(b), s[1]);
+    }
+    return vdsum(((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
+}
+
 /* Several rows at a time, so that the accumulators are read and written less often than x. */
 static void sum_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
@@ -243,10 +268,10 @@ WHOLE(min, int64_t, KEEP_MIN)
 #undef KEEP_MIN
 #undef WHOLE
 
-/* --- what is not finite ------------------------------------------------------------------------
- */
-/* Zero times what is finite is 0, and else NaN, which stays. */
-static void fault_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+/* --- what is not finite ----------------------------------------------------------------------- */
+* /
+    /* Zero times what is finite is 0, and else NaN, which stays. */
+    static void fault_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
     for (int64_t r = 0; r < rows; r++, x += pitch) {
         vf all = vset1(0);

@@ -38,11 +38,11 @@ TSRI_UPDATE_LIST(UPDATE_DEF)
 
 /* Lowering makes these of others, after inference: they have no rule. */
 const tsri_op_def tsri_def_bn_act = {
-    .layout = TSRI_LAYOUT_NHWC, .chain = TSRI_CHAIN_MAP, .walks = 1 << 0, .is_cheap = true};
+    .layout = TSRI_LAYOUT_ANY, .chain = TSRI_CHAIN_MAP, .walks = 1 << 0, .is_cheap = true};
 const tsri_op_def tsri_def_bn_act_bwd_stats = {
-    .layout = TSRI_LAYOUT_NHWC, .chain = TSRI_CHAIN_SUMS, .walks = 1 << 0 | 1 << 4};
+    .layout = TSRI_LAYOUT_ANY, .chain = TSRI_CHAIN_SUMS, .walks = 1 << 0 | 1 << 4};
 const tsri_op_def tsri_def_bn_act_bwd_apply = {
-    .layout = TSRI_LAYOUT_NHWC, .chain = TSRI_CHAIN_MAP, .walks = 1 << 0 | 1 << 4};
+    .layout = TSRI_LAYOUT_ANY, .chain = TSRI_CHAIN_MAP, .walks = 1 << 0 | 1 << 4};
 const tsri_op_def tsri_def_softmax = {0};
 const tsri_op_def tsri_def_softmax_dx = {0};
 const tsri_op_def tsri_def_ce = {0};

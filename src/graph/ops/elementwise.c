@@ -154,6 +154,18 @@ static tsri_autocast autocast_unary(const tsri_attrs *attrs)
     return (tsri_autocast)how[attrs->unary.fn];
 }
 
+/* Only functions that kernels compute by vectors are worth a chain, whose others would wait. */
+static bool may_chain_unary(const tsri_attrs *attrs)
+{
+    enum { LANES = 0, VECTORS = 1 };
+    static const bool may[TSRI_UNARY_COUNT_] = {
+#define MAY(T, FN, name, gets, cost, by, ...) [TSRI_UNARY_##FN] = by,
+        TSRI_UNARY_LIST(MAY, )
+#undef MAY
+    };
+    return may[attrs->unary.fn];
+}
+
 static const tsri_attr_field unary_attrs[] = {TSRI_ATTR_FIELD(unary.fn, UNARY, "function"),
                                               TSRI_ATTR_FIELD(unary.a, F64, "a"),
                                               TSRI_ATTR_FIELD(unary.b, F64, "b"), TSRI_ATTR_END};
@@ -166,6 +178,8 @@ const tsri_op_def tsri_def_unary = {.rule_text = "!... -> ...",
                                     .layout = TSRI_LAYOUT_ANY,
                                     .alike = TSRI_ALL_OPERANDS,
                                     .chain = TSRI_CHAIN_MAP,
+                                    .rows = TSRI_ROWS_MAP,
+                                    .may_chain = may_chain_unary,
                                     .walks = 1 << 0};
 
 const tsri_op_def tsri_def_unary_grad = {.rule_text = "!..., ... -> ...",
@@ -174,6 +188,8 @@ const tsri_op_def tsri_def_unary_grad = {.rule_text = "!..., ... -> ...",
                                          .layout = TSRI_LAYOUT_ANY,
                                          .alike = TSRI_ALL_OPERANDS,
                                          .chain = TSRI_CHAIN_MAP,
+                                         .rows = TSRI_ROWS_MAP,
+                                         .may_chain = may_chain_unary,
                                          .walks = 3};
 
 static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -192,6 +208,7 @@ const tsri_op_def tsri_def_scale = {.rule_text = "... -> ...",
                                     .alike = TSRI_ALL_OPERANDS,
                                     .is_linear = true,
                                     .chain = TSRI_CHAIN_MAP,
+                                    .rows = TSRI_ROWS_MAP,
                                     .walks = 1 << 0};
 
 /* --- cast ------------------------------------------------------------------------------------- */
@@ -453,6 +470,17 @@ static tsri_autocast autocast_binary(const tsri_attrs *attrs)
     return (tsri_autocast)how[attrs->binary.fn];
 }
 
+static bool may_chain_binary(const tsri_attrs *attrs)
+{
+    enum { LANES = 0, VECTORS = 1 };
+    static const bool may[TSRI_BINARY_COUNT_] = {
+#define MAY2(T, FN, name, takes, rule, cost, by, ...) [TSRI_BINARY_##FN] = by,
+        TSRI_ARITHMETIC_LIST(MAY2, )
+#undef MAY2
+    };
+    return may[attrs->binary.fn];
+}
+
 static const tsri_attr_field binary_attrs[] = {
     TSRI_ATTR_FIELD(binary.fn, BINARY, "function"),
     TSRI_ATTR_FIELD(binary.fixed, MASK, "operands without gradient"), TSRI_ATTR_END};
@@ -465,6 +493,8 @@ const tsri_op_def tsri_def_binary = {.rule_of = rule_binary,
                                      .layout = TSRI_LAYOUT_ANY,
                                      .alike = TSRI_ALL_OPERANDS,
                                      .chain = TSRI_CHAIN_MAP,
+                                     .rows = TSRI_ROWS_MAP,
+                                     .may_chain = may_chain_binary,
                                      .walks = 3};
 
 /* --- sums of many ----------------------------------------------------------------------------- */
@@ -495,4 +525,5 @@ const tsri_op_def tsri_def_add_n = {.rule = rule_add_n,
                                     .alike = TSRI_ALL_OPERANDS,
                                     .is_linear = true,
                                     .chain = TSRI_CHAIN_MAP,
+                                    .rows = TSRI_ROWS_MAP,
                                     .walks = TSRI_ALL_OPERANDS};

@@ -179,18 +179,26 @@ static const tsri_attr_field ln_attrs[] = {TSRI_ATTR_FIELD(ln.eps, F64, "eps"),
 const tsri_op_def tsri_def_ln_stats = {.rule_text = "!A -> B",
                                        .names = name_axes,
                                        .flops_per_element = 4,
+                                       .rows = TSRI_ROWS_NORM,
                                        .attrs = ln_attrs,
                                        .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_ln_apply = {.rule_of = rule_apply,
                                        .names = name_axes,
                                        .gradient = grad_apply,
                                        .flops_per_element = 4,
+                                       .rows = TSRI_ROWS_NORM,
                                        .attrs = ln_attrs,
                                        .autocast = TSRI_AUTOCAST_F32};
-const tsri_op_def tsri_def_ln_bwd_stats = {
-    .rule_of = rule_bwd_stats, .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
-const tsri_op_def tsri_def_ln_bwd_apply = {
-    .rule_of = rule_bwd_apply, .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_bwd_stats = {.rule_of = rule_bwd_stats,
+                                           .names = name_axes,
+                                           .flops_per_element = 4,
+                                           .rows = TSRI_ROWS_NORM,
+                                           .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_bwd_apply = {.rule_of = rule_bwd_apply,
+                                           .names = name_axes,
+                                           .flops_per_element = 4,
+                                           .rows = TSRI_ROWS_NORM,
+                                           .attrs = ln_attrs};
 const tsri_op_def tsri_def_ln_param_grad = {.rule_text = "!A, !B, A -> C; _, _, A -> C",
                                             .names = name_axes,
                                             .flops_per_element = 4,

@@ -182,7 +182,7 @@ const tsri_op_def tsri_def_adaptive_pool = {.rule_text = "n c A -> n c B",
                                             .gradient = grad_avg,
                                             .flops_per_element = 1,
                                             .attrs = pool_attrs,
-                                            .layout = TSRI_LAYOUT_NHWC};
+                                            .layout = TSRI_LAYOUT_PLANES};
 const tsri_op_def tsri_def_adaptive_pool_dx = {.rule_text = "n c B -> n c A",
                                                .names = name_windows,
                                                .attrs = pool_attrs,

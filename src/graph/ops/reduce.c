@@ -197,6 +197,7 @@ const tsri_op_def tsri_def_reduce = {.rule_of = rule_reduce,
                                      .gradient = grad_reduce,
                                      .flops_per_element = 1,
                                      .layout = TSRI_LAYOUT_REDUCE,
+                                     .rows = TSRI_ROWS_FOLD,
                                      .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {.rule_of = rule_reduce,
@@ -249,6 +250,7 @@ const tsri_op_def tsri_def_prod = {.rule_text = "!C -> B",
                                    .gradient = grad_prod,
                                    .flops_per_element = 1,
                                    .attrs = reduce_attrs,
+                                   .rows = TSRI_ROWS_FOLD,
                                    .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_prod_dx = {.rule_text = "!C, B -> C",
                                       .names = name_prod_dx,
@@ -328,4 +330,5 @@ static void grad_expand(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     din[0] = tsri_make_sum_to(dout[0], op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_expand = {.rule = rule_expand, .gradient = grad_expand};
+const tsri_op_def tsri_def_expand = {
+    .rule = rule_expand, .gradient = grad_expand, .rows = TSRI_ROWS_MAP};

@@ -58,8 +58,10 @@ static void describe(const tsr_plan *plan, int begin, int end, const ports *p, t
     d->ngiven = p->n[GIVEN];
     d->nouter = p->n[OUTER];
     d->ninner = p->n[INNER];
+    d->by_units = true;
     for (int m = 0; m < d->n; m++) {
         const tsri_item *it = &plan->items[begin + m];
+        d->by_units &= tsri_op_def_of(it->kernel.op)->rows != TSRI_ROWS_NONE;
         d->member[m] = tsri_lower_desc(plan, it);
         for (int j = 0; j < it->nin; j++)
             d->in[m][j] = number_of(p, it->in[j]);

@@ -12,17 +12,9 @@
  */
 #include <string.h>
 
-#include "src/plan/flow.h"
+#include "src/plan/pass/chainer.h"
 
-typedef struct chainer {
-    tsr_plan *plan;
-    tsri_flow flow;
-    int *chain;    /* per item: its chain, 0 */
-    int *position; /* per item: where it goes: that of its chain's first product, or its own */
-    int nchains;
-    int member[TSRI_CHAIN_MAX], nmembers; /* the chain that is made */
-    int at;                               /* its position */
-} chainer;
+typedef tsri_chainer chainer;
 
 static const tsri_op_def *def_of(const tsri_item *it)
 {
@@ -130,14 +122,6 @@ static tsr_status repeat_cheap(chainer *c)
 }
 
 /* --- growing a chain -------------------------------------------------------------------------- */
-static bool is_member(const chainer *c, int item)
-{
-    for (int i = 0; i < c->nmembers; i++)
-        if (c->member[i] == item)
-            return true;
-    return false;
-}
-
 /* Whether an item may be done where the chain is: what it reads is made before or by a member, and
  * what reads it comes behind or is one. */
 static bool fits(const chainer *c, int item)
@@ -145,16 +129,16 @@ static bool fits(const chainer *c, int item)
     const tsri_item *it = &c->plan->items[item];
     for (int j = 0; j < it->nin; j++) {
         const int m = c->flow.maker[it->in[j]];
-        if (m >= 0 && !is_member(c, m) && c->position[m] >= c->at)
+        if (m >= 0 && !tsri_chainer_is_member(c, m) && c->position[m] >= c->at)
             return false;
         /* Members hand on rows alone. */
-        if (m >= 0 && is_member(c, m) && !(def_of(it)->walks >> j & 1))
+        if (m >= 0 && tsri_chainer_is_member(c, m) && !(def_of(it)->walks >> j & 1))
             return false;
     }
     for (int j = 0; j < it->nout; j++)
         for (int r = c->flow.first[it->out[j]]; r < c->flow.first[it->out[j] + 1]; r++) {
             const int reader = c->flow.reader[r];
-            if (!is_member(c, reader) && c->position[reader] <= c->at)
+            if (!tsri_chainer_is_member(c, reader) && c->position[reader] <= c->at)
                 return false;
         }
     return true;
@@ -162,7 +146,7 @@ static bool fits(const chainer *c, int item)
 
 static bool may_join(const chainer *c, int item)
 {
-    return c->nmembers < TSRI_CHAIN_MAX && !c->chain[item] && !is_member(c, item) &&
+    return c->nmembers < TSRI_CHAIN_MAX && !c->chain[item] && !tsri_chainer_is_member(c, item) &&
            c->plan->items[item].placement == c->plan->items[c->member[0]].placement;
 }
 
@@ -217,15 +201,6 @@ static bool join_neighbours(chainer *c, int m)
     return any;
 }
 
-/* Whether the operands and results of all members can be told apart by number. */
-static bool is_small(const chainer *c)
-{
-    int n = 0;
-    for (int i = 0; i < c->nmembers; i++)
-        n += c->plan->items[c->member[i]].nin + c->plan->items[c->member[i]].nout;
-    return n <= TSRI_CHAIN_VALUES;
-}
-
 static void make_chain(chainer *c, int product)
 {
     c->member[0] = product;
@@ -236,15 +211,10 @@ static void make_chain(chainer *c, int product)
         for (int i = 0; i < c->nmembers; i++)
             any |= join_neighbours(c, c->member[i]);
     }
-    while (!is_small(c) && c->nmembers > 1)
+    while (!tsri_chainer_is_small(c) && c->nmembers > 1)
         c->nmembers--; /* the last ones to join are no others' means */
-    if (c->nmembers == 1)
-        return;
-    c->nchains++;
-    for (int i = 0; i < c->nmembers; i++) {
-        c->chain[c->member[i]] = c->nchains;
-        c->position[c->member[i]] = c->at;
-    }
+    if (c->nmembers > 1)
+        tsri_chainer_finish(c);
 }
 
 /* Lists the items in their new order: members in the plan's, one behind another in the place of the
@@ -296,19 +266,24 @@ static tsr_status line_up(chainer *c)
 tsr_status tsri_plan_chain(tsr_plan *plan)
 {
     chainer c = {.plan = plan};
-    if (!tsri_plan_fuses(plan, TSR_FUSE_CHAINS))
+    const bool chains = tsri_plan_fuses(plan, TSR_FUSE_CHAINS);
+    const bool rows = tsri_plan_fuses(plan, TSR_FUSE_ROWS);
+    if (!chains && !rows)
         return TSR_OK;
     TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &c.flow));
-    TSRI_TRY(repeat_cheap(&c));
+    if (chains)
+        TSRI_TRY(repeat_cheap(&c));
     const size_t n = (size_t)plan->nitems + 1;
     c.chain = tsri_pool_alloc(&plan->scratch, n * sizeof *c.chain);
     c.position = tsri_pool_alloc(&plan->scratch, n * sizeof *c.position);
     TSRI_NEED(c.chain && c.position);
     for (int i = 0; i < plan->nitems; i++)
         c.position[i] = i;
-    for (int i = 0; i < plan->nitems; i++)
+    for (int i = 0; i < plan->nitems && chains; i++)
         if (!c.chain[i] && is_product(tsri_chain_role_of(plan, &plan->items[i])))
             make_chain(&c, i);
+    if (rows)
+        tsri_chainer_rows(&c);
     return line_up(&c);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Physical layouts. Logical shapes stay NCHW; a 4-D value may lie channels last in memory, which
- * convolution, batch norm and pooling want. Each op says what it prefers (tsri_op_def);
+ * convolution and pooling want. Each op says what it prefers (tsri_op_def);
  * where a value lies otherwise, a copy is put in front, once per value and layout.
  */
 #include <string.h>
@@ -95,13 +95,18 @@ static bool any_nhwc(const tsr_plan *plan, const tsri_item *it)
     return nhwc;
 }
 
-/* Returns an item's preference: sums by channel alone are the same from either layout. */
+/* Returns an item's preference: sums by channel, and means of planes, are the same from either
+ * layout. */
 static tsri_layout_taste taste_of(const tsr_plan *plan, const tsri_item *it)
 {
     enum { CHANNELS = 1 << 1, IMAGES = (1 << 4) - 1 };
     if (it->kind != TSRI_ITEM_KERNEL || it->kernel.op == TSRI_OP_COPY)
         return TSRI_LAYOUT_ROW;
     const tsri_layout_taste taste = tsri_op_def_of(it->kernel.op)->layout;
+    if (taste == TSRI_LAYOUT_PLANES) {
+        const tsr_dims y = plan->values[it->out[0]].shape;
+        return y.d[2] == 1 && y.d[3] == 1 ? TSRI_LAYOUT_ANY : TSRI_LAYOUT_NHWC;
+    }
     if (taste != TSRI_LAYOUT_REDUCE)
         return taste;
     const bool images = plan->values[it->in[0]].shape.ndim == 4;

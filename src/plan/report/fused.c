@@ -30,7 +30,7 @@ static bool is_product(const tsr_plan *plan, const tsri_item *it)
 }
 
 /* --- chains ----------------------------------------------------------------------------------- */
-/* Lists the ops of items [begin, end), under the name of their first product. */
+/* Lists the ops of items [begin, end), under the name of their first product, if there is one. */
 static void add_chain(listing *l, int begin, int end)
 {
     char text[TSRI_CHAIN_MAX * 40];
@@ -44,7 +44,7 @@ static void add_chain(listing *l, int begin, int end)
             text + used, sizeof text - used, "%s%.28s%s", i > begin ? ", " : "",
             tsri_op_word(it->kernel.op, &it->kernel.attrs), it->kernel.again ? " (again)" : "");
     }
-    add(l, "chain", named ? named : &l->plan->items[begin], text);
+    add(l, named ? "chain" : "rows", named ? named : &l->plan->items[begin], text);
 }
 
 /* Tells why a product is in no chain; NULL: it could be in none, or is no product. */

@@ -12,7 +12,7 @@
 
 typedef enum cut { CUT_OUTER = 0, CUT_INNER, CUT_N } cut;
 
-/* What an accumulator is: f64 for sums and products, f32 for extremes; i64 for all of i64. */
+/* The types of accumulators: f64 for sums and products, f32 for extremes; i64 for all of i64. */
 typedef enum acc_type { ACC_F64 = 0, ACC_F32, ACC_I64 } acc_type;
 
 typedef struct reduce {
@@ -41,7 +41,7 @@ static int64_t accumulator_bytes(const reduce *k)
     return k->type == ACC_F32 ? sizeof(float) : sizeof(double);
 }
 
-/* What a reduction of nothing is. */
+/* Fills accumulators with the result of a reduction of nothing. */
 static void fill(const reduce *k, void *acc, int64_t n)
 {
     const double of_none = k->op == TSR_REDUCE_MAX       ? -INFINITY
@@ -217,7 +217,25 @@ static void sums_end(const tsri_kernel *kernel, const tsri_kernel_piece *p)
           (char *)p->out[0] + begin * element_bytes(k));
 }
 
-static void set_pieces(reduce *k)
+/* Sums of products of two operands, which a chain asks for instead of a product and its sum. */
+static void products_rows_piece(const tsri_kernel *kernel, const tsri_kernel_piece *p)
+{
+    const reduce *k = (const reduce *)kernel;
+    const int64_t rows = k->outer / p->units * p->n;
+    const float *x = p->in[0], *y = p->in[1];
+    for (int64_t o = 0; o < rows; o++)
+        ((float *)p->out[0])[o] =
+            (float)(k->scale * k->base.isa->sum_products(x + o * k->n, y + o * k->n, k->n));
+}
+
+static void products_sums_piece(const tsri_kernel *kernel, const tsri_kernel_piece *p)
+{
+    const reduce *k = (const reduce *)kernel;
+    double *acc = (double *)p->scratch + p->thread * k->pitch;
+    *acc += k->base.isa->sum_products(p->in[0], p->in[1], k->n / p->units * p->n);
+}
+
+static void set_pieces(reduce *k, bool products)
 {
     if (k->lead > 1)
         return;
@@ -227,6 +245,10 @@ static void set_pieces(reduce *k)
     k->base.pieces.begin = rows ? NULL : sums_begin;
     k->base.pieces.piece = rows ? rows_piece : sums_piece;
     k->base.pieces.end = rows ? NULL : sums_end;
+    if (products) {
+        k->base.pieces.in = 3;
+        k->base.pieces.piece = rows ? products_rows_piece : products_sums_piece;
+    }
     k->base.base.pieces = &k->base.pieces;
 }
 
@@ -312,7 +334,12 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
 {
     reduce sizes = {0};
     const int64_t count = tsri_arg_count(&d->in[0]);
+    const bool products = d->nin == 2;
     if (!count || !read_type(d, &sizes) || !read_sizes(d, &sizes))
+        return tsri_fast_decline(d);
+    if (products &&
+        (sizes.type != ACC_F64 || sizes.op != TSR_REDUCE_SUM || sizes.lead > 1 || sizes.inner > 1 ||
+         d->in[1].dtype != TSR_F32 || !tsri_fast_alike(&d->in[0], &d->in[1])))
         return tsri_fast_decline(d);
     reduce *k = tsri_fast_make(mem, d, reduce_part, sizeof *k, count, 0);
     TSRI_NEED(k);
@@ -334,7 +361,7 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     const int64_t parts = k->cut == CUT_N ? k->base.threads : 1, own = k->team;
     const int64_t most = parts * k->outer > own ? parts * k->outer : own;
     k->base.base.scratch_bytes = (size_t)(most * k->pitch * accumulator_bytes(k));
-    set_pieces(k);
+    set_pieces(k, products);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/plan/pass/chainer.h"
+
+bool tsri_chainer_is_member(const tsri_chainer *c, int item)
+{
+    for (int i = 0; i < c->nmembers; i++)
+        if (c->member[i] == item)
+            return true;
+    return false;
+}
+
+bool tsri_chainer_is_small(const tsri_chainer *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->nmembers; i++)
+        n += c->plan->items[c->member[i]].nin + c->plan->items[c->member[i]].nout;
+    return n <= TSRI_CHAIN_VALUES;
+}
+
+void tsri_chainer_finish(tsri_chainer *c)
+{
+    c->nchains++;
+    for (int i = 0; i < c->nmembers; i++) {
+        c->chain[c->member[i]] = c->nchains;
+        c->position[c->member[i]] = c->at;
+    }
+}
