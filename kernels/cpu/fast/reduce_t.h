@@ -269,9 +269,8 @@ WHOLE(min, int64_t, KEEP_MIN)
 #undef WHOLE
 
 /* --- what is not finite ----------------------------------------------------------------------- */
-* /
-    /* Zero times what is finite is 0, and else NaN, which stays. */
-    static void fault_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+/* Zero times what is finite is 0, and else NaN, which stays. */
+static void fault_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
     for (int64_t r = 0; r < rows; r++, x += pitch) {
         vf all = vset1(0);
