@@ -324,8 +324,7 @@ static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
     return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= walked / 4;
 }
 
-/* Plans a chain without a product. What each thread sums by itself must be little beside what it
- * walks. */
+/* Plans a chain without a product. The sums of each thread must be little beside what it walks. */
 static bool plan_units(tsri_chain *k, const tsri_chain_desc *d)
 {
     const size_t most = d->piece_bytes ? d->piece_bytes : UNITS_BYTES;

@@ -206,12 +206,12 @@ static void test_choices(void **state)
 static void test_whole_reductions(void **state)
 {
     (void)state;
-    static const int64_t shapes[][4] = {{7, 33, 1, 2},   {300, 67, 1, 2}, {1, 40003, 1, 2},
-                                        {3, 5000, 7, 2}, {40, 9, 21, 2},  {9, 5, 3, 7},
-                                        {1, 300, 17, 1}, {1, 1, 5, 2},    {2, 30001, 2, 5}};
-    enum { SHAPES = sizeof shapes / sizeof *shapes };
-    for (int i = 0; i < 3 * 3 * 2 * SHAPES; i++) {
-        const int64_t *s = shapes[i / 18];
+    static const int64_t sizes[][4] = {{7, 33, 1, 2},   {300, 67, 1, 2}, {1, 40003, 1, 2},
+                                       {3, 5000, 7, 2}, {40, 9, 21, 2},  {9, 5, 3, 7},
+                                       {1, 300, 17, 1}, {1, 1, 5, 2},    {2, 30001, 2, 5}};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    for (int i = 0; i < 3 * 3 * 2 * SIZES; i++) {
+        const int64_t *s = sizes[i / 18];
         const uint32_t axes = (uint32_t)s[3];
         const tsri_attrs at = {.reduce = {.op = i / 3 % 3, .axes = axes, .scale = 1}};
         int64_t kept[3] = {1, 1, 1};
