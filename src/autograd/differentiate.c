@@ -101,8 +101,8 @@ static bool visit(walk *w, tsri_op *op)
     return ok && w->g->status == TSR_OK;
 }
 
-/* What autocast made of x in another type without reading x: x, cast before it was brought to its
- * placement and signature. NULL: there is none. */
+/* Returns x as autocast brought it to its placement and signature in another type, which does not
+ * read x; NULL: there is none. */
 static const tsr_tensor *twin_of(const walk *w, const tsr_tensor *x, int i)
 {
     const tsr_tensor *as = x->as[i];

@@ -256,14 +256,19 @@ static void test_whole_ends(void **state)
     });
     /* Sums wrap around. */
     int32_t a[3] = {INT32_MAX, 1, 5}, s[3];
+    int taken = 0;
     const int32_t want[3] = {INT32_MAX, INT32_MIN, INT32_MIN + 5};
     tsri_attrs scan = {0};
     tsri_kernel_desc c = {.op = TSRI_OP_CUMSUM, .attrs = &scan, .nin = 1, .nout = 1};
     c.in[0] = c.out[0] = ARG(TSR_I32, 3);
     EACH_IMPL(impl, c.op, 1, {
-        assert_int_equal(run(impl, &c, (void *[]){a}, (void *[]){s}), TSR_OK);
-        assert_memory_equal(s, want, sizeof want);
+        const tsr_status status = run(impl, &c, (void *[]){a}, (void *[]){s});
+        assert_true(status == TSR_OK || status == TSR_ERR_UNSUPPORTED);
+        if (status == TSR_OK)
+            assert_memory_equal(s, want, sizeof want);
+        taken += status == TSR_OK;
     });
+    assert_true(taken > 0);
 }
 
 /* Movement goes by the size of elements: 16-bit floats are moved like any other. */

@@ -222,7 +222,8 @@ VEC_FN int64_t next_block(int64_t i, int64_t n)
     return i + 4 < n && i + 8 > n ? n - 4 : i + 4;
 }
 
-/* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. Whole lines of src are used at once. */
+/* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols; whole lines of src are used at once.
+ */
 static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
                       int64_t cols)
 {

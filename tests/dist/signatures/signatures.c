@@ -12,7 +12,7 @@
 #include "src/core/rng.h"
 #include "tests/dist/signatures/signature_cases.h"
 
-enum { MAX_OPS = 4096 };
+enum { MAX_OPS = 8192 };
 
 static sc_graph graphs[128];
 sg_entry *sg_entries;
