@@ -299,8 +299,7 @@ static tsr_status declare(job *j, int graph)
             j->mine->refused = status == TSR_ERR_UNSUPPORTED;
             return fail_at(j, status == TSR_OK ? TSR_ERR_INTERNAL : status, op_at(n->op)->name);
         }
-        const bool is_low =
-            d->p->autocast && n->dtype == TSR_F32 && tsr_tensor_dtype(t) == TSR_BF16;
+        const bool is_low = d->p->autocast && tsr_tensor_dtype(t) == TSR_BF16;
         if (!tsr_dims_equal(tsr_tensor_dims(t), n->shape) ||
             (tsr_tensor_dtype(t) != n->dtype && !is_low)) {
             tsr_set_error(TSR_ERR_SHAPE, "t%d has another shape or dtype than it should", i);

@@ -7,6 +7,7 @@
 #include "kernels/cpu/fast/fast.h"
 #include "kernels/cpu/ref/ref.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -224,14 +225,15 @@ static void fill_part(const tsri_fast *f, const tsri_fast_part *p)
 static void order_pieces(box *b)
 {
     tsri_ref_iter *it = &b->outer;
+    const int64_t row = llabs(b->all.fr); /* steps may go back */
     const int last = it->ndim - 1;
     int least = last;
     if (b->all.fc != 1 || b->value || last < 0)
         return;
     for (int i = last - 1; i >= 0; i--)
-        if (it->stride[1][i] < it->stride[1][least])
+        if (llabs(it->stride[1][i]) < llabs(it->stride[1][least]))
             least = i;
-    if (it->stride[1][least] >= b->all.fr)
+    if (llabs(it->stride[1][least]) >= row)
         return;
     const tsri_ref_iter all = *it;
     for (int i = least; i < last; i++) {
@@ -243,7 +245,7 @@ static void order_pieces(box *b)
     for (int o = 0; o < 2; o++)
         it->stride[o][last] = all.stride[o][least];
     b->rows_last = true;
-    b->rows = tsri_fast_least(b->rows, NEAR / b->all.fr + 1);
+    b->rows = tsri_fast_least(b->rows, NEAR / row + 1);
 }
 
 /* Makes the innermost axis the columns, and of the others that one the rows in which the source has

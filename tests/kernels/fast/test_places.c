@@ -206,12 +206,79 @@ static void test_resize(void **state)
     }
 }
 
+static unsigned pick(unsigned *seed, unsigned below)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 10) % below;
+}
+
+static fc_tensor dense(tsr_dtype dtype, int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= shape[i];
+    fc_tensor t = fc_rows(dtype, 1, n, 0, 0, 0);
+    t.arg.ndim = ndim;
+    for (int i = ndim - 1, step = 1; i >= 0; step *= (int)shape[i--]) {
+        t.arg.shape[i] = t.arg.gshape[i] = shape[i];
+        t.arg.stride[i] = step;
+    }
+    return t;
+}
+
+/* Turns any axes of up to eight round, or puts them in another order. */
+static void test_turned_axes(void **state)
+{
+    (void)state;
+    static const tsr_dtype dtypes[] = {TSR_BOOL, TSR_BF16, TSR_F32, TSR_F64};
+    unsigned seed = 1;
+    for (int i = 0; i < 3000; i++) {
+        const int ndim = 1 + (int)pick(&seed, 8);
+        const tsr_dtype dtype = dtypes[pick(&seed, 4)];
+        tsri_attrs at = {0};
+        int64_t shape[8] = {0}, turned[8] = {0};
+        for (int k = 0; k < ndim; k++)
+            shape[k] = 1 + (int64_t)pick(&seed, ndim > 5 ? 3 : 6);
+        for (int k = 0; k < ndim; k++) {
+            turned[k] = shape[k];
+            const bool back = pick(&seed, 2);
+            at.slice.start[k] = back ? shape[k] - 1 : 0;
+            at.slice.step[k] = back ? -1 : 1;
+        }
+        const bool permutes = i % 2;
+        if (permutes) {
+            at = (tsri_attrs){0};
+            for (int k = 0; k < ndim; k++)
+                at.permute.perm[k] = k;
+            for (int k = ndim - 1; k > 0; k--) {
+                const int j = (int)pick(&seed, (unsigned)k + 1), was = at.permute.perm[k];
+                at.permute.perm[k] = at.permute.perm[j];
+                at.permute.perm[j] = was;
+            }
+            for (int k = 0; k < ndim; k++)
+                turned[k] = shape[at.permute.perm[k]];
+        }
+        const tsri_op_kind op = permutes ? TSRI_OP_PERMUTE : TSRI_OP_SLICE;
+        fc_tensor x = dense(dtype, ndim, shape), got = dense(dtype, ndim, turned),
+                  want = dense(dtype, ndim, turned);
+        fc_tensor *in[] = {&x};
+        const size_t size = tsr_dtype_size(dtype);
+        for (size_t k = 0; k < (size_t)x.n * size; k++)
+            ((uint8_t *)x.data)[k] = (uint8_t)(dtype == TSR_BOOL ? k % 2 : k * 37 + k / 251);
+        assert_true(fc_run(&tsri_kernels_cpu_ref, op, &at, 0, 1, in, 1, (fc_tensor *[]){&want}));
+        assert_true(fc_run(&tsri_kernels_cpu_fast, op, &at, 0, 1, in, 1, (fc_tensor *[]){&got}));
+        assert_memory_equal(got.data, want.data, (size_t)want.n * size);
+        fc_free(3, (fc_tensor *[]){&x, &got, &want});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_places), cmocka_unit_test(test_many_places_are_left),
         cmocka_unit_test(test_lines),        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_moves),        cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_turned_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
