@@ -20,13 +20,13 @@ def check(ok, what):
         print(f"FAIL {what}")
 
 
-def plan(tessera, path, device):
+def plan(tessera, path, device, *more):
     text = open(path, encoding="utf-8").read()
     names = re.findall(r"^  (\w+): .*ranks", text.partition("\nplacements:")[2], re.M)
     keys = [f"placements.{n}.device" for n in names] + ["device"] * ("\nmesh:" in text)
     # The same figures for both: else what is left to the compiler may differ.
     sets = ["cluster={latency_us: 3, bandwidth_gb_s: 8, memory_gb_s: 16, tflops: 0.08, kernel_us: 0.5}"]
-    sets += [f"{key}={device}" for key in keys]
+    sets += [f"{key}={device}" for key in keys] + list(more)
     out = subprocess.run([tessera, "plan", "--json", path] + [x for s in sets for x in ("--set", s)],
                          capture_output=True, text=True, timeout=120, check=False)
     check(out.returncode == 0 and keys, f"{path} on {device}: {out.stderr}")
@@ -49,7 +49,11 @@ def main():
     check(len(paths) >= 10, f"{len(paths)} experiments")
     for path in paths:
         name = os.path.basename(path)
-        cpu, cuda = plan(tessera, path, "cpu"), plan(tessera, path, "cuda")
+        # Fusions that there are on CPUs alone: what lies between takes no memory.
+        fused = plan(tessera, path, "cpu")
+        cpu, cuda = plan(tessera, path, "cpu", "fusion.rows=false", "fusion.updates=false"), plan(tessera, path, "cuda")
+        for a, b in zip(fused["memory"], cpu["memory"]):
+            check(a["total"] <= 1.02 * b["total"], f"{name}: {a['total']} bytes fused, {b['total']} not")
         count = {}
         for p, sign in ((cpu, 1), (cuda, -1)):
             for op in p["ops"]:
