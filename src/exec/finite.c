@@ -22,6 +22,7 @@ typedef struct held {
     int order;             /* 0: since before the run; else 1 + the entry that has made it */
     const tsri_item *item; /* that has made it; NULL: an input or a variable */
     int64_t nnan, ninf;
+    bool is_unseen; /* what a chain has made it from could not be computed again */
 } held;
 
 typedef struct search {
@@ -126,10 +127,97 @@ static void look_at_operands(const search *s, const held *h, bool *are_held, boo
     for (int j = 0; h->item && j < h->item->nin; j++) {
         const tsri_value *v = &s->plan->values[h->item->in[j]];
         const held *from = &s->held[tsri_plan_root(s->plan, h->item->in[j])];
+        bool is_inner = v->storage == TSRI_STORAGE_INNER;          /* looked at, if it could be */
         bool is_held = from->value >= 0 && from->order < h->order; /* it may be in place */
-        *are_held &= is_held || !v->ptr;
+        *are_held &= is_held || is_inner || !v->ptr;
         *are_finite &= !is_held || (!from->nnan && !from->ninf);
     }
+}
+
+/* --- inside chains ---------------------------------------------------------------------------- */
+/* What lies inside a chain is stored nowhere, and is computed again, op by op. */
+typedef struct inside {
+    const search *s;
+    int begin, end; /* the chain's items */
+    void **data;    /* by value: what was computed again; NULL: nothing */
+} inside;
+
+/* The contents of an operand, if it was computed again or is held since before the chain. */
+static void *operand(const inside *in, int value)
+{
+    const tsri_value *v = &in->s->plan->values[value];
+    const held *h = &in->s->held[tsri_plan_root(in->s->plan, value)];
+    if (in->data[value])
+        return in->data[value];
+    const bool is_older = !h->item || h->item < &in->s->plan->items[in->begin];
+    return h->value >= 0 && is_older ? v->ptr : NULL;
+}
+
+/* Runs one item on what is at hand; false: a part of it is not, or it can't be run. */
+static bool run_item(inside *in, const tsri_item *it)
+{
+    const tsr_plan *plan = in->s->plan;
+    tsri_mem *mem = &plan->world->mem;
+    const tsri_kernel_desc desc = tsri_lower_desc(plan, it);
+    void *from[TSRI_KERNEL_MAX_ARGS], *to[TSRI_KERNEL_MAX_ARGS];
+    bool ok = !tsri_item_is_update(it);
+    for (int j = 0; j < it->nin && ok; j++)
+        ok = (from[j] = operand(in, it->in[j])) != NULL;
+    for (int j = 0; j < it->nout && ok; j++)
+        ok = (to[j] = in->data[it->out[j]] =
+                  tsri_mem_alloc(mem, plan->values[it->out[j]].bytes + 1)) != NULL;
+    tsri_kernel *k = NULL;
+    if (!ok || tsri_kernel_create(mem, plan->part[TSR_DEVICE_CPU].device->ops->kernels(), &desc,
+                                  &k) != TSR_OK)
+        return false;
+    const size_t room = (k->scratch_bytes + 127) & ~(size_t)63; /* for its alignment */
+    char *scratch = tsri_mem_alloc(mem, room);
+    ok = scratch && k->run(k, from, to, scratch + (-(uintptr_t)scratch & 63)) == TSR_OK;
+    tsri_mem_free(scratch);
+    k->destroy(k);
+    return ok;
+}
+
+/* Puts into *out the first result inside the chain of h that has what h has. */
+static void look_inside(inside *in, bool nan, held *out)
+{
+    const tsr_plan *plan = in->s->plan;
+    for (int m = in->begin; m < in->end && &plan->items[m] < out->item; m++) {
+        const tsri_item *it = &plan->items[m];
+        out->is_unseen = !run_item(in, it);
+        if (out->is_unseen)
+            return;
+        for (int j = 0; j < it->nout; j++) {
+            const tsri_value *v = &plan->values[it->out[j]];
+            int64_t nnan, ninf;
+            count(v->dtype, in->data[it->out[j]], v->bytes, &nnan, &ninf);
+            if (nan ? !nnan : !ninf)
+                continue;
+            *out = (held){it->out[j], out->order, it, nnan, ninf, false};
+            return;
+        }
+    }
+}
+
+/* Where what a held value has began, if that is inside the chain that has made it. */
+static held origin_of(const search *s, const held *h, bool nan)
+{
+    const tsr_plan *plan = s->plan;
+    held origin = *h;
+    if (!h->item || h->item->kind != TSRI_ITEM_KERNEL || !h->item->kernel.chain ||
+        tsr_placement_device(h->item->placement) != TSR_DEVICE_CPU)
+        return origin;
+    inside in = {.s = s, .begin = (int)(h->item - plan->items)};
+    in.end = in.begin + 1;
+    while (in.begin > 0 && tsri_chain_end(plan, in.begin - 1) == tsri_chain_end(plan, in.begin))
+        in.begin--;
+    in.data = tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof *in.data);
+    if (in.data)
+        look_inside(&in, nan, &origin);
+    for (int v = 0; v < plan->nvalues && in.data; v++)
+        tsri_mem_free(in.data[v]);
+    tsri_mem_free(in.data);
+    return origin;
 }
 
 /* --- text ------------------------------------------------------------------------------------- */
@@ -167,6 +255,7 @@ static void put_operands(FILE *f, const search *s, const held *h)
     if (!h->item)
         return;
     look_at_operands(s, h, &are_held, &are_finite);
+    are_held &= !h->is_unseen;
     fputs(!are_finite ? ""
           : are_held  ? "; what it was computed from is finite"
                       : "; of what it was computed from, a part is no longer held",
@@ -178,14 +267,17 @@ static void put_origin(FILE *f, const search *s, bool is_nan)
 {
     const held *nan = first_with(s, true), *inf = first_with(s, false);
     const held *first = is_nan && nan ? nan : inf ? inf : nan;
+    const bool has_nan = first && first == nan && is_nan;
+    held origin;
     if (!first) {
         fputs("; all other tensors that this rank holds are finite", f);
         return;
     }
+    origin = origin_of(s, first, has_nan);
     fputs(first->item ? "; it begins in the result of " : "; it begins in ", f);
-    put_name(f, s, first);
-    put_count(f, s, first, first == nan && is_nan);
-    put_operands(f, s, first);
+    put_name(f, s, &origin);
+    put_count(f, s, &origin, has_nan);
+    put_operands(f, s, &origin);
     if (first == nan && inf && inf->order < nan->order) {
         fputs(inf->item ? "; before it the result of " : "; before it ", f);
         put_name(f, s, inf);

@@ -387,6 +387,8 @@ tsr_status tsri_plan_defer(tsr_plan *plan);
 tsr_status tsri_plan_order(tsr_plan *plan);
 /* Joins updates to the chains that make their gradients, where no other item reads these. */
 tsr_status tsri_plan_update(tsr_plan *plan);
+/* Returns the desc of an item's kernel on this rank. */
+tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
  * world's own rank. */

@@ -14,8 +14,6 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *item, tsri_call **ou
 /* Joins neighbouring steps into one, where kernels can. */
 tsr_status tsri_lower_join(tsr_plan *plan);
 
-/* The desc of an item's kernel on this rank. */
-tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
 /* Gives a step room for so many operands and results. */
 tsr_status tsri_lower_ports(tsr_plan *plan, tsri_step *step, int nin, int nout);
 /* Puts place, op and name of an item before the error that its kernel's making met. */
