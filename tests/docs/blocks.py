@@ -158,7 +158,7 @@ class Checker:
         place = self.folder / "yaml"
         place.mkdir(exist_ok=True)
         (place / "block.yaml").write_text(text + "\n")
-        for plugin in (self.build / "examples").glob("*.so"):
+        for plugin in (self.build / "examples/plugin").glob("*.so"):
             shutil.copy(plugin, place)
         said = self.run([str(self.tessera), "plan", "block.yaml"], cwd=place)
         self.count("YAML files planned")

@@ -122,8 +122,9 @@ static tsri_memory_kind of_variable(const tsr_variable *v)
 /* Returns whether the value was of another kind. */
 static bool mark(memory_maker *m, int value, tsri_memory_kind c)
 {
-    int root = tsri_plan_root(m->plan, value);
-    if (m->plan->values[root].storage != TSRI_STORAGE_ARENA || m->kind[root] == c)
+    const int root = tsri_plan_root(m->plan, value);
+    const tsri_storage storage = m->plan->values[root].storage;
+    if ((storage != TSRI_STORAGE_ARENA && storage != TSRI_STORAGE_INNER) || m->kind[root] == c)
         return false;
     m->kind[root] = (uint8_t)c;
     return true;

@@ -116,7 +116,8 @@ static void fill_whole(fc_tensor *t, int salt)
     for (int64_t i = 0; i < t->n; i++) {
         const int64_t at = i * 13 + salt, near = at % 7 - 3;
         const int shift = (int)(at % 5 < 3 ? at % 11 : 44 + at % 20);
-        const int64_t v = (int64_t)((at % 2 ? UINT64_C(1) : UINT64_C(0) - 1) << shift) + near;
+        const int64_t v =
+            (int64_t)(((at % 2 ? UINT64_C(1) : UINT64_C(0) - 1) << shift) + (uint64_t)near);
         if (t->arg.dtype == TSR_I64)
             ((int64_t *)t->data)[i] = v;
         else
