@@ -135,7 +135,7 @@ static void look_at_operands(const search *s, const held *h, bool *are_held, boo
 }
 
 /* --- inside chains ---------------------------------------------------------------------------- */
-/* What lies inside a chain is stored nowhere, and is computed again, op by op. */
+/* The values inside a chain, which are stored nowhere, and are computed again op by op. */
 typedef struct inside {
     const search *s;
     int begin, end; /* the chain's items */
