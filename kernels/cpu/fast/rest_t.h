@@ -137,7 +137,8 @@ VEC_FN vlong vlong_narrow(vd x)
 VEC_FN bool vlong_rest(vlong x, vlong y, const vrest_do what, vlong *out)
 {
     const vlong half = (vlong){0} + (INT64_C(1) << VLONG_BITS);
-    const vlong beyond = ((x + half) | (y + half)) & ~(2 * half - 1);
+    const vu move = (vu)half; /* sums without a sign may wrap around */
+    const vlong beyond = (vlong)(((vu)x + move) | ((vu)y + move)) & ~(2 * half - 1);
     if (vany_long((vlong)(beyond != 0) | (vlong)(y == 0)))
         return false;
     const vd fx = vlong_widen(x), fy = vlong_widen(y), zero = vdset1(0);
