@@ -23,16 +23,6 @@ static int64_t sum_i64(int64_t a, int64_t v)
 {
     return (int64_t)((uint64_t)a + (uint64_t)v);
 }
-
-static double product_f64(double a, double v)
-{
-    return a * v;
-}
-
-static int64_t product_i64(int64_t a, int64_t v)
-{
-    return (int64_t)((uint64_t)a * (uint64_t)v);
-}
 #define KEEP_SUM(a, v) _Generic(a, double : sum_f64, int64_t : sum_i64)(a, v)
 /* A NaN is taken and then stays. */
 #define KEEP_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
@@ -47,7 +37,7 @@ static int64_t times_i64(int64_t a, int64_t v)
 {
     return (int64_t)((uint64_t)a * (uint64_t)v);
 }
-#define KEEP_PROD(a, v) _Generic(a, double : product_f64, int64_t : product_i64)(a, v)
+#define KEEP_PROD(a, v) _Generic(a, double : times_f64, int64_t : times_i64)(a, v)
 
 static double fault_f64(double a, double v)
 {
