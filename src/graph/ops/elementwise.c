@@ -154,10 +154,11 @@ static tsri_autocast autocast_unary(const tsri_attrs *attrs)
     return (tsri_autocast)how[attrs->unary.fn];
 }
 
-/* Only functions that kernels compute by vectors are worth a chain, whose others would wait. */
+/* Functions that kernels compute lane by lane are in no chain: its other members would wait. */
+enum { LANES = 0, VECTORS = 1 };
+
 static bool may_chain_unary(const tsri_attrs *attrs)
 {
-    enum { LANES = 0, VECTORS = 1 };
     static const bool may[TSRI_UNARY_COUNT_] = {
 #define MAY(T, FN, name, gets, cost, by, ...) [TSRI_UNARY_##FN] = by,
         TSRI_UNARY_LIST(MAY, )
@@ -401,8 +402,8 @@ static void grad_rest(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor 
  * where differentiation begins, is not multiplied element by element: the product is x, scaled. */
 static tsr_tensor *grad_mul(tsr_tensor *dz, tsr_tensor *x, tsri_loc loc)
 {
-    if (dz->op->kind == TSRI_OP_FILL && dz->dtype == x->dtype && dz->placement == x->placement &&
-        tsr_dims_equal(dz->shape, x->shape))
+    if (!dz->failed && dz->op->kind == TSRI_OP_FILL && dz->dtype == x->dtype &&
+        dz->placement == x->placement && tsr_dims_equal(dz->shape, x->shape))
         return tsri_make_scale(x, dz->op->attrs.fill.value, loc);
     return tsr_mul_at(dz, x, loc.file, loc.line);
 }
@@ -472,7 +473,6 @@ static tsri_autocast autocast_binary(const tsri_attrs *attrs)
 
 static bool may_chain_binary(const tsri_attrs *attrs)
 {
-    enum { LANES = 0, VECTORS = 1 };
     static const bool may[TSRI_BINARY_COUNT_] = {
 #define MAY2(T, FN, name, takes, rule, cost, by, ...) [TSRI_BINARY_##FN] = by,
         TSRI_ARITHMETIC_LIST(MAY2, )
