@@ -127,22 +127,23 @@ static void look_at_operands(const search *s, const held *h, bool *are_held, boo
     for (int j = 0; h->item && j < h->item->nin; j++) {
         const tsri_value *v = &s->plan->values[h->item->in[j]];
         const held *from = &s->held[tsri_plan_root(s->plan, h->item->in[j])];
-        bool is_inner = v->storage == TSRI_STORAGE_INNER;          /* looked at, if it could be */
         bool is_held = from->value >= 0 && from->order < h->order; /* it may be in place */
-        *are_held &= is_held || is_inner || !v->ptr;
+        *are_held &= is_held || !v->ptr;
         *are_finite &= !is_held || (!from->nnan && !from->ninf);
     }
 }
 
 /* --- inside chains ---------------------------------------------------------------------------- */
-/* The values inside a chain, which are stored nowhere, and are computed again op by op. */
+/* A search through a chain: values inside it are stored nowhere, and are computed again, op by op.
+ */
 typedef struct inside {
     const search *s;
-    int begin, end; /* the chain's items */
-    void **data;    /* by value: what was computed again; NULL: nothing */
+    int begin;   /* the chain's first item */
+    void **data; /* by value: what was computed again; NULL: nothing */
 } inside;
 
-/* The contents of an operand, if it was computed again or is held since before the chain. */
+/* Returns the contents of an operand that was computed again or is held since before the chain;
+ * NULL for others. */
 static void *operand(const inside *in, int value)
 {
     const tsri_value *v = &in->s->plan->values[value];
@@ -153,7 +154,7 @@ static void *operand(const inside *in, int value)
     return h->value >= 0 && is_older ? v->ptr : NULL;
 }
 
-/* Runs one item on what is at hand; false: a part of it is not, or it can't be run. */
+/* Runs one item; false: an operand is not at hand, or the item can't be run. */
 static bool run_item(inside *in, const tsri_item *it)
 {
     const tsr_plan *plan = in->s->plan;
@@ -178,11 +179,12 @@ static bool run_item(inside *in, const tsri_item *it)
     return ok;
 }
 
-/* Puts into *out the first result inside the chain of h that has what h has. */
+/* Puts into *out, which the chain has made, the first result inside it that has a NaN, or an
+ * infinity, too. */
 static void look_inside(inside *in, bool nan, held *out)
 {
     const tsr_plan *plan = in->s->plan;
-    for (int m = in->begin; m < in->end && &plan->items[m] < out->item; m++) {
+    for (int m = in->begin; &plan->items[m] < out->item; m++) {
         const tsri_item *it = &plan->items[m];
         out->is_unseen = !run_item(in, it);
         if (out->is_unseen)
@@ -199,7 +201,8 @@ static void look_inside(inside *in, bool nan, held *out)
     }
 }
 
-/* Where what a held value has began, if that is inside the chain that has made it. */
+/* Returns the value in which the NaN or infinity of a held value began: one inside the chain that
+ * has made it, or itself. */
 static held origin_of(const search *s, const held *h, bool nan)
 {
     const tsr_plan *plan = s->plan;
@@ -207,10 +210,7 @@ static held origin_of(const search *s, const held *h, bool nan)
     if (!h->item || h->item->kind != TSRI_ITEM_KERNEL || !h->item->kernel.chain ||
         tsr_placement_device(h->item->placement) != TSR_DEVICE_CPU)
         return origin;
-    inside in = {.s = s, .begin = (int)(h->item - plan->items)};
-    in.end = in.begin + 1;
-    while (in.begin > 0 && tsri_chain_end(plan, in.begin - 1) == tsri_chain_end(plan, in.begin))
-        in.begin--;
+    inside in = {.s = s, .begin = tsri_chain_begin(plan, (int)(h->item - plan->items))};
     in.data = tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof *in.data);
     if (in.data)
         look_inside(&in, nan, &origin);

@@ -379,7 +379,8 @@ tsri_chain_role tsri_chain_role_of(const tsr_plan *plan, const tsri_item *it);
 /* Once items are in their final order: dissolves chains that are no longer in one piece, and finds
  * what is inside the others. */
 tsr_status tsri_plan_settle_chains(tsr_plan *plan);
-/* The end of the chain that begins with an item, or of the item itself. */
+/* The first item, and the end, of the chain that an item is in, or of the item itself. */
+int tsri_chain_begin(const tsr_plan *plan, int item);
 int tsri_chain_end(const tsr_plan *plan, int item);
 tsr_status tsri_plan_defer(tsr_plan *plan);
 /* Afterwards every item reads the version that the program means: of a variable, what a run begins
@@ -387,8 +388,6 @@ tsr_status tsri_plan_defer(tsr_plan *plan);
 tsr_status tsri_plan_order(tsr_plan *plan);
 /* Joins updates to the chains that make their gradients, where no other item reads these. */
 tsr_status tsri_plan_update(tsr_plan *plan);
-/* Returns the desc of an item's kernel on this rank. */
-tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
  * world's own rank. */
@@ -405,6 +404,8 @@ tsr_status tsri_plan_give_reasons(tsr_plan *plan);
 tsr_status tsri_plan_settle(tsr_plan *plan);
 /* Makes kernels and calls, and lays out memory without taking any. Not collective. */
 tsr_status tsri_plan_lower(tsr_plan *plan);
+/* Returns the desc of an item's kernel on this rank. */
+tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
 /* Takes the memory, where variables have theirs already, and writes the steps' pointers. Not
  * collective. */
 tsr_status tsri_plan_bind(tsr_plan *plan);

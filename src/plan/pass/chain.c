@@ -288,6 +288,14 @@ tsr_status tsri_plan_chain(tsr_plan *plan)
 }
 
 /* --- once the order is known ------------------------------------------------------------------ */
+int tsri_chain_begin(const tsr_plan *plan, int item)
+{
+    const int end = tsri_chain_end(plan, item);
+    while (item > 0 && tsri_chain_end(plan, item - 1) == end)
+        item--;
+    return item;
+}
+
 int tsri_chain_end(const tsr_plan *plan, int item)
 {
     const int chain =

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/plan/pass/chainer.h"
 
-bool tsri_chainer_is_member(const tsri_chainer *c, int item)
+int tsri_chainer_find(const tsri_chainer *c, int item)
 {
     for (int i = 0; i < c->nmembers; i++)
         if (c->member[i] == item)
-            return true;
-    return false;
+            return i;
+    return -1;
 }
 
 bool tsri_chainer_is_small(const tsri_chainer *c)

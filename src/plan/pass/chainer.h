@@ -15,7 +15,12 @@ typedef struct tsri_chainer {
     int at;                               /* its position */
 } tsri_chainer;
 
-bool tsri_chainer_is_member(const tsri_chainer *c, int item);
+/* Returns the place of an item among the members; -1: it is none. */
+int tsri_chainer_find(const tsri_chainer *c, int item);
+static inline bool tsri_chainer_is_member(const tsri_chainer *c, int item)
+{
+    return tsri_chainer_find(c, item) >= 0;
+}
 /* Whether the operands and results of all members can be told apart by number. */
 bool tsri_chainer_is_small(const tsri_chainer *c);
 /* Makes the members a chain at its position. */

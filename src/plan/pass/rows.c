@@ -169,19 +169,11 @@ static bool fit(const grower *g, int item, part *out)
 }
 
 /* --- growing a chain -------------------------------------------------------------------------- */
-static int index_of(const grower *g, int item)
-{
-    for (int i = 0; i < g->c->nmembers; i++)
-        if (g->c->member[i] == item)
-            return i;
-    return -1;
-}
-
 static bool join(grower *g, int item)
 {
     tsri_chainer *c = g->c;
     const tsri_item *it = &c->plan->items[item], *first = &c->plan->items[c->member[0]];
-    if (index_of(g, item) >= 0)
+    if (tsri_chainer_is_member(c, item))
         return true;
     if (c->nmembers == TSRI_CHAIN_MAX || c->chain[item] || it->placement != first->placement ||
         it->backward != first->backward || !fit(g, item, &g->part[c->nmembers]))
@@ -200,14 +192,15 @@ static bool holds(const grower *g)
         const tsri_item *it = &c->plan->items[c->member[i]];
         for (int j = 0; j < it->nin; j++) {
             const int maker = c->flow.maker[it->in[j]];
-            const int from = maker >= 0 ? index_of(g, maker) : -1;
+            const int from = maker >= 0 ? tsri_chainer_find(c, maker) : -1;
             if (from >= 0 ? !g->part[from].gives || !(g->part[i].walks >> j & 1)
                           : maker >= 0 && c->position[maker] >= c->at)
                 return false;
         }
         const int v = it->out[0];
         for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++)
-            if (index_of(g, c->flow.reader[r]) < 0 && c->position[c->flow.reader[r]] <= c->at)
+            if (!tsri_chainer_is_member(c, c->flow.reader[r]) &&
+                c->position[c->flow.reader[r]] <= c->at)
                 return false;
     }
     return tsri_chainer_is_small(c);

@@ -84,12 +84,10 @@ static int place_of(const mover *m, int position)
     const tsri_item *update = &plan->items[position];
     if (!tsri_item_is_update(update) || tsr_placement_device(update->placement) != TSR_DEVICE_CPU)
         return -1;
-    int begin = giver_of(m, update);
-    if (begin < 0)
+    const int giver = giver_of(m, update);
+    if (giver < 0)
         return -1;
-    const int end = tsri_chain_end(plan, begin);
-    while (begin > 0 && tsri_chain_end(plan, begin - 1) == end)
-        begin--;
+    const int begin = tsri_chain_begin(plan, giver), end = tsri_chain_end(plan, giver);
     if (end > position || !has_room(m, begin, end, update))
         return -1;
     for (int j = 0; j < update->nin; j++)
