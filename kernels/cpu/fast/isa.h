@@ -224,19 +224,24 @@ typedef struct tsri_fast_update {
 } tsri_fast_update;
 typedef void tsri_fast_update_fn(const tsri_fast_update *u, int64_t begin, int64_t end);
 
-/* Element i of the buffers draws word (skip + i) % 4 of block `block` + (skip + i) / 4. */
-typedef struct tsri_fast_dropout_args {
-    uint64_t key, step, block;
-    int skip;       /* 0..3 */
-    uint32_t least; /* of 2^24: draws below it are dropped */
-    float scale;
-    const float *x;
+/* Results y[i], i < n, of the random words of a tensor's elements from `index` on. */
+typedef struct tsri_fast_draws {
+    uint64_t key, step, index;
+    int64_t n;
     float *y;
+} tsri_fast_draws;
+
+/* x[i] * scale, and 0 where the draw of 24 bits is below `least`. */
+typedef struct tsri_fast_dropout_args {
+    tsri_fast_draws draws;
+    const float *x;
+    uint32_t least;
+    float scale;
 } tsri_fast_dropout_args;
 
 /* Numbers low + width * draw, with draws in [0, 1), at most `most`; rounded to f32 from f64. */
 typedef struct tsri_fast_uniform_args {
-    uint64_t key, step;
+    tsri_fast_draws draws;
     double low, width;
     float most;
 } tsri_fast_uniform_args;
@@ -330,9 +335,8 @@ typedef struct tsri_fast_isa {
     tsri_fast_cast_fn *cast[TSR_DTYPE_COUNT_][TSR_DTYPE_COUNT_]; /* from, to */
     tsri_fast_update_fn *update[TSRI_OP_COUNT_];                 /* by op */
     /* begin: a multiple of 4 */
-    void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
-    /* Uniform numbers y[i], i < n, of the elements from `index` on. */
-    void (*uniform)(const tsri_fast_uniform_args *p, uint64_t index, float *y, int64_t n);
+    void (*dropout)(const tsri_fast_dropout_args *p);
+    void (*uniform)(const tsri_fast_uniform_args *p);
     /* y[i] = x[i] * by[i], and 0 where that is 0, whatever x[i] is; i < n. */
     void (*keep)(const float *by, const float *x, float *y, int64_t n);
     /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */

@@ -64,26 +64,32 @@ static double sum_products(const float *x, const float *y, int64_t n)
 }
 
 /* Several rows at a time, so that the accumulators are read and written less often than x. */
-static void sum_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
-{
-    enum { ROWS = 8 };
-    for (int64_t r = 0; r < rows; r += ROWS, x += ROWS * pitch) {
-        const int64_t count = rows - r < ROWS ? rows - r : ROWS;
-        for (int64_t i = 0; i < cols; i += W) {
-            double *to = (double *)acc + i;
-            vd lo = vdload(to), hi = vdload(to + W / 2);
-            for (int64_t k = 0; k < count; k++) {
-                vf v = vload_upto(x + k * pitch + i, cols - i);
-                lo += vlo(v);
-                hi += vhi(v);
-            }
-            vdstore(to, lo);
-            vdstore(to + W / 2, hi);
-        }
+#define COLUMNS(name, OP)                                                                 \
+    static void name##_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, \
+                               void *acc)                                                 \
+    {                                                                                     \
+        enum { ROWS = 8 };                                                                \
+        for (int64_t r = 0; r < rows; r += ROWS, x += ROWS * pitch) {                     \
+            const int64_t count = rows - r < ROWS ? rows - r : ROWS;                      \
+            for (int64_t i = 0; i < cols; i += W) {                                       \
+                double *to = (double *)acc + i;                                           \
+                vd lo = vdload(to), hi = vdload(to + W / 2);                              \
+                for (int64_t k = 0; k < count; k++) {                                     \
+                    const vf v = vload_upto(x + k * pitch + i, cols - i);                 \
+                    lo = lo OP vlo(v);                                                    \
+                    hi = hi OP vhi(v);                                                    \
+                }                                                                         \
+                vdstore(to, lo);                                                          \
+                vdstore(to + W / 2, hi);                                                  \
+            }                                                                             \
+        }                                                                                 \
     }
-}
+/* Of products the lanes behind the last column hold anything. */
+COLUMNS(sum, +)
+COLUMNS(prod, *)
+#undef COLUMNS
 
-/* Products; the lanes behind the last column hold anything. */
+/* Products of rows. */
 static void prod_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
     const vd one = (vd){0} + 1.0;
@@ -116,25 +122,6 @@ static void prod_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols,
         for (; i < cols; i++)
             all *= (double)x[i];
         ((double *)acc)[r] = all;
-    }
-}
-
-static void prod_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
-{
-    enum { ROWS = 8 };
-    for (int64_t r = 0; r < rows; r += ROWS, x += ROWS * pitch) {
-        const int64_t count = rows - r < ROWS ? rows - r : ROWS;
-        for (int64_t i = 0; i < cols; i += W) {
-            double *to = (double *)acc + i;
-            vd lo = vdload(to), hi = vdload(to + W / 2);
-            for (int64_t k = 0; k < count; k++) {
-                vf v = vload_upto(x + k * pitch + i, cols - i);
-                lo *= vlo(v);
-                hi *= vhi(v);
-            }
-            vdstore(to, lo);
-            vdstore(to + W / 2, hi);
-        }
     }
 }
 

@@ -37,60 +37,48 @@ static void philox(uint64_t key, uint64_t step, uint64_t block, uint32_t *out)
             out[4 * i + k] = (uint32_t)word[k][i];
 }
 
-/* Elements [at, at + n), whose words are at hand. */
+/* The elements [at, at + n), whose words are at hand, of either function. */
 VEC_FN void drop_words(const tsri_fast_dropout_args *p, int64_t at, int64_t n, const uint32_t *word)
 {
     const float *x = p->x + at, scale = p->scale;
-    float *y = p->y + at;
+    float *y = p->draws.y + at;
     const uint32_t least = p->least;
     for (int64_t j = 0; j < n; j++)
         y[j] = (word[j] >> 8) >= least ? x[j] * scale : 0.0f;
 }
 
-/* y[i] = x[i] * scale where element 4*block + skip + i draws at least `least` of 2^24, else 0. */
-static void dropout(const tsri_fast_dropout_args *p, int64_t begin, int64_t end)
-{
-    uint32_t word[4 * W];
-    for (int64_t i = begin, n; i < end; i += n) {
-        const int64_t at = p->skip + i, first = at % 4;
-        philox(p->key, p->step, p->block + (uint64_t)(at / 4), word);
-        n = 4 * W - first;
-        if (first == 0 && end - i >= 4 * W) {
-            drop_words(p, i, 4 * W, word);
-        } else {
-            n = end - i < n ? end - i : n;
-            drop_words(p, i, n, word + first);
-        }
-    }
-}
-
-VEC_FN void uniform_words(const tsri_fast_uniform_args *p, const uint32_t *word, float *y,
-                          int64_t n)
+VEC_FN void uniform_words(const tsri_fast_uniform_args *p, int64_t at, int64_t n,
+                          const uint32_t *word)
 {
     const double low = p->low, width = p->width;
     const float most = p->most;
+    float *y = p->draws.y + at;
     for (int64_t j = 0; j < n; j++) {
         const float v = (float)(low + width * ((double)(int32_t)(word[j] >> 8) * 0x1p-24));
         y[j] = v > most ? most : v;
     }
 }
 
-static void uniform(const tsri_fast_uniform_args *p, uint64_t index, float *y, int64_t n)
-{
-    uint32_t word[4 * W];
-    for (int64_t i = 0, k; i < n; i += k) {
-        const uint64_t at = index + (uint64_t)i;
-        const int64_t first = (int64_t)(at % 4);
-        philox(p->key, p->step, at / 4, word);
-        k = 4 * W - first;
-        if (first == 0 && n - i >= 4 * W) {
-            uniform_words(p, word, y + i, 4 * W);
-        } else {
-            k = n - i < k ? n - i : k;
-            uniform_words(p, word + first, y + i, k);
-        }
+/* Does all elements; a whole vector of blocks, of a number that the compiler knows, by itself. */
+#define DRAWS(name, args, of_words)                                  \
+    static void name(const args *p)                                  \
+    {                                                                \
+        const tsri_fast_draws *d = &p->draws;                        \
+        uint32_t word[4 * W];                                        \
+        for (int64_t i = 0, n; i < d->n; i += n) {                   \
+            const uint64_t at = d->index + (uint64_t)i;              \
+            const int64_t skip = (int64_t)(at % 4), left = d->n - i; \
+            philox(d->key, d->step, at / 4, word);                   \
+            n = 4 * W - skip < left ? 4 * W - skip : left;           \
+            if (n == 4 * W)                                          \
+                of_words(p, i, 4 * W, word);                         \
+            else                                                     \
+                of_words(p, i, n, word + skip);                      \
+        }                                                            \
     }
-}
+DRAWS(dropout, tsri_fast_dropout_args, drop_words)
+DRAWS(uniform, tsri_fast_uniform_args, uniform_words)
+#undef DRAWS
 
 static void keep(const float *by, const float *x, float *y, int64_t n)
 {

@@ -69,11 +69,11 @@ typedef struct drop {
 static void drop_run(const drop *k, tsri_fast_dropout_args args, int64_t index, const float *x,
                      float *y, int64_t n)
 {
-    args.block = (uint64_t)(index / 4);
-    args.skip = (int)(index % 4);
+    args.draws.index = (uint64_t)index;
+    args.draws.n = n;
+    args.draws.y = y;
     args.x = x;
-    args.y = y;
-    k->base.isa->dropout(&args, 0, n);
+    k->base.isa->dropout(&args);
 }
 
 /* Elements [begin, end). */
@@ -81,7 +81,7 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const drop *k = (const drop *)f;
     tsri_fast_dropout_args args = k->args;
-    args.step = (uint64_t) * (const int64_t *)p->in[1];
+    args.draws.step = (uint64_t) * (const int64_t *)p->in[1];
     for (int64_t at = p->begin, n; at < p->end; at += n) {
         const int64_t index = index_of(&k->runs, at, p->end - at, &n);
         drop_run(k, args, index, (const float *)p->in[0] + at, (float *)p->out[0] + at, n);
@@ -116,7 +116,7 @@ static void images_part(const tsri_fast *f, const tsri_fast_part *p)
     const int64_t tiles = (pixels + PIXELS - 1) / PIXELS * across;
     tsri_fast_dropout_args args = k->args;
     float turned[PIXELS * CHANNELS];
-    args.step = (uint64_t) * (const int64_t *)p->in[1];
+    args.draws.step = (uint64_t) * (const int64_t *)p->in[1];
     for (int64_t t = p->begin; t < p->end; t++) {
         const int64_t image = t / tiles, q0 = t % tiles / across * PIXELS,
                       c0 = t % across * CHANNELS;
@@ -152,7 +152,7 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_k
     TSRI_NEED(k);
     const double p = desc->attrs->dropout.p;
     k->base.unit = flat ? UNIT : 1;
-    k->args.key = desc->attrs->dropout.key;
+    k->args.draws.key = desc->attrs->dropout.key;
     k->args.least = (uint32_t)ceil(p * 0x1p24);
     k->args.scale = p < 1 ? (float)(1 / (1 - p)) : 0.0f;
     k->runs = runs_of(y);
@@ -173,14 +173,14 @@ typedef struct numbers {
     runs runs;
 } numbers;
 
-static void fill_normals(const numbers *k, uint64_t step, uint64_t index, float *y, int64_t n)
+static void fill_normals(const numbers *k, const tsri_fast_draws *d)
 {
     double z[NORMALS];
-    for (int64_t i = 0, m; i < n; i += m) {
-        m = tsri_fast_least(n - i, NORMALS);
-        tsri_rng_normals(k->args.key, step, index + (uint64_t)i, m, z);
-        for (int64_t j = 0; j < m; j++)
-            y[i + j] = (float)(k->mean + k->deviation * z[j]);
+    for (int64_t i = 0, n; i < d->n; i += n) {
+        n = tsri_fast_least(d->n - i, NORMALS);
+        tsri_rng_normals(d->key, d->step, d->index + (uint64_t)i, n, z);
+        for (int64_t j = 0; j < n; j++)
+            d->y[i + j] = (float)(k->mean + k->deviation * z[j]);
     }
 }
 
@@ -188,14 +188,14 @@ static void numbers_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const numbers *k = (const numbers *)f;
     tsri_fast_uniform_args args = k->args;
-    args.step = k->has_step ? (uint64_t) * (const int64_t *)p->in[0] : 0;
-    for (int64_t at = p->begin, n; at < p->end; at += n) {
-        const uint64_t index = (uint64_t)index_of(&k->runs, at, p->end - at, &n);
-        float *y = (float *)p->out[0] + at;
+    args.draws.step = k->has_step ? (uint64_t) * (const int64_t *)p->in[0] : 0;
+    for (int64_t at = p->begin; at < p->end; at += args.draws.n) {
+        args.draws.index = (uint64_t)index_of(&k->runs, at, p->end - at, &args.draws.n);
+        args.draws.y = (float *)p->out[0] + at;
         if (k->normal)
-            fill_normals(k, args.step, index, y, n);
+            fill_normals(k, &args.draws);
         else
-            f->isa->uniform(&args, index, y, n);
+            f->isa->uniform(&args);
     }
 }
 
@@ -216,7 +216,7 @@ tsr_status tsri_fast_random(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     k->deviation = b;
     /* Rounding may reach b, which is not in the interval. */
     const float top = (float)b;
-    k->args = (tsri_fast_uniform_args){.key = desc->attrs->random.key,
+    k->args = (tsri_fast_uniform_args){.draws.key = desc->attrs->random.key,
                                        .low = a,
                                        .width = b - a,
                                        .most = !(a < b)           ? INFINITY
