@@ -37,8 +37,9 @@ static tsr_status declare(tsr_world *w, tsr_module **net, tsr_optimizer **opt, t
     tsr_tensor *x = tsr_input(*g, "x", TSR_F32, TSR_DIMS(ROWS, 1, 4, 4), p, TSR_S(0));
     tsr_tensor *y = tsr_input(*g, "y", TSR_I64, TSR_DIMS(ROWS), p, TSR_S(0));
     tsr_tensor *logits = tsr_apply(*net, tsr_dropout(x, 0.1));
+    logits = tsr_mul(logits, tsr_sigmoid(logits)); /* its gradient is summed, and then multiplied */
     tsr_tensor *loss = tsr_cross_entropy(logits, y, TSR_MEAN);
-    tsr_minimize(*opt, loss);
+    tsr_minimize(*opt, tsr_add(loss, tsr_mean(logits, TSR_ALL_AXES, false)));
     tsr_output(*g, "loss", loss, p, TSR_B);
     tsr_output(*g, "logits", tsr_softmax(logits, 1), p, TSR_S(0));
     return *g ? tsr_graph_status(*g) : TSR_ERR_NO_MEMORY;
