@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the elements of a resized axis come from, by the sizes of the axis before and behind. A
- * file that includes this one defines first RESIZE_FN, which stands before the type of a function.
+ * The places in the operand that an element of a resized axis is made from, by the sizes of the
+ * axis before and after. A file that includes this one first defines RESIZE_FN, which stands before
+ * the type of a function.
  */
 #include "src/core/op_list.h"
 

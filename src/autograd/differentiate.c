@@ -101,8 +101,8 @@ static bool visit(walk *w, tsri_op *op)
     return ok && w->g->status == TSR_OK;
 }
 
-/* Returns x as autocast brought it to its placement and signature in another type, which does not
- * read x; NULL: there is none. */
+/* Returns the tensor that autocast made in place of x in another type without reading x: it casts
+ * the operand of tsr_to_global, and not the result. NULL: there is none. */
 static const tsr_tensor *twin_of(const walk *w, const tsr_tensor *x, int i)
 {
     const tsr_tensor *as = x->as[i];
@@ -168,8 +168,8 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
      * when the op that makes it is reached. */
     for (int i = last; i >= 0 && ok; i--)
         ok = visit(&w, g->ops[i]);
-    /* A gradient may be an older tensor, as y's to x are where y's part is x * y: the user gets a
-     * view of it, whose gradients do not include what its other readers add. */
+    /* A gradient may be a tensor that the program already has: that of x * u to x is u. The user
+     * gets a view of it, so that gradients of the view do not hold what other readers of u add. */
     for (int i = 0; i < n && ok; i++) {
         tsr_tensor *dx = w.depends[y->id] ? collect_all(&w, x[i], loc) : NULL;
         out[i] = dx && dx->id < ntensors ? tsri_as_result(dx, dx, loc) : dx;

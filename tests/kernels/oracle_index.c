@@ -161,7 +161,8 @@ static void triangle(const kernel_case *k, const double *x, double *y)
     }
 }
 
-/* How much of element j before is in element i behind: a tent around where i lies. */
+/* Returns the weight of the operand's element j in the result's element i: it falls linearly with
+ * the distance of j from the place of i. */
 static double resize_weight(const kernel_case *k, int64_t i, int64_t j, int64_t in, int64_t out)
 {
     const double ratio = (double)in / (double)out;

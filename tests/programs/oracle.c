@@ -309,8 +309,8 @@ static bool applies(const oracle *o, int optimizer)
     return (o->optimizer_runs[optimizer] + 1) % o->p->optimizer[optimizer].accumulate == 0;
 }
 
-/* Whether an infinite loss surely has gradients that are not finite: one is not 0 otherwise. Those
- * of steps, such as ceil's, are 0 whatever the loss is. */
+/* Returns whether an infinite loss makes a gradient infinite or NaN for sure, because some gradient
+ * of the finite loss is not 0. (The gradient of ceil and its kind is 0 whatever the loss is.) */
 static bool follows_loss(const oracle *o, const clipped *c)
 {
     for (int i = 0; i < o->p->nvars; i++)

@@ -85,7 +85,8 @@ typedef struct tape_from {
 
 #define U_F64 0x1p-53
 #define U_F32 0x1p-24
-/* Of a value that is rounded to bf16 where it is made, and once more where it is read. */
+/* The relative error of a value that autocast rounds to bf16 twice: when an op makes it, and when
+ * the next op reads it. */
 #define U_BF16 0x1p-8
 
 tape *tape_new(void);

@@ -92,7 +92,7 @@ VEC_FN vf vceil(vf x)
     return -vfloor(-x);
 }
 
-/* To the nearest, the even one of two. */
+/* Rounds to the nearest whole number, halves to the even one. */
 VEC_FN vf vrint(vf x)
 {
 #if VEC_ISA == 512

@@ -15,7 +15,7 @@ typedef struct lines {
     int64_t n, first, len, size;
 } lines;
 
-/* Where part i says that it met an id of another shard, or of none. */
+/* Returns the flag that part i sets when it meets an id of another shard, or of none. */
 static unsigned char *missed(void *scratch, int part)
 {
     return (unsigned char *)scratch + (size_t)part * LINE;

@@ -112,7 +112,7 @@ static void move_plane(const mover *k, const plane *p, char *to, const char *fro
 
 /* --- boxes ------------------------------------------------------------------------------------ */
 
-/* Where a walk over the pieces of a box is. */
+/* The position of a walk over the pieces of a box. */
 typedef struct walk {
     int64_t at[TSR_MAX_NDIM], off[2], r, c; /* off: of the axes outside, in `to` and `from` */
 } walk;
@@ -220,8 +220,8 @@ static void fill_part(const tsri_fast *f, const tsri_fast_part *p)
                    (const char *)k->value);
 }
 
-/* Where another axis has less of a step in the source than dense rows have, a few of these rows are
- * moved for all places of that axis before the next ones, so that the source is read in order. */
+/* Lets an axis that has a smaller step in the source than the rows have go first: a few rows are
+ * moved for all places of that axis before the next rows, so that the source is read in order. */
 static void order_pieces(box *b)
 {
     tsri_ref_iter *it = &b->outer;

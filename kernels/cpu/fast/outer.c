@@ -83,7 +83,8 @@ typedef struct job {
     const void *touched[TSRI_SINK_TOUCHES];
 } job;
 
-/* Where a part is: rows from m on and columns from n on, of those of a chunk and of the part. */
+/* The position of a part's work: rows from m on and columns from n on, of its chunk and its part.
+ */
 typedef struct place {
     int64_t m, n, m1, first, end;
 } place;

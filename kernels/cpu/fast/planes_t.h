@@ -6,7 +6,7 @@
  * channels times channels permutations for so many vectors. */
 enum { FEW_CHANNELS = 6 };
 
-/* Which lane of which vector each lane of a vector comes from. */
+/* The lane and the vector that each lane of a vector comes from. */
 typedef struct lanes {
     __m512i lane;
     __mmask16 from[FEW_CHANNELS];

@@ -181,7 +181,7 @@ tsr_status tsri_fast_adaptive_pool(tsri_mem *mem, const tsri_kernel_desc *desc,
     const tsri_arg *small = dx ? &desc->in[0] : &desc->out[0];
     if (small->ndim != 4 || large->ndim != 4 || small->shape[2] != 1 || small->shape[3] != 1)
         return tsri_fast_decline(desc);
-    /* By the elements of the whole window, of which this part may have some. */
+    /* The mean is over the elements of the whole window, of which this part may have only some. */
     const int64_t count =
         large->gshape[2] / small->gshape[2] * (large->gshape[3] / small->gshape[3]);
     if (!dx && tsri_fast_is_plain(desc))

@@ -29,7 +29,7 @@ VEC_FN void max_take(vf v, int32_t place, vf *best, vn *at)
 #endif
 }
 
-/* Where the windows of a line of results are: pixels [from, to) of result o. */
+/* Sets the pixels [from, to) under the window of result o, along a line. */
 VEC_FN void max_under(const tsri_fast_max *p, int64_t o, int64_t *from, int64_t *to)
 {
     const int64_t begin = o * p->stride - p->pad, end = begin + p->kernel;

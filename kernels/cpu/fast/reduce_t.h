@@ -84,7 +84,7 @@ static double sum_products(const float *x, const float *y, int64_t n)
             }                                                                             \
         }                                                                                 \
     }
-/* Of products the lanes behind the last column hold anything. */
+/* The lanes behind the last column hold anything where products are made. */
 COLUMNS(sum, +)
 COLUMNS(prod, *)
 #undef COLUMNS

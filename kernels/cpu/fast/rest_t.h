@@ -55,7 +55,7 @@ VEC_FN vd_division vd_divide(vd x, vd y)
     return d;
 }
 
-/* Where rest has not the sign of `like`. */
+/* Returns a mask of the lanes in which `rest` and `like` have different signs. */
 VEC_FN vlong vd_differs(vd rest, vd like)
 {
     return ((vlong)rest ^ (vlong)like) < 0;

@@ -99,7 +99,9 @@ VEC_FN vlong vlong_load(const int64_t *p, bool fixed, int64_t i, int64_t n)
         }                                                                                    \
     }
 
-/* By what the functions take, and their cost. */
+/* The loop over whole numbers, by what a function takes and its cost; of floats alone there is
+ * none.
+ */
 #define WHOLE_OF_FLOATS_CHEAP(FN, whole)
 #define WHOLE_OF_FLOATS_SLOW(FN, whole)
 #define WHOLE_OF_FLOATS_FULL(FN, whole)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Along one axis, which is not split: running sums, products and extremes; sorting; another
- * size. Values that are
- * picked, by tsr_gather from their places, have its gradient. */
+/* Along one axis, which is not split: running sums, products and extremes; sorting; another size.
+ * Values that are picked, by tsr_gather from their places, have its gradient. */
 #include "src/graph/op.h"
 
 /* A: all axes of operand 0, but that of attrs.scan, which is first in all attributes here. */

@@ -246,8 +246,9 @@ static void grow(grower *g, int item)
         tsri_chainer_finish(c);
 }
 
-/* How many axes a frame about an item can have, the most first: of a reduction or of layer norm
- * those in front of what it is over, or else just these; of an element-wise item any number. */
+/* Returns the number of axes of the frame that is tried next about an item; 0: all were tried. A
+ * reduction has the axes in front of those that it is over (step 0), or all up to their end (step
+ * 1), layer norm the axes in front of its own, and an element-wise item any number, most first. */
 static int frame_of(const grower *g, const tsri_item *it, int step, int tried)
 {
     const tsr_dims x = g->c->plan->values[it->in[0]].shape;
@@ -262,7 +263,8 @@ static int frame_of(const grower *g, const tsri_item *it, int step, int tried)
     return !reduced_axes(it, x, &first, &end) ? 0 : step == 0 ? first : end;
 }
 
-/* Chains that begin with a reduction of rows, with one of all rows, and with element-wise items. */
+/* The passes over the items begin chains with a reduction of rows, then with one of all rows, then
+ * with an element-wise item. */
 void tsri_chainer_rows(tsri_chainer *c)
 {
     const tsr_plan *plan = c->plan;

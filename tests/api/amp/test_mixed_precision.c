@@ -107,8 +107,8 @@ static void test_gradients_are_f32(void **state)
     tsr_world_destroy(b.w);
 }
 
-/* What is brought to a signature is cast before; its gradient holds what both types' readers add.
- */
+/* Autocast casts the operand of tsr_to_global rather than its result. The gradient of the result
+ * must still be the sum over all of its readers, in f32 and in bf16. */
 static void test_gradients_of_what_is_brought(void **state)
 {
     (void)state;

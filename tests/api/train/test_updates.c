@@ -34,7 +34,7 @@ static tsr_optimizer *rmsprop(tsr_module *net)
 static make_fn *const optimizers[] = {sgd, momentum, adam, rmsprop};
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
-/* What a case trains, and how. */
+/* A case: an optimizer, and what is done to its parameters and gradients. */
 typedef struct training {
     make_fn *make;
     bool split, clips; /* parameters in S(0); gradients are clipped */

@@ -135,8 +135,8 @@ static void test_powers(void **state)
     fc_free(2, (fc_tensor *[]){&x, &y});
 }
 
-/* What vectors may differ by from the reference: nothing where a function is one rounding, or a
- * rest, which is exact; 4 units in the last place of pow and atan2. */
+/* Returns how far a vector's result may be from the reference: 4 units in the last place for pow
+ * and atan2; 0 for functions of one rounding, and for rests, which are exact. */
 static double binary_tolerance(tsri_binary_fn fn, double want)
 {
     return fn == TSRI_BINARY_POW || fn == TSRI_BINARY_ATAN2 ? 5e-7 * fabs(want) + 1e-36 : 0;

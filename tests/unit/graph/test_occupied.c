@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the memory plan puts a block, against a walk over all blocks. */
+/* The offsets that the memory plan gives to blocks are compared with those of a walk over all
+ * blocks.
+ */
 #include "src/plan/pass/occupied.h"
 
 #include <setjmp.h>

@@ -573,8 +573,9 @@ static int ops_of(tsri_op_kind kind, int from)
     return n;
 }
 
-/* Where y is x u, its gradient to x is u: no product with the ones that differentiation begins with
- * is declared. The user gets a view of u, whose gradients are its own; and a square gets both. */
+/* The gradient of y = x u to x is u itself: no product with the ones that differentiation begins
+ * with is declared. The user gets a view of u, which has gradients of its own; a square adds both.
+ */
 static void test_products_with_ones(void **state)
 {
     (void)state;
