@@ -77,6 +77,23 @@ graph:
 said = fusions(path=PATH + "g")
 check(any(how == "alone" and name == "y" and "a conversion stands between" in text for how, name, text in said), said)
 
+# Rows: a loss is one pass; layer norm by itself stores next to nothing, and is done op by op.
+with open(PATH + "r", "w", encoding="utf-8") as f:
+    f.write("""
+tessera: 1
+placements: {p: {ranks: [0]}}
+graph:
+  x: {op: uniform, shape: [512, 512], placement: p}
+  u: {op: uniform, shape: [512, 512], placement: p}
+  loss: {op: mse_loss, in: [x, u]}
+  n: {op: layer_norm, in: [x], axes: 1}
+fetch: [loss, n]
+""")
+said = [text for how, _, text in fusions(path=PATH + "r") if how == "rows"]
+check(len(said) == 1 and "sub" in said[0] and "mean" in said[0] and "ln_" not in said[0], said)
+out, _ = tessera("plan", "--full", PATH + "r", "--set", "fusion.rows=false")
+check("\nfusion" not in out, "without rows there is no fusion at all")
+
 alone = ops("activations", "softmax", "chains")
 equal((alone["relu6"], alone["softmax_max"]), (apart["relu6"], 1), "all off")
 done()

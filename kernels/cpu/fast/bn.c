@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch norm, fused with an activation or not, and scale_shift: all are one pass over rows of
- * channels with coefficients prepared in f64. Data of several virtual batches is passed over part
- * by part. Then the small ops per channel. */
+/* Batch norm over one virtual batch, fused with an activation or not, and scale_shift: all are one
+ * pass over rows of channels, or over planes, with coefficients prepared in f64. Then the small ops
+ * per channel. */
 #include "kernels/cpu/fast/half.h"
 #include "kernels/norm.h"
 

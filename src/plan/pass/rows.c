@@ -222,6 +222,33 @@ static bool join_around(grower *g, int value)
     return false;
 }
 
+static bool is_inner(const tsri_chainer *c, int value)
+{
+    bool inner = c->flow.first[value] < c->flow.first[value + 1];
+    for (int r = c->flow.first[value]; r < c->flow.first[value + 1] && inner; r++)
+        inner = tsri_chainer_is_member(c, c->flow.reader[r]);
+    return inner;
+}
+
+/* Whether what the chain need not store is much beside its largest operand or result. Layer norm by
+ * itself, whose inside is two sums a row, is faster op by op. */
+static bool is_worth(const tsri_chainer *c)
+{
+    enum { PART = 8 };
+    int64_t inner = 0, most = 0;
+    for (int i = 0; i < c->nmembers; i++) {
+        const tsri_item *it = &c->plan->items[c->member[i]];
+        for (int j = 0; j <= it->nin; j++) {
+            const int value = j < it->nin ? it->in[j] : it->out[0];
+            const tsri_value *v = &c->plan->values[value];
+            const int64_t bytes = tsr_dims_count(v->shape) * (int64_t)tsr_dtype_size(v->dtype);
+            most = bytes > most ? bytes : most;
+            inner += j == it->nin && is_inner(c, value) ? bytes : 0;
+        }
+    }
+    return inner >= most / PART;
+}
+
 /* Grows a chain from an item. */
 static void grow(grower *g, int item)
 {
@@ -242,7 +269,7 @@ static void grow(grower *g, int item)
                 any |= join_around(g, it->out[0]);
         }
     }
-    if (c->nmembers > 1)
+    if (c->nmembers > 1 && is_worth(c))
         tsri_chainer_finish(c);
 }
 
