@@ -181,12 +181,29 @@ void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, 
         }
 }
 
+/* Asks for rows [from, end) of x, which are whole. */
+static void ask(tsri_ahead *ahead, const float *x, int64_t width, int64_t from, int64_t end)
+{
+    if (from >= end)
+        return;
+    ahead->at[ahead->n] = (const char *)(x + from * width);
+    ahead->end[ahead->n++] = (const char *)(x + end * width);
+}
+
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
                        const float *a, const float *b, float *c, bool add, tsri_ahead *ahead)
 {
     const int64_t end = vectors(g), w = g->isa->width;
-    tsri_fast_tile t = {.ar = 1, .ak = g->lda, .bk = g->bk, .ldc = g->ldc, .ahead = ahead};
+    tsri_ahead next; /* terms, unless the caller knows better */
+    tsri_fast_tile t = {.ar = 1, .ak = g->lda, .bk = g->bk, .ldc = g->ldc};
+    t.ahead = ahead ? ahead : &next;
     for (int64_t k = k0; k < k1; k += TA_BLOCK) {
+        const int64_t soon = k + TA_BLOCK, until = tsri_fast_least(soon + TA_BLOCK, k1);
+        next.n = 0;
+        if (g->lda == g->m && m0 == 0 && m1 == g->m)
+            ask(&next, a, g->lda, soon, until);
+        if (g->bk == g->n)
+            ask(&next, b, g->bk, soon, until);
         t.k = tsri_fast_least(TA_BLOCK, k1 - k);
         t.add = add || k > k0;
         for (int64_t v = 0, nv; v < end; v += nv) {
@@ -224,7 +241,13 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
 {
     const tsri_fast_gemm *g = q->g;
     const int64_t w = g->isa->width, chunk = chunk_rows(g, v1 - v0);
-    for (int64_t m = m0; m < m1; m += chunk)
+    for (int64_t m = m0; m < m1; m += chunk) {
+        const int64_t soon = m + chunk, end = tsri_fast_least(soon + chunk, m1);
+        tsri_ahead ahead = {0};
+        if (v0 == 0 && v1 == vectors(g) && g->ldc == g->n)
+            ask(&ahead, q->c, g->ldc, soon, end);
+        if (g->lda == g->k)
+            ask(&ahead, q->a, g->lda, soon, end);
         for (int64_t v = v0, nv; v < v1; v += nv) {
             nv = tsri_fast_panel(v1 - v);
             float *p = packed + (v - v0) * w * g->k;
@@ -232,8 +255,9 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
                 g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k,
                              tsri_fast_least(nv * w, g->n - v * w), nv * w, p);
             multiply(g, tsri_fast_least(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w,
-                     q->bias, q->c + m * g->ldc, NULL);
+                     q->bias, q->c + m * g->ldc, &ahead);
         }
+    }
 }
 
 static int64_t few_block(const tsri_fast_gemm *g)

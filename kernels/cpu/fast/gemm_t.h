@@ -67,7 +67,7 @@ VEC_FN void tile_sums(const tsri_fast_tile *t, int64_t first, int64_t rows, cons
     }
     for (int64_t i = 0; i < t->runs; i++) {
         off = t->a_at ? t->a_at[i] : off;
-        b = t->b_at ? t->b + t->b_at[i] : b;
+        b = t->b_at ? t->b + t->b_at[i] * t->b_unit : b;
         tile_terms(t, a, &b, &off, t->k, mr, nv, acc, NULL, false, spread);
     }
 }

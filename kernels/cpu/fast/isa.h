@@ -45,9 +45,9 @@ typedef struct tsri_fast_row {
 
 /* c[rows][cols] = (add ? c : 0) + bias[cols] + sum over k of a[row*ar + k*ak] * b[k*bk + col].
  * packed: b's rows are whole vectors. row: where rows begin, instead of ar and ldc. runs: so many
- * sums of k terms, each of which begins at a_at[run] and b_at[run], or where the one before ended.
- * apart: vectors of b's columns are so far from each other, and those of c c_apart; `cols` is of
- * each of them, a vector at most, and there is no bias. 0: they are neighbours. */
+ * sums of k terms, each of which begins at a_at[run] and b_at[run] * b_unit, or where the one
+ * before ended. apart: vectors of b's columns are so far from each other, and those of c c_apart;
+ * `cols` is of each of them, a vector at most, and there is no bias. 0: they are neighbours. */
 typedef struct tsri_fast_tile {
     const float *a, *b, *bias;
     float *c;
@@ -57,6 +57,7 @@ typedef struct tsri_fast_tile {
     const tsri_fast_row *row;
     const int64_t *a_at, *b_at;
     int64_t runs; /* 0: one */
+    int64_t b_unit;
     int64_t apart, c_apart;
 } tsri_fast_tile;
 

@@ -51,6 +51,9 @@ static const conv_shape convs[] = {
     {3, 6, 16, 14, 14, 1, 5, 1, 0, 1},   {2, 3, 6, 32, 32, 1, 5, 1, 0, 1},
     {2, 4, 20, 5, 33, 1, 3, 1, 0, 1},    {2, 2, 9, 9, 40, 1, 4, 1, 1, 2},
     {2, 5, 3, 4, 16, 1, 3, 1, 2, 1},     {1, 1, 20, 12, 12, 1, 5, 2, 1, 1},
+    {11, 40, 24, 6, 6, 1, 5, 1, 2, 1},   {1, 20, 50, 40, 30, 1, 5, 1, 2, 1},
+    {3, 64, 48, 25, 25, 1, 7, 2, 3, 1},  {2, 20, 33, 25, 13, 1, 3, 1, 2, 2},
+    {3, 18, 20, 2, 3, 1, 3, 1, 5, 1},    {2, 48, 40, 19, 11, 2, 5, 2, 4, 1},
 };
 
 enum { CONVS = sizeof convs / sizeof *convs };
@@ -211,6 +214,40 @@ static bool same_bits(const conv_case *c, int i, float *a, float *b)
     return same;
 }
 
+static int64_t draw(uint64_t *state, int64_t low, int64_t high)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return low + (int64_t)((*state >> 33) % (uint64_t)(high - low + 1));
+}
+
+/* Windows that reach beyond images on any side, by up to more than their own size. */
+static void test_drawn_shapes(void **state)
+{
+    (void)state;
+    const int before = omp_get_max_threads();
+    uint64_t s = 16;
+    for (int k = 0; k < 60;) {
+        conv_shape shape = {.n = draw(&s, 1, 7), .groups = draw(&s, 1, 4) == 1 ? 2 : 1};
+        shape.ci = shape.groups * draw(&s, 1, 24);
+        shape.co = shape.groups * draw(&s, 1, 40);
+        shape.h = draw(&s, 1, 20);
+        shape.w = draw(&s, 1, 20);
+        shape.kernel = (int)draw(&s, 2, 6);
+        shape.stride = (int)draw(&s, 1, 3);
+        shape.dilation = (int)draw(&s, 1, 2);
+        shape.pad = (int)draw(&s, 0, shape.kernel * shape.dilation);
+        if (reach(shape.h, &shape) < 1 || reach(shape.w, &shape) < 1)
+            continue;
+        conv_case c = make_case(&shape);
+        assert_int_equal(check_all_ways(&c), 3 * 3 * 4);
+        for (int i = 0; i < 2; i++)
+            assert_true(same_bits(&c, i, result_of(&c, i, 3, "0"), result_of(&c, i, 1, "0")));
+        free_case(&c);
+        k++;
+    }
+    omp_set_num_threads(before);
+}
+
 /* Winograd's transforms are used where they save enough, as TESSERA_CPU_WINOGRAD says otherwise;
  * their sums differ in the last bits, which tells them apart. */
 static void test_choice(void **state)
@@ -272,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_drawn_shapes),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_bits),
     };

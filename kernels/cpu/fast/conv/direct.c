@@ -2,7 +2,9 @@
 /*
  * Dense and grouped convolutions of any window, without an unfolded image: the register tiles of
  * matrix products read pixels where they are, one run of neighbouring taps after the other. Where
- * windows reach beyond the image, some of its lines are copied between zeros first.
+ * windows reach beyond the image, some of its lines are copied between zeros first; results go in
+ * zones that have the same taps inside the image, and only these are multiplied, unless a zone is
+ * too small.
  *
  * Forward and backward-data are the same sums: result pixel (q * apart + phase) reads pixel
  * (q * step + offset) for each of its taps. Forward has one phase, backward-data as many as the
@@ -13,25 +15,46 @@
 #include <string.h>
 
 enum {
-    CHUNK_BYTES = 192 << 10, /* of lines that are read: some of a second-level cache */
-    TERMS = 192,             /* of a tile's sums: of packed weights, what the first cache holds */
-    SUM_ROWS = 256,          /* dw: pixels that are summed before they join others, */
-    LONG_ROWS = 16 << 10,    /* and those of which the sums do so */
+    CHUNK_BYTES = 192 << 10, /* of lines that are read: some of a second-level cache; as many */
+    MOST_CHUNK_BYTES = 768 << 10, /* as weights are, up to this: all of these pass for each chunk */
+    TERMS = 384,                  /* of a tile's sums: of packed weights, what stays in cache */
+    ZONE_ROWS = 8,                /* results of a zone, unless images are so small that a */
+    SMALL_PLANE = 256,            /* zone is of several */
+    SUM_ROWS = 256,               /* dw: pixels that are summed before they join others, */
+    LONG_ROWS = 16 << 10,         /* and those of which the sums do so */
 };
+
+/* Results [begin, end) along one axis, of which taps [first, last) alone may read the image. */
+typedef struct stretch {
+    int64_t begin, end;
+    int first, last;
+} stretch;
 
 /* Along one axis: the taps that results of a phase have, and where they read. */
 typedef struct phase {
     int64_t count; /* results */
     int taps, *tap;
     int64_t *offset; /* ascending */
+    int nstretches, *stretch_of;
+    stretch *stretch;
 } phase;
 
-/* Results of one phase along both axes: runs of neighbouring taps, and their packed weights. */
-typedef struct cell {
+/* Results that have the same taps: runs of neighbouring ones. */
+typedef struct zone {
     int64_t runs, length;     /* of terms */
-    int64_t *at;              /* where each begins, from a pixel's first channel in its group */
-    int64_t packed;           /* floats of packed weights before these */
-    const tsri_fast_row *row; /* of a chunk's results: [image][line][column] */
+    int64_t *at, *term;       /* where each begins: from a pixel's first channel in its group, and
+                               * among the packed weights' terms */
+    int64_t columns;          /* results of a line */
+    const tsri_fast_row *row; /* of a chunk's results: [line][image][column] */
+} zone;
+
+/* Results of one phase along both axes. */
+typedef struct cell {
+    int64_t packed; /* floats of packed weights before these */
+    int64_t terms;  /* of a result with all taps */
+    zone whole;     /* all columns, all taps */
+    zone *zone;     /* of each stretch of lines, one behind the other */
+    int *begin;     /* zones before those of a stretch; one more */
 } cell;
 
 typedef struct direct {
@@ -44,7 +67,8 @@ typedef struct direct {
     int64_t low[2], high[2];   /* the least and the largest offset */
     phase *phase[2];
     cell *cell;
-    int64_t *line_at;      /* dw: where a chunk's lines begin: [image][line] */
+    int64_t *line_at;      /* dw: where a chunk's lines begin, of x: [image][line], */
+    int64_t *dy_at;        /* and of dy */
     int64_t lines, images; /* of a chunk: q of a phase; more images only with all lines */
     int64_t pitch, span;   /* pixels of a line and of an image of it */
     int64_t chunks;        /* of an image */
@@ -175,28 +199,54 @@ static void pack_weights(const tsri_fast *f, const tsri_fast_part *p)
         pack_cell(k, i, p->index, &r);
 }
 
-/* Sums over all runs of a cell, a panel's columns. */
-static void sum_panel(const direct *k, const cell *e, tsri_fast_tile *t, int nv, const float *bias)
+/* Sums over all runs of a zone, a panel's columns; b: the panel. */
+static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv, const float *b,
+                      const float *bias)
 {
     const float *a = t->a;
-    const int64_t joined = e->length < TERMS ? TERMS / e->length : 1;
-    const int64_t most = e->length < TERMS ? e->length : TERMS;
     t->add = false;
-    t->bias = e->runs ? NULL : bias;
+    t->bias = bias;
     t->k = 0;
     t->runs = 0;
-    if (!e->runs)
+    if (!z->runs) {
         k->base.isa->tile[nv](t);
-    for (int64_t i = 0; i < e->runs; i += t->runs) {
-        t->runs = tsri_fast_least(joined, e->runs - i);
-        t->a_at = e->at + i;
-        for (int64_t at = 0; at < e->length; at += t->k) {
-            t->k = tsri_fast_least(most, e->length - at);
+        return;
+    }
+    const int64_t joined = z->length < TERMS ? TERMS / z->length : 1;
+    const int64_t pieces = (z->length + TERMS - 1) / TERMS;
+    const int64_t most = (z->length + pieces - 1) / pieces;
+    for (int64_t i = 0; i < z->runs; i += t->runs) {
+        t->runs = tsri_fast_least(joined, z->runs - i);
+        t->a_at = z->at + i;
+        t->b_at = z->term + i;
+        for (int64_t at = 0; at < z->length; at += t->k) {
+            t->k = tsri_fast_least(most, z->length - at);
             t->a = a + at;
-            t->bias = i + t->runs == e->runs && at + t->k == e->length ? bias : NULL;
+            t->b = b + at * t->bk;
+            t->bias = i + t->runs == z->runs && at + t->k == z->length ? bias : NULL;
             k->base.isa->tile[nv](t);
-            t->b += t->runs * t->k * t->bk;
             t->add = true;
+        }
+    }
+    t->a = a;
+}
+
+/* A panel's columns of a cell's results in a chunk, stretch by stretch of lines. */
+static void panel_results(const direct *k, int64_t i, const chunk *c, tsri_fast_tile *t, int nv,
+                          const float *b, const float *bias)
+{
+    const phase *h = &k->phase[0][i / k->apart[1]];
+    const cell *e = &k->cell[i];
+    const int64_t end = tsri_fast_least(c->line + c->lines, h->count);
+    for (int64_t l = c->line, next; l < end; l = next) {
+        const int s = h->stretch_of[l];
+        /* The images of a line are neighbours in the list of rows; where some are missing, lines
+         * are not. */
+        next = c->images < k->images ? l + 1 : tsri_fast_least(end, h->stretch[s].end);
+        for (const zone *z = e->zone + e->begin[s]; z < e->zone + e->begin[s + 1]; z++) {
+            t->row = z->row + (l - c->line) * k->images * z->columns;
+            t->rows = (next - l) * c->images * z->columns;
+            sum_panel(k, z, t, nv, b, bias);
         }
     }
 }
@@ -206,23 +256,18 @@ static void cell_results(const direct *k, int64_t i, const chunk *c, const float
 {
     const int64_t h = i / k->apart[1], v = i % k->apart[1], width = k->base.isa->width;
     const cell *e = &k->cell[i];
-    const int64_t lines = tsri_fast_least(c->lines, k->phase[0][h].count - c->line);
-    const int64_t columns = k->phase[1][v].count;
     tsri_fast_tile t = {.ak = 1, .packed = true};
-    t.rows = c->images * lines * columns;
-    t.row = e->row;
     const float *b = packed + e->packed;
     y += ((c->image * k->out[0] + c->line * k->apart[0] + h) * k->out[1] + v) * k->n;
-    for (int64_t g = 0; g < k->conv.groups && t.rows > 0; g++)
+    for (int64_t g = 0; g < k->conv.groups; g++)
         for (int64_t at = 0, nv; at < vectors(k, k->ng); at += nv) {
             nv = tsri_fast_panel(vectors(k, k->ng) - at);
-            t.bk = nv * width;
+            t.bk = t.b_unit = nv * width;
             t.cols = tsri_fast_least(t.bk, k->ng - at * width);
             t.a = c->pixels + g * k->kg;
-            t.b = b;
             t.c = y + g * k->ng + at * width;
-            sum_panel(k, e, &t, (int)nv, bias ? bias + g * k->ng + at * width : NULL);
-            b += e->runs * e->length * t.bk;
+            panel_results(k, i, c, &t, (int)nv, b, bias ? bias + g * k->ng + at * width : NULL);
+            b += e->terms * t.bk;
         }
 }
 
@@ -238,13 +283,13 @@ static void results_part(const tsri_fast *f, const tsri_fast_part *p)
 }
 
 /* --- backward-weights ------------------------------------------------------------------------- */
-/* Returns how many runs of a cell from `first` on one tile can take, a vector each: those that lie
- * equally far from each other. */
-static int runs_of_tile(const cell *e, int64_t first)
+/* Returns how many runs from `first` on one tile can take, a vector each: those that lie equally
+ * far from each other. */
+static int runs_of_tile(const zone *z, int64_t first)
 {
-    const int most = tsri_fast_panel(e->runs - first);
+    const int most = tsri_fast_panel(z->runs - first);
     int n = 1;
-    while (n < most && e->at[first + n] - e->at[first + n - 1] == e->at[first + 1] - e->at[first])
+    while (n < most && z->at[first + n] - z->at[first + n - 1] == z->at[first + 1] - z->at[first])
         n++;
     return n;
 }
@@ -253,41 +298,75 @@ static int runs_of_tile(const cell *e, int64_t first)
  * so that registers hold enough sums to hide how long each addition takes. */
 static void add_short_runs(const direct *k, tsri_fast_tile *t, const float *pixels, float *sums)
 {
-    const cell *e = k->cell;
-    t->cols = t->c_apart = e->length;
-    for (int64_t i = 0, nv; i < e->runs; i += nv) {
-        nv = runs_of_tile(e, i);
-        t->apart = nv > 1 ? e->at[i + 1] - e->at[i] : 0;
-        t->b = pixels + e->at[i];
-        t->c = sums + i * e->length;
+    const zone *z = &k->cell->whole;
+    t->cols = t->c_apart = z->length;
+    for (int64_t i = 0, nv; i < z->runs; i += nv) {
+        nv = runs_of_tile(z, i);
+        t->apart = nv > 1 ? z->at[i + 1] - z->at[i] : 0;
+        t->b = pixels + z->at[i];
+        t->c = sums + i * z->length;
         k->base.isa->tile[nv](t);
     }
+}
+
+/* Leaves of the results [*begin, *end) those for which a tap reads the image. */
+static void results_of_tap(const direct *k, int axis, int64_t offset, int64_t *begin, int64_t *end)
+{
+    const int64_t step = k->step[axis], last = k->in[axis] - 1 - offset;
+    const int64_t first = offset < 0 ? (-offset + step - 1) / step : 0;
+    *begin = first > *begin ? first : *begin;
+    *end = last < 0 ? *begin : tsri_fast_least(*end, last / step + 1);
+}
+
+/* Leaves of a tile's terms the results for which run i reads the image; a chunk of several images
+ * keeps all. Returns whether there are any. */
+static bool cut_to_run(const direct *k, const chunk *c, int64_t i, tsri_fast_tile *t)
+{
+    const phase *h = &k->phase[0][0], *v = &k->phase[1][0];
+    const int64_t each = k->cell->whole.runs / h->taps; /* runs of a line of taps */
+    int64_t line = c->line, line_end = c->line + c->lines, column = 0, column_end = v->count;
+    if (c->images == 1) {
+        results_of_tap(k, 0, h->offset[i / each], &line, &line_end);
+        if (each == v->taps)
+            results_of_tap(k, 1, v->offset[i % each], &column, &column_end);
+    }
+    t->runs = c->images * (line_end - line);
+    t->k = column_end - column;
+    t->a_at = k->dy_at + line - c->line;
+    t->b_at = k->line_at + line - c->line;
+    t->a += column * t->ak;
+    t->b += column * t->bk;
+    return t->runs > 0 && t->k > 0;
 }
 
 /* sums[co][tap][ci] += over a chunk. */
 static void add_chunk(const direct *k, const chunk *c, const float *dy, float *sums)
 {
-    const cell *e = k->cell;
-    const int64_t depth = e->runs * e->length, width = k->base.isa->width;
+    const zone *z = &k->cell->whole;
+    const int64_t depth = z->runs * z->length, width = k->base.isa->width;
     const int64_t columns = k->phase[1][0].count;
     tsri_fast_tile t = {.ar = 1, .ak = k->n, .bk = k->step[1] * k->k, .ldc = depth, .add = true};
     t.rows = k->ng;
-    t.k = columns;
-    t.runs = c->images * c->lines;
-    t.b_at = k->line_at;
+    t.b_unit = 1;
     for (int64_t g = 0; g < k->conv.groups; g++) {
-        t.a = dy + (c->image * k->out[0] + c->line) * columns * k->n + g * k->ng;
-        if (e->length <= width) {
+        const float *from = dy + (c->image * k->out[0] + c->line) * columns * k->n + g * k->ng;
+        if (z->length <= width) {
+            t.a = from;
+            t.k = columns;
+            t.runs = c->images * c->lines;
+            t.b_at = k->line_at;
             add_short_runs(k, &t, c->pixels + g * k->kg, sums + g * k->ng * depth);
             continue;
         }
-        for (int64_t i = 0; i < e->runs; i++)
-            for (int64_t at = 0, nv; at < vectors(k, e->length); at += nv) {
-                nv = tsri_fast_panel(vectors(k, e->length) - at);
-                t.cols = tsri_fast_least(nv * width, e->length - at * width);
-                t.b = c->pixels + e->at[i] + g * k->kg + at * width;
-                t.c = sums + g * k->ng * depth + i * e->length + at * width;
-                k->base.isa->tile[nv](&t);
+        for (int64_t i = 0; i < z->runs; i++)
+            for (int64_t at = 0, nv; at < vectors(k, z->length); at += nv) {
+                nv = tsri_fast_panel(vectors(k, z->length) - at);
+                t.cols = tsri_fast_least(nv * width, z->length - at * width);
+                t.a = from;
+                t.b = c->pixels + z->at[i] + g * k->kg + at * width;
+                t.c = sums + g * k->ng * depth + i * z->length + at * width;
+                if (cut_to_run(k, c, i, &t))
+                    k->base.isa->tile[nv](&t);
             }
     }
 }
@@ -371,7 +450,9 @@ static void plan_chunks(direct *k, bool dw)
     }
     k->pitch = k->copies ? (count[1] - 1) * k->step[1] + reach[1] : k->in[1];
     const int64_t line = k->pitch * k->k * (int64_t)sizeof(float);
-    const int64_t fit = (CHUNK_BYTES / line - reach[0]) / k->step[0] + 1;
+    int64_t bytes = weight_count(k) * (int64_t)sizeof(float);
+    bytes = bytes < CHUNK_BYTES ? CHUNK_BYTES : tsri_fast_least(bytes, MOST_CHUNK_BYTES);
+    const int64_t fit = (bytes / line - reach[0]) / k->step[0] + 1;
     int64_t lines = fit < 1 ? 1 : tsri_fast_least(fit, count[0]);
     if (dw)
         lines = tsri_fast_least(lines, (SUM_ROWS + count[1] - 1) / count[1]);
@@ -383,7 +464,7 @@ static void plan_chunks(direct *k, bool dw)
     k->span = k->copies ? ((k->lines - 1) * k->step[0] + reach[0]) * k->pitch : k->in[0] * k->in[1];
     k->images = 1;
     if (k->chunks == 1) {
-        int64_t images = CHUNK_BYTES / (k->span * k->k * (int64_t)sizeof(float));
+        int64_t images = bytes / (k->span * k->k * (int64_t)sizeof(float));
         images = tsri_fast_least(images, (n + k->base.threads - 1) / k->base.threads);
         if (dw)
             images = tsri_fast_least(images, SUM_ROWS / (count[0] * count[1]));
@@ -391,40 +472,81 @@ static void plan_chunks(direct *k, bool dw)
     }
 }
 
-/* Rows of a chunk's results of a cell. */
+/* Lines of a chunk's results of a cell. */
 static int64_t cell_lines(const direct *k, int64_t i)
 {
     return k->images > 1 ? k->phase[0][i / k->apart[1]].count : k->lines;
 }
 
-static int64_t cell_rows(const direct *k, int64_t i)
+/* Columns [begin, end) of a chunk's results of a cell: [line][image][column]. */
+static tsr_status plan_rows(direct *k, int64_t i, int64_t begin, int64_t end, zone *z)
 {
-    return k->images * cell_lines(k, i) * k->phase[1][i % k->apart[1]].count;
-}
-
-static void plan_rows(const direct *k, int64_t i, tsri_fast_row *row)
-{
-    const int64_t columns = k->phase[1][i % k->apart[1]].count;
-    for (int64_t m = 0; m < k->images; m++)
-        for (int64_t l = 0; l < cell_lines(k, i); l++)
-            for (int64_t v = 0; v < columns; v++)
+    const int64_t lines = cell_lines(k, i), count = lines * k->images * (end - begin);
+    tsri_fast_row *row = tsri_pool_alloc(&k->pool, (size_t)(count + 1) * sizeof *row);
+    TSRI_NEED(row);
+    z->columns = end - begin;
+    z->row = row;
+    for (int64_t l = 0; l < lines; l++)
+        for (int64_t m = 0; m < k->images; m++)
+            for (int64_t v = begin; v < end; v++)
                 *row++ = (tsri_fast_row){
                     (m * k->span + l * k->step[0] * k->pitch + v * k->step[1]) * k->k,
                     ((m * k->out[0] + l * k->apart[0]) * k->out[1] + v * k->apart[1]) * k->n};
+    return TSR_OK;
 }
 
-/* Runs of a cell's taps; returns how many floats its packed weights are. */
-static int64_t plan_cell(const direct *k, int64_t i, cell *e)
+/* The runs of some of a cell's taps. */
+static tsr_status plan_runs(direct *k, int64_t i, const stretch *down, const stretch *across,
+                            zone *z)
 {
     const phase *h = &k->phase[0][i / k->apart[1]], *v = &k->phase[1][i % k->apart[1]];
+    const int width = across->last - across->first;
     const bool joined = k->conv.groups == 1 && neighbours(v);
-    const int each = joined ? 1 : v->taps;
-    e->runs = (int64_t)h->taps * each;
-    e->length = k->kg * (joined ? v->taps : 1);
-    for (int64_t r = 0; r < e->runs; r++)
-        e->at[r] =
-            ((h->offset[r / each] - k->low[0]) * k->pitch + v->offset[r % each] - k->low[1]) * k->k;
-    return k->conv.groups * vectors(k, k->ng) * k->base.isa->width * k->kg * h->taps * v->taps;
+    const int each = joined ? width > 0 : width;
+    z->runs = (int64_t)(down->last - down->first) * each;
+    z->length = k->kg * (joined ? width : 1);
+    z->at = tsri_pool_alloc(&k->pool, (size_t)(z->runs + 1) * sizeof *z->at);
+    z->term = tsri_pool_alloc(&k->pool, (size_t)(z->runs + 1) * sizeof *z->term);
+    TSRI_NEED(z->at && z->term);
+    for (int64_t r = 0; r < z->runs; r++) {
+        const int64_t th = down->first + r / each, tv = across->first + r % each;
+        z->at[r] = ((h->offset[th] - k->low[0]) * k->pitch + v->offset[tv] - k->low[1]) * k->k;
+        z->term[r] = (th * v->taps + tv) * k->kg;
+    }
+    return TSR_OK;
+}
+
+/* Zones of a cell: of each stretch of lines one for each stretch of columns, or one of all columns
+ * where a stretch of these is too few results. The images of a chunk have no say: sums have the
+ * same bits on any number of threads. */
+static tsr_status plan_zones(direct *k, int64_t i, cell *e)
+{
+    const phase *h = &k->phase[0][i / k->apart[1]], *v = &k->phase[1][i % k->apart[1]];
+    const size_t most = (size_t)h->nstretches * (size_t)v->nstretches + 1;
+    zone *of = tsri_pool_alloc(&k->pool, (size_t)(v->nstretches + 1) * sizeof *of);
+    e->zone = tsri_pool_alloc(&k->pool, most * sizeof *e->zone);
+    e->begin = tsri_pool_alloc(&k->pool, (size_t)(h->nstretches + 1) * sizeof *e->begin);
+    TSRI_NEED(of && e->zone && e->begin);
+    int64_t fewest = v->count;
+    for (int t = 0; t < v->nstretches; t++) {
+        const stretch *across = &v->stretch[t];
+        fewest = tsri_fast_least(fewest, across->end - across->begin);
+        TSRI_TRY(plan_rows(k, i, across->begin, across->end, &of[t]));
+    }
+    TSRI_TRY(plan_rows(k, i, 0, v->count, &e->whole));
+    int n = 0;
+    for (int s = 0; s < h->nstretches; s++) {
+        const stretch *down = &h->stretch[s], all = {0, v->count, 0, v->taps};
+        const bool split =
+            (down->end - down->begin) * fewest >= ZONE_ROWS || h->count * v->count <= SMALL_PLANE;
+        e->begin[s] = n;
+        for (int t = 0; t < (split ? v->nstretches : v->count > 0); t++, n++) {
+            e->zone[n] = split ? of[t] : e->whole;
+            TSRI_TRY(plan_runs(k, i, down, split ? &v->stretch[t] : &all, &e->zone[n]));
+        }
+        e->begin[s + 1] = n;
+    }
+    return TSR_OK;
 }
 
 static void direct_destroy(tsri_kernel *kernel)
@@ -432,6 +554,31 @@ static void direct_destroy(tsri_kernel *kernel)
     direct *k = (direct *)(void *)kernel;
     tsri_pool_finish(&k->pool);
     tsri_mem_free(k);
+}
+
+/* Finds the stretches of results that have the same taps. */
+static tsr_status plan_stretches(direct *k, int axis, phase *p)
+{
+    const int64_t step = k->step[axis], in = k->in[axis];
+    const size_t n = (size_t)p->count + 1;
+    p->stretch = tsri_pool_alloc(&k->pool, n * sizeof *p->stretch);
+    p->stretch_of = tsri_pool_alloc(&k->pool, n * sizeof *p->stretch_of);
+    TSRI_NEED(p->stretch && p->stretch_of);
+    p->nstretches = 0;
+    for (int64_t q = 0; q < p->count; q++) {
+        stretch s = {.begin = q, .end = q + 1, .last = p->taps};
+        while (s.first < s.last && q * step + p->offset[s.first] < 0)
+            s.first++;
+        while (s.last > s.first && q * step + p->offset[s.last - 1] >= in)
+            s.last--;
+        stretch *before = p->nstretches ? &p->stretch[p->nstretches - 1] : NULL;
+        if (before && before->first == s.first && before->last == s.last)
+            before->end = q + 1;
+        else
+            p->stretch[p->nstretches++] = s;
+        p->stretch_of[q] = p->nstretches - 1;
+    }
+    return TSR_OK;
 }
 
 static tsr_status plan_phases(direct *k)
@@ -446,6 +593,7 @@ static tsr_status plan_phases(direct *k)
             p->offset = tsri_pool_alloc(&k->pool, (size_t)k->conv.kernel[i] * sizeof *p->offset);
             TSRI_NEED(p->tap && p->offset);
             plan_phase(k, i, q, p);
+            TSRI_TRY(plan_stretches(k, i, p));
             for (int t = 0; t < p->taps; t++, any = true) {
                 k->low[i] = any ? tsri_fast_least(k->low[i], p->offset[t]) : p->offset[t];
                 k->high[i] = any ? -tsri_fast_least(-k->high[i], -p->offset[t]) : p->offset[t];
@@ -455,33 +603,32 @@ static tsr_status plan_phases(direct *k)
     return TSR_OK;
 }
 
-/* The cells, and where the rows of a chunk's results are, or of dw its lines. */
+/* The cells; dw has one, and where a chunk's lines begin. */
 static tsr_status plan_cells(direct *k, bool dw, int64_t *out_packed)
 {
-    const int64_t cells = k->apart[0] * k->apart[1];
-    const int64_t taps = (int64_t)k->conv.kernel[0] * k->conv.kernel[1];
+    const int64_t cells = k->apart[0] * k->apart[1], lines = k->images * k->lines;
     *out_packed = 0;
     k->cell = tsri_pool_alloc(&k->pool, (size_t)cells * sizeof *k->cell);
     TSRI_NEED(k->cell);
-    for (int64_t i = 0; i < cells; i++) {
+    for (int64_t i = 0; i < cells && !(dw && i); i++) {
+        const phase *h = &k->phase[0][i / k->apart[1]], *v = &k->phase[1][i % k->apart[1]];
+        const stretch down = {.last = h->taps}, across = {.last = v->taps};
         cell *e = &k->cell[i];
-        e->at = tsri_pool_alloc(&k->pool, (size_t)taps * sizeof *e->at);
-        TSRI_NEED(e->at);
-        e->packed = *out_packed;
-        *out_packed += plan_cell(k, i, e);
-        if (dw)
-            break;
-        tsri_fast_row *row = tsri_pool_alloc(&k->pool, (size_t)cell_rows(k, i) * sizeof *row);
-        TSRI_NEED(row);
-        plan_rows(k, i, row);
-        e->row = row;
+        *e = (cell){.packed = *out_packed, .terms = (int64_t)h->taps * v->taps * k->kg};
+        *out_packed += k->conv.groups * vectors(k, k->ng) * k->base.isa->width * e->terms;
+        TSRI_TRY(plan_runs(k, i, &down, &across, &e->whole));
+        if (!dw)
+            TSRI_TRY(plan_zones(k, i, e));
     }
     if (!dw)
         return TSR_OK;
-    k->line_at = tsri_pool_alloc(&k->pool, (size_t)(k->images * k->lines) * sizeof *k->line_at);
-    TSRI_NEED(k->line_at);
-    for (int64_t i = 0; i < k->images * k->lines; i++)
+    k->line_at = tsri_pool_alloc(&k->pool, (size_t)lines * sizeof *k->line_at);
+    k->dy_at = tsri_pool_alloc(&k->pool, (size_t)lines * sizeof *k->dy_at);
+    TSRI_NEED(k->line_at && k->dy_at);
+    for (int64_t i = 0; i < lines; i++) {
         k->line_at[i] = (i / k->lines * k->span + i % k->lines * k->step[0] * k->pitch) * k->k;
+        k->dy_at[i] = i * k->out[1] * k->n;
+    }
     return TSR_OK;
 }
 

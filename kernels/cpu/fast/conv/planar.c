@@ -100,6 +100,7 @@ static tsri_fast_tile tile_of(const planar *k, const room *r, bool bias)
                             .rows = k->n,
                             .k = k->kernel[1],
                             .b_at = k->at,
+                            .b_unit = 1,
                             .runs = k->k * k->kernel[0],
                             .add = bias};
 }
