@@ -2,7 +2,8 @@
 /*
  * Physical layouts. Logical shapes stay NCHW; a 4-D value may lie channels last in memory, which
  * convolution and pooling want. Each op says what it prefers (tsri_op_def);
- * where a value lies otherwise, a copy is put in front, once per value and layout.
+ * where a value lies otherwise, a copy is put in front, once per value and layout. Images that are
+ * (n,h,w,c) and are permuted to (n,c,h,w) lie so already.
  */
 #include <string.h>
 
@@ -114,9 +115,34 @@ static tsri_layout_taste taste_of(const tsr_plan *plan, const tsri_item *it)
                                                                          : TSRI_LAYOUT_ROW;
 }
 
+/* Returns whether an item says of the same bytes that they are channels last, or no longer are:
+ * images (n,h,w,c) that become (n,c,h,w), or the way back. */
+static bool is_only_said(const tsr_plan *plan, const tsri_item *it)
+{
+    if (it->kind != TSRI_ITEM_KERNEL || it->kernel.op != TSRI_OP_PERMUTE)
+        return false;
+    const tsri_value *x = &plan->values[it->in[0]], *y = &plan->values[it->out[0]];
+    const int32_t *perm = it->kernel.attrs.permute.perm;
+    if (x->shape.ndim != 4 || perm[0] != 0 || y->storage != TSRI_STORAGE_ARENA)
+        return false;
+    /* A permuted variable is a copy, as the variable may get another value. */
+    if (plan->values[tsri_plan_root(plan, it->in[0])].storage == TSRI_STORAGE_VARIABLE)
+        return false;
+    return perm[1] == 3 ? !x->nhwc && perm[2] == 1
+                        : perm[3] == 1 && perm[1] == 2 && (x->nhwc || !has_layout(x));
+}
+
 static tsr_status place_item(layouter *l, tsri_item it)
 {
     tsr_plan *plan = l->plan;
+    if (is_only_said(plan, &it)) {
+        tsri_value *y = &plan->values[it.out[0]];
+        it.kind = TSRI_ITEM_VIEW;
+        y->storage = TSRI_STORAGE_ALIAS;
+        y->alias = it.in[0];
+        y->nhwc = it.kernel.attrs.permute.perm[1] == 3 && has_layout(y);
+        return tsri_plan_add_item(plan, &it, it.in, it.out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    }
     const tsri_layout_taste taste = taste_of(plan, &it);
     bool is_kernel = it.kind == TSRI_ITEM_KERNEL;
     /* A view of another shape needs row-major order, and so do ranks whose programs may differ;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ops in parts on 1 to 3 ranks, with the axis split that they sum over: what they give is what the
  * whole op gives, and what they send is a few numbers a row. */
-#include "rank.h"
+#include "../rank.h"
 
 enum { ROWS = 3, WIDE = 20011 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layer norm, gelu, softmax, cross entropy, products of batches and attention against stored values
  * and gradients of PyTorch, on 1 to 3 ranks, with every axis of the operands split. */
-#include "rank.h"
+#include "../rank.h"
 
 #include "nn_values.h"
 
