@@ -26,14 +26,15 @@ static double now_ms(void)
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-enum { MOST_INPUTS = 8, CHANNELS = 40 };
+enum { MOST_INPUTS = 8, CHANNELS = 40, PLANES = 64 };
 
 /* The operands of one op. Each is declared when the op first asks for it, so that a plan holds no
  * others. These have SIZE elements: x and y are (SIZE / 1000, 1000), in f32 between 0.1 and 0.9, as
  * all f32 operands are; k and n are whole numbers, ids lie in 0 to 999, and mask is of bool, all of
- * the shape of x. s is (SIZE / 10, 10), image (n, 40, h, w), heads (SIZE / 1000, 20, 50).
- * The others are smaller: w (1000, 1000), line (1000), column (SIZE / 1000, 1), channels (40, 1,
- * 1), channel (40), labels (SIZE / 1000). */
+ * the shape of x. s is (SIZE / 10, 10), image (n, 40, h, w), planes (n, h, w, 64), heads (SIZE /
+ * 1000, 20, 50). The others are smaller: w (1000, 1000), line (1000), column (SIZE / 1000, 1),
+ * channels (40, 1, 1), channel (40), labels (SIZE / 1000), and the weights of convolutions of
+ * planes: k_1x1 and so on (64, 64, 1, 1), of 8 groups (64, 8, 3, 3), of 64 (64, 1, 3, 3). */
 typedef struct operands {
     tsr_graph *g;
     const tsr_placement *p;
@@ -70,6 +71,25 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
 #define IN_image \
     TSR_F32, TSR_DIMS(o->rows * COLUMNS / (CHANNELS * o->side * o->side), CHANNELS, \
         o->side, o->side)
+#define IN_planes \
+    TSR_F32, o->rows < 100 ? TSR_DIMS(1, 4, 4, PLANES) : TSR_DIMS(o->rows / 40, 25, 25, PLANES)
+#define IN_k_1x1 TSR_F32, TSR_DIMS(PLANES, PLANES, 1, 1)
+#define IN_k_3x3 TSR_F32, TSR_DIMS(PLANES, PLANES, 3, 3)
+#define IN_k_5x5 TSR_F32, TSR_DIMS(PLANES, PLANES, 5, 5)
+#define IN_k_7x7 TSR_F32, TSR_DIMS(PLANES, PLANES, 7, 7)
+#define IN_k_groups TSR_F32, TSR_DIMS(PLANES, PLANES / 8, 3, 3)
+#define IN_k_each TSR_F32, TSR_DIMS(PLANES, 1, 3, 3)
+#define CONV(k, ...) \
+    tsr_permute(tsr_conv2d(tsr_permute(IN(planes), TSR_AXES(0, 3, 1, 2)), IN(k), NULL, \
+        TSR_CONV2D_OPTS(__VA_ARGS__)), TSR_AXES(0, 2, 3, 1))
+#define CONV_1X1 CONV(k_1x1, .groups = 1)
+#define CONV_3X3 CONV(k_3x3, .padding = {1, 1})
+#define CONV_STRIDE CONV(k_3x3, .padding = {1, 1}, .stride = {2, 2})
+#define CONV_DILATED CONV(k_3x3, .padding = {2, 2}, .dilation = {2, 2})
+#define CONV_5X5 CONV(k_5x5, .padding = {2, 2})
+#define CONV_7X7 CONV(k_7x7, .padding = {3, 3}, .stride = {2, 2})
+#define CONV_GROUPS CONV(k_groups, .padding = {1, 1}, .groups = 8)
+#define CONV_EACH CONV(k_each, .padding = {1, 1}, .groups = PLANES)
 #define IN_channels TSR_F32, TSR_DIMS(CHANNELS, 1, 1)
 #define IN_channel TSR_F32, TSR_DIMS(CHANNELS)
 #define IN_heads TSR_F32, TSR_DIMS(o->rows, 20, 50)
@@ -228,6 +248,14 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     OP(matmul, tsr_matmul(IN(x), IN(w))) \
     OP(linear, tsr_linear(IN(x), IN(w), IN(line))) \
     OP(bmm, tsr_matmul(IN(heads), tsr_transpose(IN(heads), 1, 2))) \
+    OP(conv_1x1, CONV_1X1) \
+    OP(conv_3x3, CONV_3X3) \
+    OP(conv_stride, CONV_STRIDE) \
+    OP(conv_dilated, CONV_DILATED) \
+    OP(conv_5x5, CONV_5X5) \
+    OP(conv_7x7, CONV_7X7) \
+    OP(conv_groups, CONV_GROUPS) \
+    OP(conv_each, CONV_EACH) \
     DX(pow_2, x, tsr_pow_scalar(IN(x), 2)) \
     DX(exp, x, tsr_exp(IN(x))) \
     DX(log, x, tsr_log(IN(x))) \
@@ -280,6 +308,22 @@ static tsr_tensor *input_of(operands *o, const char *name, tsr_dtype dtype, tsr_
     DX(gather, x, tsr_gather(IN(x), 1, IN(ids))) \
     DX(index_select, x, tsr_index_select(IN(x), 1, tsr_reshape(tsr_narrow(IN(ids), 0, 0, \
         1), TSR_DIMS(COLUMNS)))) \
+    DX(conv_1x1, planes, CONV_1X1) \
+    DX(conv_1x1_w, k_1x1, CONV_1X1) \
+    DX(conv_3x3, planes, CONV_3X3) \
+    DX(conv_3x3_w, k_3x3, CONV_3X3) \
+    DX(conv_stride, planes, CONV_STRIDE) \
+    DX(conv_stride_w, k_3x3, CONV_STRIDE) \
+    DX(conv_dilated, planes, CONV_DILATED) \
+    DX(conv_dilated_w, k_3x3, CONV_DILATED) \
+    DX(conv_5x5, planes, CONV_5X5) \
+    DX(conv_5x5_w, k_5x5, CONV_5X5) \
+    DX(conv_7x7, planes, CONV_7X7) \
+    DX(conv_7x7_w, k_7x7, CONV_7X7) \
+    DX(conv_groups, planes, CONV_GROUPS) \
+    DX(conv_groups_w, k_groups, CONV_GROUPS) \
+    DX(conv_each, planes, CONV_EACH) \
+    DX(conv_each_w, k_each, CONV_EACH) \
     DX(linear, w, tsr_linear(IN(x), IN(w), IN(line))) \
     DX(matmul, x, tsr_matmul(IN(x), IN(w)))
 // clang-format on

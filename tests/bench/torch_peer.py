@@ -310,6 +310,14 @@ OPS = {
     "matmul": "x @ w",
     "linear": "F.linear(x, w, line)",
     "bmm": "heads @ heads.transpose(1, 2)",
+    "conv_1x1": "F.conv2d(planes.permute(0, 3, 1, 2), k_1x1).permute(0, 2, 3, 1)",
+    "conv_3x3": "F.conv2d(planes.permute(0, 3, 1, 2), k_3x3, padding=1).permute(0, 2, 3, 1)",
+    "conv_stride": "F.conv2d(planes.permute(0, 3, 1, 2), k_3x3, padding=1, stride=2).permute(0, 2, 3, 1)",
+    "conv_dilated": "F.conv2d(planes.permute(0, 3, 1, 2), k_3x3, padding=2, dilation=2).permute(0, 2, 3, 1)",
+    "conv_5x5": "F.conv2d(planes.permute(0, 3, 1, 2), k_5x5, padding=2).permute(0, 2, 3, 1)",
+    "conv_7x7": "F.conv2d(planes.permute(0, 3, 1, 2), k_7x7, padding=3, stride=2).permute(0, 2, 3, 1)",
+    "conv_groups": "F.conv2d(planes.permute(0, 3, 1, 2), k_groups, padding=1, groups=8).permute(0, 2, 3, 1)",
+    "conv_each": "F.conv2d(planes.permute(0, 3, 1, 2), k_each, padding=1, groups=64).permute(0, 2, 3, 1)",
 }
 # Of those whose gradients are timed: the operand.
 GRADIENTS = {
@@ -322,6 +330,17 @@ GRADIENTS = {
     "batch_norm": "image", "max_pool": "image", "avg_pool": "image", "global_pool": "image", "nearest": "image",
     "bilinear": "image", "transpose": "x", "concat": "x", "slice": "x", "pad": "image", "embedding": "w",
     "gather": "x", "index_select": "x", "linear": "w", "matmul": "x",
+    **{name: "planes" for name in OPS if name.startswith("conv_")},
+}
+# Of convolutions, the gradients of their weights, too.
+KERNELS = {f"conv_{of}_w": "k_" + kernel for of, kernel in (
+    ("1x1", "1x1"), ("3x3", "3x3"), ("stride", "3x3"), ("dilated", "3x3"), ("5x5", "5x5"), ("7x7", "7x7"),
+    ("groups", "groups"), ("each", "each"))}
+# Gradients that need the result, or a part of it: bench_ops computes the op in each run, too. Of the
+# others it computes the gradient alone, as a PyTorch that keeps its graph does.
+NEED_RESULT = {
+    "exp", "sqrt", "tanh", "sigmoid", "max", "variance", "norm", "softmax", "softmax_short", "log_softmax",
+    "cross_entropy", "layer_norm", "rms_norm", "group_norm", "batch_norm", "max_pool", "elu", "mse_loss",
 }
 
 
@@ -344,20 +363,27 @@ def operands(size):
              "column": ("f32", rows, 1), "s": ("f32", size // 10, 10),
              "image": ("f32", size // (40 * side * side), 40, side, side), "channels": ("f32", 40, 1, 1),
              "channel": ("f32", 40), "heads": ("f32", rows, 20, 50), "mask": ("bool", rows, 1000),
-             "k": ("i64", rows, 1000), "n": ("i64", rows, 1000), "ids": ("i64", rows, 1000), "labels": ("i64", rows)}
+             "k": ("i64", rows, 1000), "n": ("i64", rows, 1000), "ids": ("i64", rows, 1000), "labels": ("i64", rows),
+             "planes": ("f32", 1, 4, 4, 64) if size < 100_000 else ("f32", rows // 40, 25, 25, 64),
+             "k_groups": ("f32", 64, 8, 3, 3), "k_each": ("f32", 64, 1, 3, 3),
+             **{f"k_{n}x{n}": ("f32", 64, 64, n, n) for n in (1, 3, 5, 7)}}
     return {name: values(name, *kind) for name, kind in kinds.items()}
 
 
 def work_of(name, size):
     """Returns a function that computes the op, or the gradient that NAME_dx is."""
     given = dict(operands(size))
-    forward = name[:-3] if name.endswith("_dx") else name
+    forward = name.removesuffix("_dx").removesuffix("_w")
     op = eval(f"lambda {', '.join(given)}: {OPS[forward]}")  # noqa: S307
     if name == forward:
         return lambda: op(**given)
-    x = given[GRADIENTS[forward]] = given[GRADIENTS[forward]].detach().requires_grad_()
-    result = op(**given)
+    of = {**GRADIENTS, **KERNELS}[name.removesuffix("_dx")]
+    x = given[of] = given[of].detach().requires_grad_()
+    with torch.enable_grad():
+        result = op(**given)
     dy = values("dy", "f32", *result.shape) if result.dim() else None
+    if forward not in NEED_RESULT:
+        return lambda: torch.autograd.grad(result, x, dy, retain_graph=True)[0]
 
     def gradient():
         with torch.enable_grad():
@@ -367,7 +393,7 @@ def work_of(name, size):
 
 def ops(threads):
     torch.set_num_threads(int(threads))
-    say(ops=[*OPS, *(name + "_dx" for name in GRADIENTS)], torch=torch.__version__)
+    say(ops=[*OPS, *(name + "_dx" for name in {**GRADIENTS, **KERNELS})], torch=torch.__version__)
     for line in sys.stdin:
         name, size, runs = line.split()
         runs = int(runs)
