@@ -16,6 +16,8 @@ enum {
     PIECE_BYTES = 512 << 10, /* of all that a piece reads and writes: a second-level cache's half */
     ROW_UNIT = 24,           /* rows: whole tiles of products */
     WORTH_A_TEAM = 16384,    /* elements */
+    WORTH_ASKING = 4,        /* kernels: of fewer, memory is all that a chain waits for; */
+    MUCH_BYTES = 24 << 20,   /* and of less, a third-level cache holds it */
     FEW_ROWS = 512,          /* below, threads had better share the columns of products; */
     VERY_FEW_ROWS = 64,      /* up to these, products do not pack their weights */
     ALIGNMENT = 64,
@@ -96,6 +98,28 @@ static void want(const tsri_chain_job *j, int64_t first, int64_t n, tsri_ahead *
     }
 }
 
+/* Asks for some lines of what is left of `ahead`. */
+static void ask(tsri_ahead *ahead, int64_t lines)
+{
+    while (lines > 0 && ahead->n) {
+        const int i = ahead->n - 1;
+        for (; lines > 0 && ahead->at[i] < ahead->end[i]; lines--) {
+            __builtin_prefetch(ahead->at[i], 0, 2);
+            ahead->at[i] += TSRI_AHEAD_LINE;
+        }
+        if (ahead->at[i] >= ahead->end[i])
+            ahead->n--;
+    }
+}
+
+static int64_t lines_of(const tsri_ahead *ahead)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < ahead->n; i++)
+        bytes += ahead->end[i] - ahead->at[i];
+    return bytes / TSRI_AHEAD_LINE + ahead->n;
+}
+
 static void do_pieces(const tsri_chain_job *j, int thread)
 {
     const tsri_chain *k = j->k;
@@ -106,8 +130,11 @@ static void do_pieces(const tsri_chain_job *j, int thread)
         const int64_t n = end - at < k->piece ? end - at : k->piece;
         tsri_ahead ahead = {0};
         want(j, at + n, end - at - n < k->piece ? end - at - n : k->piece, &ahead);
-        for (int m = 0; m < k->nwalked; m++)
+        const int64_t lines = k->asks ? (lines_of(&ahead) + k->nwalked - 1) / k->nwalked : 0;
+        for (int m = 0; m < k->nwalked; m++) {
             call(j, thread, m, k->kernel[m]->pieces->piece, at, n, &ahead);
+            ask(&ahead, lines);
+        }
     }
 }
 
@@ -328,18 +355,21 @@ static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
 static bool plan_units(tsri_chain *k, const tsri_chain_desc *d)
 {
     const size_t most = d->piece_bytes ? d->piece_bytes : UNITS_BYTES;
-    size_t unit = 0, sums = 0;
+    size_t unit = 0, outer = 0, sums = 0;
     k->units = common_units(k, d);
     memset(k->unit_bytes, 0, sizeof k->unit_bytes);
     if (k->units < k->threads || !each_arg(k, d, note_units))
         return false;
-    for (int v = 0; v < k->nvalues; v++)
+    for (int v = 0; v < k->nvalues; v++) {
         unit += k->unit_bytes[v];
+        outer += tsri_chain_is_inner(k, v) ? 0 : k->unit_bytes[v];
+    }
     for (int m = 0; m < d->n; m++)
         for (int i = 0; i < d->member[m].nout; i++)
             sums += k->unit_bytes[d->out[m][i]] ? 0 : arg_bytes(&d->member[m].out[i]);
     if (k->threads > 1 && sums * (size_t)k->threads > (size_t)k->units * unit / 4)
         return false;
+    k->asks = d->n >= WORTH_ASKING && (size_t)k->units * outer >= MUCH_BYTES;
     k->piece = (int64_t)(most / unit);
     if (k->piece >= UNIT_STEP)
         k->piece = k->piece / UNIT_STEP * UNIT_STEP;

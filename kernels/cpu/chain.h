@@ -10,6 +10,7 @@ typedef struct tsri_chain {
     int n, ngiven, nouter, nvalues;
     int nwalked; /* kernels that are led through by pieces, where any are; behind them updates */
     bool by_pieces;
+    bool asks; /* for what the next piece reads and writes, between the kernels of a piece */
     int threads;
     int64_t units, piece; /* rows or images, in all and of a piece */
     tsri_kernel *kernel[TSRI_CHAIN_MAX];

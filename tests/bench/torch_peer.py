@@ -339,7 +339,7 @@ KERNELS = {f"conv_{of}_w": "k_" + kernel for of, kernel in (
 # Gradients that need the result, or a part of it: bench_ops computes the op in each run, too. Of the
 # others it computes the gradient alone, as a PyTorch that keeps its graph does.
 NEED_RESULT = {
-    "exp", "sqrt", "tanh", "sigmoid", "max", "variance", "norm", "softmax", "softmax_short", "log_softmax",
+    "exp", "sqrt", "tanh", "sigmoid", "relu", "max", "variance", "norm", "softmax", "softmax_short", "log_softmax",
     "cross_entropy", "layer_norm", "rms_norm", "group_norm", "batch_norm", "max_pool", "elu", "mse_loss",
 }
 
@@ -383,11 +383,11 @@ def work_of(name, size):
         result = op(**given)
     dy = values("dy", "f32", *result.shape) if result.dim() else None
     if forward not in NEED_RESULT:
-        return lambda: torch.autograd.grad(result, x, dy, retain_graph=True)[0]
+        return lambda: torch.autograd.grad(result, x, dy, retain_graph=True)[0].contiguous()
 
     def gradient():
         with torch.enable_grad():
-            return torch.autograd.grad(op(**given), x, dy)[0]
+            return torch.autograd.grad(op(**given), x, dy)[0].contiguous()
     return gradient
 
 
