@@ -14,7 +14,8 @@ typedef struct resize {
     /* Element i before is in those behind: at[k] and weight[k] for begin[i] <= k < begin[i + 1]. */
     int64_t *begin, *at;
     double *weight;
-    bool equal; /* all weights are 1 */
+    bool equal; /* all weights are 1, */
+    bool pairs; /* and each element before is in two behind: low and high */
 } resize;
 
 /* Rows of y. */
@@ -69,9 +70,18 @@ static void dx_rows_part(const tsri_fast *f, const tsri_fast_part *p)
 static void dx_lines_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const resize *k = (const resize *)f;
+    float *high = p->scratch;
+    high += p->index * k->in;
     for (int64_t line = p->begin; line < p->end; line++) {
         const float *dy = (const float *)p->in[0] + line * k->out;
         float *dx = (float *)p->out[0] + line * k->in;
+        if (k->pairs) {
+            const tsri_fast_map add = {.x = dx, .y = high, .out = dx};
+            f->isa->pick(dy, k->low, dx, k->in);
+            f->isa->pick(dy, k->high, high, k->in);
+            f->isa->binary[TSRI_BINARY_ADD](&add, 0, k->in);
+            continue;
+        }
         for (int64_t i = 0; i < k->in; i++) {
             double sum = 0;
             for (int64_t n = k->begin[i]; n < k->begin[i + 1]; n++)
@@ -112,6 +122,12 @@ static void set_weights(resize *k, int how)
         }
     }
     k->begin[k->in] = n;
+    k->pairs = k->equal && n == 2 * k->in;
+    for (int64_t at = 0; at < k->in && k->pairs; at++) {
+        k->pairs = k->begin[at + 1] - k->begin[at] == 2;
+        k->low[at] = k->at[k->begin[at]];
+        k->high[at] = k->at[k->begin[at] + 1];
+    }
 }
 
 /* A thread's part is rows where the axis has others behind it, else lines. */
@@ -125,7 +141,7 @@ tsr_status tsri_fast_resize(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         return tsri_fast_decline(desc);
     const int64_t in = x->shape[axis], out = y->shape[axis];
     const int64_t lines = tsri_arg_count_of(x, 0, axis);
-    const size_t places = (size_t)(dx ? in + 1 + 2 * out : 3 * out) * sizeof(int64_t);
+    const size_t places = (size_t)(dx ? 3 * in + 1 + 2 * out : 3 * out) * sizeof(int64_t);
     const size_t numbers = (size_t)out * (dx ? 2 * sizeof(double) : sizeof(float));
     tsri_fast_part_fn *const fn[2][2] = {{lines_part, rows_part}, {dx_lines_part, dx_rows_part}};
     resize *k = tsri_fast_make(mem, desc, fn[dx][inner > 1], sizeof *k + places + numbers,
@@ -139,7 +155,11 @@ tsr_status tsri_fast_resize(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         k->weight = (double *)(void *)(k + 1);
         k->begin = (int64_t *)(void *)(k->weight + 2 * out);
         k->at = k->begin + in + 1;
+        k->low = k->at + 2 * out;
+        k->high = k->low + in;
         set_weights(k, how);
+        if (k->pairs && inner == 1)
+            k->base.base.scratch_bytes = (size_t)(k->base.threads * in) * sizeof(float);
     } else {
         k->low = (int64_t *)(void *)(k + 1);
         k->high = k->low + out;
