@@ -63,24 +63,39 @@ double tsri_rng_uniform(uint64_t key, uint64_t step, uint64_t index)
     return (double)(tsri_rng_word(key, step, index) >> 8) * 0x1p-24;
 }
 
-/* Elements 2j and 2j+1 share block j: two words make a radius (never 0), two an angle; the even
- * element takes the cosine, the odd one the sine (Box and Muller, 1958). */
-static void normal_pair(uint64_t key, uint64_t step, uint64_t j, double out[2])
+static inline double as_real(uint64_t bits)
 {
-    const double two_pi = 6.283185307179586476925286766559;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint64_t as_bits(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+#define NORMAL(name) normal_##name
+#define NORMAL_FN static inline
+#define REAL double
+#define BITS uint64_t
+#define root sqrt
+#include "src/core/normal_t.h"
+
+/* Elements 2j and 2j+1 share block j. */
+static void normals_of_block(uint64_t key, uint64_t step, uint64_t j, double out[2])
+{
     uint32_t w[4];
     tsri_rng_block(key, step, j, w);
-    double u = ((double)w[0] + ((double)w[1] + 1.0) * 0x1p-32) * 0x1p-32;
-    double v = ((double)w[2] + (double)w[3] * 0x1p-32) * 0x1p-32;
-    double r = sqrt(-2.0 * log(u));
-    out[0] = r * cos(two_pi * v);
-    out[1] = r * sin(two_pi * v);
+    normal_pair((const uint64_t[]){w[0], w[1], w[2], w[3]}, out);
 }
 
 double tsri_rng_normal(uint64_t key, uint64_t step, uint64_t index)
 {
     double pair[2];
-    normal_pair(key, step, index / 2, pair);
+    normals_of_block(key, step, index / 2, pair);
     return pair[index % 2];
 }
 
@@ -90,7 +105,7 @@ void tsri_rng_normals(uint64_t key, uint64_t step, uint64_t first, int64_t n, do
     for (int64_t i = 0; i < n; i++) {
         uint64_t index = first + (uint64_t)i;
         if (i == 0 || index % 2 == 0)
-            normal_pair(key, step, index / 2, pair);
+            normals_of_block(key, step, index / 2, pair);
         out[i] = pair[index % 2];
     }
 }

@@ -22,7 +22,7 @@ void tsri_rng_block(uint64_t key, uint64_t step, uint64_t block, uint32_t out[4]
 uint32_t tsri_rng_word(uint64_t key, uint64_t step, uint64_t index);
 /* [0, 1) with 24 bits (24: the same values in f32 and f64). */
 double tsri_rng_uniform(uint64_t key, uint64_t step, uint64_t index);
-/* Standard normal, by Box and Muller; see rng.c. */
+/* Standard normal, by Box and Muller; see normal_t.h. */
 double tsri_rng_normal(uint64_t key, uint64_t step, uint64_t index);
 /* The values of n elements from `first` on: as one by one, but each block is made once. */
 void tsri_rng_normals(uint64_t key, uint64_t step, uint64_t first, int64_t n, double *out);

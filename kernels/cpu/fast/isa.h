@@ -240,12 +240,13 @@ typedef struct tsri_fast_dropout_args {
     float scale;
 } tsri_fast_dropout_args;
 
-/* Numbers low + width * draw, with draws in [0, 1), at most `most`; rounded to f32 from f64. */
-typedef struct tsri_fast_uniform_args {
+/* Numbers low + width * draw, rounded to f32 from f64: with draws in [0, 1), at most `most`; or
+ * with standard normal ones. */
+typedef struct tsri_fast_numbers_args {
     tsri_fast_draws draws;
     double low, width;
     float most;
-} tsri_fast_uniform_args;
+} tsri_fast_numbers_args;
 
 typedef struct tsri_fast_isa {
     const char *impl;
@@ -337,7 +338,8 @@ typedef struct tsri_fast_isa {
     tsri_fast_update_fn *update[TSRI_OP_COUNT_];                 /* by op */
     /* begin: a multiple of 4 */
     void (*dropout)(const tsri_fast_dropout_args *p);
-    void (*uniform)(const tsri_fast_uniform_args *p);
+    void (*uniform)(const tsri_fast_numbers_args *p);
+    void (*normal)(const tsri_fast_numbers_args *p);
     /* y[i] = x[i] * by[i], and 0 where that is 0, whatever x[i] is; i < n. */
     void (*keep)(const float *by, const float *x, float *y, int64_t n);
     /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */

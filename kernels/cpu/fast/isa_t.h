@@ -121,6 +121,7 @@ const tsri_fast_isa ISA_TABLE = {
     .update = {TSRI_UPDATE_LIST(UPDATE_SLOT)},
     .dropout = dropout,
     .uniform = uniform,
+    .normal = normal,
     .keep = keep,
     .max_line = max_line,
 };

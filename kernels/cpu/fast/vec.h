@@ -103,6 +103,11 @@ VEC_FN vf vsqrt(vf a)
     return (vf)MM(sqrt_ps)((mf)a);
 }
 
+VEC_FN vd vdsqrt(vd a)
+{
+    return (vd)MM(sqrt_pd)((md)a);
+}
+
 /* W / 2 floats, without the detour over their vector's halves. */
 VEC_FN vd vdwiden(const float *p)
 {
@@ -379,6 +384,11 @@ VEC_FN vf vsqrt(vf a)
 {
     return (vf){__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]),
                 __builtin_sqrtf(a[3])};
+}
+
+VEC_FN vd vdsqrt(vd a)
+{
+    return (vd){__builtin_sqrt(a[0]), __builtin_sqrt(a[1])};
 }
 
 typedef vi vodd;

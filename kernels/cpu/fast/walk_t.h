@@ -2,18 +2,17 @@
 /* Random bits, and loops that the compiler vectorises by itself. Included once per instruction set;
  * see vec.h. */
 
-/* Philox 4x32-10 as src/core/rng.h has it, W blocks at once from `block` on; out[W][4]. Each word
- * is the lower half of a lane; the upper halves hold anything. */
-static void philox(uint64_t key, uint64_t step, uint64_t block, uint32_t *out)
+/* Philox 4x32-10 as src/core/rng.h has it, W blocks at once from `block` on: word k of block i is
+ * the lower half of lane i of words[k]; the upper halves hold anything. */
+VEC_FN void philox(uint64_t key, uint64_t step, uint64_t block, vu words[4][2])
 {
+    static const uint64_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const vu m0 = (vu){0} + UINT64_C(0xD2511F53), m1 = (vu){0} + UINT64_C(0xCD9E8D57);
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    uint64_t at[W], word[4][W];
-    vu c[4][2];
-    for (int i = 0; i < W; i++)
-        at[i] = block + (uint64_t)i;
-    memcpy(c[0], at, sizeof c[0]);
+    vu(*c)[2] = words;
+    memcpy(c[0], lane, sizeof c[0]);
     for (int v = 0; v < 2; v++) {
+        c[0][v] += block;
         c[1][v] = c[0][v] >> 32;
         c[2][v] = (vu){0} + step;
         c[3][v] = (vu){0} + (step >> 32);
@@ -31,6 +30,14 @@ static void philox(uint64_t key, uint64_t step, uint64_t block, uint32_t *out)
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
+}
+
+/* The words of W blocks in the order of elements. */
+static void philox_words(uint64_t key, uint64_t step, uint64_t block, uint32_t *out)
+{
+    vu c[4][2];
+    uint64_t word[4][W];
+    philox(key, step, block, c);
     memcpy(word, c, sizeof word);
     for (int i = 0; i < W; i++)
         for (int k = 0; k < 4; k++)
@@ -47,7 +54,7 @@ VEC_FN void drop_words(const tsri_fast_dropout_args *p, int64_t at, int64_t n, c
         y[j] = (word[j] >> 8) >= least ? x[j] * scale : 0.0f;
 }
 
-VEC_FN void uniform_words(const tsri_fast_uniform_args *p, int64_t at, int64_t n,
+VEC_FN void uniform_words(const tsri_fast_numbers_args *p, int64_t at, int64_t n,
                           const uint32_t *word)
 {
     const double low = p->low, width = p->width;
@@ -68,7 +75,7 @@ VEC_FN void uniform_words(const tsri_fast_uniform_args *p, int64_t at, int64_t n
         for (int64_t i = 0, n; i < d->n; i += n) {                   \
             const uint64_t at = d->index + (uint64_t)i;              \
             const int64_t skip = (int64_t)(at % 4), left = d->n - i; \
-            philox(d->key, d->step, at / 4, word);                   \
+            philox_words(d->key, d->step, at / 4, word);             \
             n = 4 * W - skip < left ? 4 * W - skip : left;           \
             if (n == 4 * W)                                          \
                 of_words(p, i, 4 * W, word);                         \
@@ -77,8 +84,62 @@ VEC_FN void uniform_words(const tsri_fast_uniform_args *p, int64_t at, int64_t n
         }                                                            \
     }
 DRAWS(dropout, tsri_fast_dropout_args, drop_words)
-DRAWS(uniform, tsri_fast_uniform_args, uniform_words)
+DRAWS(uniform, tsri_fast_numbers_args, uniform_words)
 #undef DRAWS
+
+#define NORMAL(name) vnormal_##name
+#define NORMAL_FN VEC_FN
+#define REAL vd
+#define BITS vu
+#define as_real(bits) ((vd)(bits))
+#define as_bits(real) ((vu)(real))
+#define root vdsqrt
+#include "src/core/normal_t.h"
+#undef NORMAL
+#undef NORMAL_FN
+#undef REAL
+#undef BITS
+#undef as_real
+#undef as_bits
+#undef root
+
+/* The elements of W blocks: two of each. */
+static void normal_blocks(const tsri_fast_numbers_args *p, uint64_t block, float *y)
+{
+    vu words[4][2];
+    vd z[2][2];
+    philox(p->draws.key, p->draws.step, block, words);
+    VEC_LOOP
+    for (int v = 0; v < 2; v++) {
+        const vu word[4] = {words[0][v], words[1][v], words[2][v], words[3][v]};
+        vd pair[2];
+        vnormal_pair(word, pair);
+        VEC_LOOP
+        for (int k = 0; k < 2; k++)
+            z[k][v] = p->low + p->width * pair[k];
+    }
+    float even[W], odd[W];
+    vstore(even, vjoin(z[0][0], z[0][1]));
+    vstore(odd, vjoin(z[1][0], z[1][1]));
+    for (int i = 0; i < W; i++) {
+        y[2 * i] = even[i];
+        y[2 * i + 1] = odd[i];
+    }
+}
+
+static void normal(const tsri_fast_numbers_args *p)
+{
+    const tsri_fast_draws *d = &p->draws;
+    float own[2 * W];
+    for (int64_t i = 0, n; i < d->n; i += n) {
+        const uint64_t at = d->index + (uint64_t)i;
+        const int64_t skip = (int64_t)(at % 2), left = d->n - i;
+        n = 2 * W - skip < left ? 2 * W - skip : left;
+        normal_blocks(p, at / 2, n == 2 * W ? d->y + i : own);
+        if (n < 2 * W)
+            memcpy(d->y + i, own + skip, (size_t)n * sizeof *own);
+    }
+}
 
 static void keep(const float *by, const float *x, float *y, int64_t n)
 {

@@ -6,7 +6,6 @@
  * channels, and turn that.
  */
 #include "kernels/cpu/fast/fast.h"
-#include "src/core/rng.h"
 
 #include <math.h>
 #include <string.h>
@@ -163,39 +162,23 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_k
 }
 
 /* --- random numbers --------------------------------------------------------------------------- */
-enum { NORMALS = 256 }; /* at a time */
-
 typedef struct numbers {
     tsri_fast base;
-    tsri_fast_uniform_args args;
-    bool normal, has_step;
-    double mean, deviation;
+    tsri_fast_numbers_args args;
+    void (*draw)(const tsri_fast_numbers_args *p);
+    bool has_step;
     runs runs;
 } numbers;
-
-static void fill_normals(const numbers *k, const tsri_fast_draws *d)
-{
-    double z[NORMALS];
-    for (int64_t i = 0, n; i < d->n; i += n) {
-        n = tsri_fast_least(d->n - i, NORMALS);
-        tsri_rng_normals(d->key, d->step, d->index + (uint64_t)i, n, z);
-        for (int64_t j = 0; j < n; j++)
-            d->y[i + j] = (float)(k->mean + k->deviation * z[j]);
-    }
-}
 
 static void numbers_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const numbers *k = (const numbers *)f;
-    tsri_fast_uniform_args args = k->args;
+    tsri_fast_numbers_args args = k->args;
     args.draws.step = k->has_step ? (uint64_t) * (const int64_t *)p->in[0] : 0;
     for (int64_t at = p->begin; at < p->end; at += args.draws.n) {
         args.draws.index = (uint64_t)index_of(&k->runs, at, p->end - at, &args.draws.n);
         args.draws.y = (float *)p->out[0] + at;
-        if (k->normal)
-            fill_normals(k, &args.draws);
-        else
-            f->isa->uniform(&args);
+        k->draw(&args);
     }
 }
 
@@ -211,14 +194,13 @@ tsr_status tsri_fast_random(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     TSRI_NEED(k);
     k->base.unit = UNIT;
     k->has_step = desc->nin > 0;
-    k->normal = desc->attrs->random.dist == TSRI_RANDOM_NORMAL;
-    k->mean = a;
-    k->deviation = b;
+    const bool normal = desc->attrs->random.dist == TSRI_RANDOM_NORMAL;
+    k->draw = normal ? k->base.isa->normal : k->base.isa->uniform;
     /* Rounding may reach b, which is not in the interval. */
     const float top = (float)b;
-    k->args = (tsri_fast_uniform_args){.draws.key = desc->attrs->random.key,
+    k->args = (tsri_fast_numbers_args){.draws.key = desc->attrs->random.key,
                                        .low = a,
-                                       .width = b - a,
+                                       .width = normal ? b : b - a,
                                        .most = !(a < b)           ? INFINITY
                                                : (double)top >= b ? nextafterf(top, -INFINITY)
                                                                   : top};
