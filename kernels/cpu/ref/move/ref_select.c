@@ -2,6 +2,8 @@
 /* Selection: elements are moved by their size. */
 #include "kernels/cpu/ref/ref.h"
 
+#include <string.h>
+
 #define WHERE(T)                                                                                 \
     do {                                                                                         \
         const T *x = (const T *)j->in[1] + r->off[2], *u = (const T *)j->in[2] + r->off[3];      \
@@ -88,6 +90,19 @@ static void triangle_row(void *arg, const tsri_ref_row *r)
     const int64_t begin = y->offset[y->ndim - 1] - y->offset[y->ndim - 2];
     const int64_t first = begin + r->off[2] - j->ref->attrs.triangle.diagonal;
     const int64_t sx = r->step[1], sy = r->step[0], step = r->step[2];
+    if (sx == 1 && sy == 1 && step == 1) { /* a row is kept up to an edge, or from it on */
+        const size_t size = tsr_dtype_size(y->dtype);
+        const int64_t edge = first >= 0 ? 0 : first > -r->n ? -first : r->n;
+        const int64_t begin_kept = upper ? edge : 0;
+        const int64_t end_kept = upper ? r->n : first > 0 ? 0 : edge + (edge < r->n);
+        char *to = (char *)j->out[0] + (size_t)r->off[0] * size;
+        const char *x = (const char *)j->in[0] + (size_t)r->off[1] * size;
+        memset(to, 0, (size_t)begin_kept * size);
+        memmove(to + (size_t)begin_kept * size, x + (size_t)begin_kept * size,
+                (size_t)(end_kept - begin_kept) * size);
+        memset(to + (size_t)end_kept * size, 0, (size_t)(r->n - end_kept) * size);
+        return;
+    }
     BY_SIZE(TRIANGLE)
 }
 
