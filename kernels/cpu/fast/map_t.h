@@ -20,5 +20,5 @@ static void map_fill(const tsri_fast_map *p, int64_t i, int64_t end)
 static void map_scale(const tsri_fast_map *p, int64_t i, int64_t end)
 {
     const vf a = vset1(p->a);
-    MAP_LOOP(vload(p->x + i) * a, vloadn(p->x + i, part) * a)
+    MAP_LOOP(vload(x + i) * a, vloadn(x + i, part) * a)
 }

@@ -322,27 +322,27 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
 #include "kernels/unary_t.h"
 
 /* A function and its gradient, of a vector and of a buffer's elements [i, end). */
-#define UNARY_BY_VECTORS(FN, forward, gradient)                                                   \
-    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                      \
-    {                                                                                             \
-        (void)a, (void)b;                                                                         \
-        return forward;                                                                           \
-    }                                                                                             \
-    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                               \
-    {                                                                                             \
-        (void)v, (void)u, (void)a, (void)b;                                                       \
-        return gradient;                                                                          \
-    }                                                                                             \
-    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                        \
-    {                                                                                             \
-        const vf a = vset1(p->a), b = vset1(p->b);                                                \
-        MAP_LOOP(forward_##FN(vload(p->x + i), a, b), forward_##FN(vloadn(p->x + i, part), a, b)) \
-    }                                                                                             \
-    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                   \
-    {                                                                                             \
-        const vf a = vset1(p->a), b = vset1(p->b);                                                \
-        MAP_LOOP(gradient_##FN(vload(p->x + i), vload(p->y + i), a, b),                           \
-                 gradient_##FN(vloadn(p->x + i, part), vloadn(p->y + i, part), a, b))             \
+#define UNARY_BY_VECTORS(FN, forward, gradient)                                             \
+    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                \
+    {                                                                                       \
+        (void)a, (void)b;                                                                   \
+        return forward;                                                                     \
+    }                                                                                       \
+    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                         \
+    {                                                                                       \
+        (void)v, (void)u, (void)a, (void)b;                                                 \
+        return gradient;                                                                    \
+    }                                                                                       \
+    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                  \
+    {                                                                                       \
+        const vf a = vset1(p->a), b = vset1(p->b);                                          \
+        MAP_LOOP(forward_##FN(vload(x + i), a, b), forward_##FN(vloadn(x + i, part), a, b)) \
+    }                                                                                       \
+    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)             \
+    {                                                                                       \
+        const vf a = vset1(p->a), b = vset1(p->b);                                          \
+        MAP_LOOP(gradient_##FN(vload(x + i), vload(y + i), a, b),                           \
+                 gradient_##FN(vloadn(x + i, part), vloadn(y + i, part), a, b))             \
     }
 #define UNARY_BY_LANES(FN, forward, gradient)
 #define UNARY_LOOPS(T, FN, name, gets, cost, by, forward, gradient, doc) \
@@ -354,7 +354,7 @@ static void few_power(const tsri_fast_map *p, int64_t i, int64_t end)
     if (p->a == 2.0f) {
         unary_SQUARE(p, i, end);
     } else if (p->a == 3.0f) {
-        MAP_LOOP(vcube(vload(p->x + i)), vcube(vloadn(p->x + i, part)))
+        MAP_LOOP(vcube(vload(x + i)), vcube(vloadn(x + i, part)))
     } else {
         unary_POW(p, i, end);
     }
@@ -367,25 +367,23 @@ static void few_power(const tsri_fast_map *p, int64_t i, int64_t end)
 #define floor_rest vfloor_rest
 #define floor_quotient vfloor_quotient
 
-#define BINARY_BY_VECTORS(FN, real)                                                  \
-    VEC_FN vf binary_of_##FN(vf a, vf b)                                             \
-    {                                                                                \
-        return real;                                                                 \
-    }                                                                                \
-    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)          \
-    {                                                                                \
-        if (p->fixed_x) {                                                            \
-            const vf x = vset1(*p->x);                                               \
-            MAP_LOOP(binary_of_##FN(x, vload(p->y + i)),                             \
-                     binary_of_##FN(x, vloadn(p->y + i, part)))                      \
-        } else if (p->fixed_y) {                                                     \
-            const vf y = vset1(*p->y);                                               \
-            MAP_LOOP(binary_of_##FN(vload(p->x + i), y),                             \
-                     binary_of_##FN(vloadn(p->x + i, part), y))                      \
-        } else {                                                                     \
-            MAP_LOOP(binary_of_##FN(vload(p->x + i), vload(p->y + i)),               \
-                     binary_of_##FN(vloadn(p->x + i, part), vloadn(p->y + i, part))) \
-        }                                                                            \
+#define BINARY_BY_VECTORS(FN, real)                                                               \
+    VEC_FN vf binary_of_##FN(vf a, vf b)                                                          \
+    {                                                                                             \
+        return real;                                                                              \
+    }                                                                                             \
+    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                       \
+    {                                                                                             \
+        if (p->fixed_x) {                                                                         \
+            const vf all = vset1(*p->x);                                                          \
+            MAP_LOOP(binary_of_##FN(all, vload(y + i)), binary_of_##FN(all, vloadn(y + i, part))) \
+        } else if (p->fixed_y) {                                                                  \
+            const vf all = vset1(*p->y);                                                          \
+            MAP_LOOP(binary_of_##FN(vload(x + i), all), binary_of_##FN(vloadn(x + i, part), all)) \
+        } else {                                                                                  \
+            MAP_LOOP(binary_of_##FN(vload(x + i), vload(y + i)),                                  \
+                     binary_of_##FN(vloadn(x + i, part), vloadn(y + i, part)))                    \
+        }                                                                                         \
     }
 #define BINARY_BY_LANES(FN, real)
 #define BINARY_LOOPS(T, FN, name, takes, rule, cost, by, real, whole, doc) BINARY_BY_##by(FN, real)

@@ -496,14 +496,21 @@ VEC_FN int64_t vhead(const float *p, int64_t n)
     return beyond && n >= 4 * W ? W - beyond : 0;
 }
 
-/* p->out[i] = a vector, up to `end`: `whole` of W elements from i on, `some` of the first `part`.
+/* p->out[i] = a vector, up to `end`: `whole` of W elements from i on, `some` of the first `part`,
+ * of p's x and y. The pointers are copied, as stores of floats may change p for what a compiler
+ * knows.
  */
-#define MAP_LOOP(whole, some)                                                  \
-    for (int64_t part = vhead(p->out + i, end - i); i < end; part = end - i) { \
-        if (part) {                                                            \
-            vstoren(p->out + i, some, part);                                   \
-            i += part;                                                         \
-        }                                                                      \
-        for (; end - i >= W; i += W)                                           \
-            vstore(p->out + i, whole);                                         \
+#define MAP_LOOP(whole, some)                                                   \
+    {                                                                           \
+        const float *const x = p->x, *const y = p->y;                           \
+        float *const out = p->out;                                              \
+        (void)x, (void)y;                                                       \
+        for (int64_t part = vhead(out + i, end - i); i < end; part = end - i) { \
+            if (part) {                                                         \
+                vstoren(out + i, some, part);                                   \
+                i += part;                                                      \
+            }                                                                   \
+            for (; end - i >= W; i += W)                                        \
+                vstore(out + i, whole);                                         \
+        }                                                                       \
     }
