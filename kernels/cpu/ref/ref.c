@@ -69,6 +69,17 @@ void tsri_ref_walk(tsri_ref_iter *it, int ndim, const int64_t *shape, int nops,
     it->ndim = last + 1;
 }
 
+/* Runs n lines, the first being `row`, that follow each other along an axis. */
+static void run_lines(const tsri_ref_iter *it, int axis, int64_t n, tsri_ref_row row,
+                      tsri_ref_row_fn *fn, void *arg)
+{
+    for (int64_t i = 0; i < n; i++) {
+        fn(arg, &row);
+        for (int o = 0; o < it->nops; o++)
+            row.off[o] += it->stride[o][axis];
+    }
+}
+
 /* Runs items [item, end): pieces of the innermost axis, `pieces` of each of its lines. */
 static void run_items(const tsri_ref_iter *it, int64_t item, int64_t end, int64_t pieces,
                       tsri_ref_row_fn *fn, void *arg)
@@ -83,19 +94,28 @@ static void run_items(const tsri_ref_iter *it, int64_t item, int64_t end, int64_
     tsri_ref_row row;
     for (int o = 0; o < it->nops; o++)
         row.step[o] = it->stride[o][inner];
-    for (; item < end; item++) {
+    for (int64_t n; item < end; item += n) {
         const int64_t begin = piece * CHUNK, left = it->size[inner] - begin;
         row.n = left < CHUNK ? left : CHUNK;
         for (int o = 0; o < it->nops; o++)
             row.off[o] = line[o] + begin * row.step[o];
-        fn(arg, &row);
+        n = 1;
+        if (pieces == 1 && inner > 0) { /* whole lines: all up to the end of the axis outside */
+            const int64_t lines = it->size[inner - 1] - at[inner - 1];
+            n = lines < end - item ? lines : end - item;
+            run_lines(it, inner - 1, n, row, fn, arg);
+        } else {
+            fn(arg, &row);
+        }
         if (++piece < pieces)
             continue;
         piece = 0;
-        for (int i = inner - 1; i >= 0; i--) {
-            const bool wraps = ++at[i] == it->size[i];
+        int64_t by = n;
+        for (int i = inner - 1; i >= 0; i--, by = 1) {
+            at[i] += by;
+            const bool wraps = at[i] == it->size[i];
             for (int o = 0; o < it->nops; o++)
-                line[o] += it->stride[o][i] - (wraps ? at[i] * it->stride[o][i] : 0);
+                line[o] += (by - (wraps ? at[i] : 0)) * it->stride[o][i];
             if (!wraps)
                 break;
             at[i] = 0;
