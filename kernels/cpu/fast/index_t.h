@@ -2,8 +2,8 @@
 /* Loops that move elements by their places. Included once per instruction set; see vec.h. */
 
 enum {
-    LONG_ROW = 1024, /* bytes that are worth a call */
-    ROWS_AHEAD = 8,  /* are asked for, where they do not lie behind each other */
+    LONG_ROW = 16384, /* bytes that are worth a call */
+    ROWS_AHEAD = 8,   /* are asked for, where they do not lie behind each other */
 };
 
 /* Pieces of a row: the last one may begin inside the one before. */

@@ -15,7 +15,8 @@ enum {
         512,   /* bytes of a row, which shares lines of memory with its neighbours if it has less */
     TURN = 64, /* rows and columns of a plane that are turned together: within a first cache */
     COLUMNS = 8192, /* elements of a row that are moved together */
-    NEAR = 16384,   /* elements of a source within which its rows are taken in another order */
+    NEAR = 16384,   /* elements of a source within which its rows are taken in another order, */
+    OWN = 48,       /* unless they have so many: then they share few lines with others */
 };
 
 typedef struct plane {
@@ -211,6 +212,21 @@ static void move_part(const tsri_fast *f, const tsri_fast_part *p)
         }
 }
 
+/* Rows [begin, end) of a concat, each of all its operands, so that the result is written in order.
+ */
+static void join_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const mover *k = (const mover *)f;
+    const int64_t size = (int64_t)k->size;
+    for (int64_t r = p->begin; r < p->end; r++)
+        for (int i = 0; i < k->n; i++) {
+            const box *b = &k->box[i];
+            const plane row = {.rows = 1, .cols = b->all.cols, .tc = 1, .fc = 1};
+            move_plane(k, &row, (char *)p->out[0] + (b->to + r * b->all.tr) * size,
+                       (const char *)p->in[i] + (b->from + r * b->all.fr) * size);
+        }
+}
+
 static void fill_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const mover *k = (const mover *)f;
@@ -220,7 +236,7 @@ static void fill_part(const tsri_fast *f, const tsri_fast_part *p)
                    (const char *)k->value);
 }
 
-/* Lets an axis that has a smaller step in the source than the rows have go first: a few rows are
+/* Lets an axis that has a smaller step in the source than short rows have go first: a few rows are
  * moved for all places of that axis before the next rows, so that the source is read in order. */
 static void order_pieces(box *b)
 {
@@ -228,7 +244,7 @@ static void order_pieces(box *b)
     const int64_t row = llabs(b->all.fr); /* steps may go back */
     const int last = it->ndim - 1;
     int least = last;
-    if (b->all.fc != 1 || b->value || last < 0)
+    if (b->all.fc != 1 || b->all.cols >= OWN || b->value || last < 0)
         return;
     for (int i = last - 1; i >= 0; i--)
         if (llabs(it->stride[1][i]) < llabs(it->stride[1][least]))
@@ -342,7 +358,7 @@ tsr_status tsri_fast_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     const tsri_arg *whole = split ? &d->in[0] : &d->out[0], *part = split ? d->out : d->in;
     mover *k = NULL;
     TSRI_TRY(make(mem, d, n, &k));
-    bool shares = false;
+    bool shares = false, joins = !split;
     int64_t most = 1;
     for (int64_t i = 0, at = 0; i < n; at += part[i++].shape[axis]) {
         box *b = &k->box[i];
@@ -350,9 +366,15 @@ tsr_status tsri_fast_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
         set_box(b, part[i].ndim, part[i].shape, split ? part[i].stride : whole->stride,
                 split ? whole->stride : part[i].stride);
         shares = shares || (b->all.rows > 1 && b->all.cols * (int64_t)k->size < SHARES);
+        joins = joins && b->pieces && b->all.tc == 1 && b->all.fc == 1 && b->outer.ndim == 0 &&
+                b->all.rows == k->box[0].all.rows;
         most = b->pieces > most ? b->pieces : most;
     }
     k->steps = shares ? most : 1;
+    if (joins && !shares && k->box[0].all.rows > 1) {
+        k->base.part = join_part;
+        k->base.items = k->box[0].all.rows;
+    }
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
