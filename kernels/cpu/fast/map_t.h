@@ -6,15 +6,16 @@
 static void map_fill(const tsri_fast_map *p, int64_t i, int64_t end)
 {
     const vf a = vset1(p->a);
+    float *const out = p->out;
     if (end - i < W) {
-        vstoren(p->out + i, a, end - i);
+        vstoren(out + i, a, end - i);
         return;
     }
-    vstore(p->out + i, a);
-    vstore(p->out + end - W, a);
-    i += W - (int64_t)((uintptr_t)(p->out + i) / sizeof(float) % W);
+    vstore(out + i, a);
+    vstore(out + end - W, a);
+    i += W - (int64_t)((uintptr_t)(out + i) / sizeof(float) % W);
     for (; i + W <= end; i += W)
-        vstore(p->out + i, a);
+        vstore(out + i, a);
 }
 
 static void map_scale(const tsri_fast_map *p, int64_t i, int64_t end)
