@@ -143,7 +143,7 @@
     OP(cast, "x", COMPUTE, tsr_cast_at(I(0), A.dtype, AT), "Another dtype.", \
        TSRI_ATTR(dtype, DTYPE, dtype, TSRI_NEEDED, 0, 0, NULL, "the new one")) \
     /* two operands */ \
-    TSRI_ARITHMETIC_LIST(ARITHMETIC_ROW, OP) \
+    TSRI_ARITHMETIC_CALLS(ARITHMETIC_ROW, OP) \
     TSRI_COMPARISON_LIST(COMPARISON_ROW, OP) \
     OP(where, "cond x y", COMPUTE, tsr_where_at(I(0), I(1), I(2), AT), \
        "x where cond (bool) is true, else y.", ) \

@@ -19,7 +19,7 @@
 #define TESSERA_CORE_BINARY_LIST_H
 
 // clang-format off
-#define TSRI_ARITHMETIC_LIST(X, T) \
+#define TSRI_ARITHMETIC_CALLS(X, T) \
     X(T, ADD, add, NUMBERS, "... + ... -> ...", CHEAP, VECTORS, a + b, wrap(a) + wrap(b), "x + y") \
     X(T, SUB, sub, NUMBERS, "... + ... -> ...", CHEAP, VECTORS, a - b, wrap(a) - wrap(b), "x - y") \
     X(T, MUL, mul, NUMBERS, "..., ... -> ...", CHEAP, VECTORS, a * b, wrap(a) * wrap(b), "x y") \
@@ -50,6 +50,11 @@
       whole_left(a, b), "x 2^y.") \
     X(T, RIGHT_SHIFT, bitwise_right_shift, WHOLES, "!..., !... -> ...", CHEAP, LANES, 0, \
       whole_right(a, b), "floor(x / 2^y).")
+
+/* And what is not a public call by itself: tsr_prelu, of x and slopes that broadcast to it. */
+#define TSRI_ARITHMETIC_LIST(X, T) \
+    TSRI_ARITHMETIC_CALLS(X, T) \
+    X(T, PRELU, prelu, FLOATS, "!..., !... -> ...", CHEAP, VECTORS, pick(a > 0, a, b * a), 0, "")
 
 /* X(T, ENUM, name, less, equal, greater, none, doc): the result where x is less than, equal to or
  * greater than y, and beside a NaN. It is bool, or a float; operands are of any dtype. */

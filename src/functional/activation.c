@@ -21,7 +21,7 @@ tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int lin
         dims.d[dims.ndim++] = 1;
     x = tsri_low(&c, x);
     tsr_tensor *slope = tsri_shaped(tsri_low(&c, w), dims, file, line);
-    return tsr_where(tsr_greater(x, tsri_number(x, 0, file, line)), x, tsr_mul(slope, x));
+    return tsri_make_binary("prelu", TSRI_BINARY_PRELU, x, slope, TSR_DTYPE_NONE, c.loc);
 }
 
 tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line)

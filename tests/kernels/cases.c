@@ -35,6 +35,7 @@ const kernel_case kernel_cases[] = {
     BINARY("step", TSRI_BINARY_STEP, KC_FEW),
     BINARY("maximum", TSRI_BINARY_MAXIMUM, KC_UNIFORM),
     BINARY("minimum", TSRI_BINARY_MINIMUM, KC_UNIFORM),
+    BINARY("prelu", TSRI_BINARY_PRELU, KC_UNIFORM),
     {.name = "binary less bool", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_LESS, 0},
      .nin = 2, .nout = 1, .in = {OF(TSR_BOOL, KC_BOOL, 3, 33), OF(TSR_BOOL, KC_BOOL, 33)},
      .out = {OF(TSR_BOOL, 0, 3, 33)}},

@@ -326,6 +326,8 @@ static double binary(int fn, double a, double b)
         return fmax(a, b);
     case TSRI_BINARY_MINIMUM:
         return fmin(a, b);
+    case TSRI_BINARY_PRELU:
+        return fmax(a, 0) + b * fmin(a, 0);
     case TSRI_BINARY_ATAN2:
         return b > 0 ? atan(a / b) : b < 0 ? atan(a / b) + (a < 0 ? -acos(-1) : acos(-1)) : 0;
     case TSRI_BINARY_FMOD:

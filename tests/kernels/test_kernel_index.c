@@ -231,6 +231,14 @@ static void test_nan(void **state)
             assert_true(y[3] == (max ? INFINITY : 2) && y[4] == 0);
         });
     }
+    tsri_attrs attrs = {.binary.fn = TSRI_BINARY_PRELU};
+    tsri_kernel_desc d = {.op = TSRI_OP_BINARY, .attrs = &attrs, .nin = 2, .nout = 1};
+    d.in[0] = d.in[1] = d.out[0] = ARG(TSR_F32, 5);
+    EACH_IMPL(impl, d.op, 1, {
+        float y[5];
+        if (run(impl, &d, (void *[]){x, u}, (void *[]){y}) == TSR_OK)
+            assert_true(isnan(y[0]) && y[1] == 1 && isnan(y[2]) && y[3] == INFINITY && y[4] == 0);
+    });
 }
 
 /* Whole numbers that no double tells apart. */

@@ -305,7 +305,7 @@ tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x,
     {                                                                                              \
         return tsri_make_binary(#name, TSRI_BINARY_##FN, x, y, out_dtype, (tsri_loc){file, line}); \
     }
-TSRI_ARITHMETIC_LIST(DECLARE2, TSR_DTYPE_NONE)
+TSRI_ARITHMETIC_CALLS(DECLARE2, TSR_DTYPE_NONE)
 TSRI_COMPARISON_LIST(DECLARE2, TSR_BOOL)
 #undef DECLARE2
 
@@ -398,6 +398,20 @@ static void grad_rest(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor 
     din[1] = tsri_make_scale(tsr_mul_at(dz, q, file, line), -1, op->loc);
 }
 
+/* d(prelu(x, y)): where x > 0, 1 to x, else y to x and x to y. */
+static void grad_prelu(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
+{
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *x = op->in[0], *y = op->in[1];
+    tsr_tensor *zero = tsri_make_fill(x->graph, TSR_SCALAR, x->dtype, x->placement, 0, op->loc);
+    tsr_tensor *above = tsr_greater_at(x, zero, file, line);
+    if (want[0])
+        din[0] = tsr_where_at(above, dz, tsr_mul_at(dz, y, file, line), file, line);
+    if (want[1])
+        din[1] = tsr_where_at(above, zero, tsr_mul_at(dz, x, file, line), file, line);
+}
+
 /* Returns dz times x, the gradient to the other factor. A dz whose elements all are one number, as
  * where differentiation begins, is not multiplied element by element: the product is x, scaled. */
 static tsr_tensor *grad_mul(tsr_tensor *dz, tsr_tensor *x, tsri_loc loc)
@@ -438,6 +452,9 @@ static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted
     case TSRI_BINARY_FMOD:
     case TSRI_BINARY_REMAINDER:
         grad_rest(op, dz, want, full);
+        break;
+    case TSRI_BINARY_PRELU:
+        grad_prelu(op, dz, want, full);
         break;
     default:
         return; /* a step, a floor: its gradient is 0 wherever it has one */
