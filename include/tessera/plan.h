@@ -31,9 +31,11 @@ typedef enum tsr_on_nan {
 
 /* Kinds of fusion, as bits: several ops become one pass over memory. */
 typedef enum tsr_fusion {
-    TSR_FUSE_ANYTHING = 1,    /* all of them */
-    TSR_FUSE_ACTIVATIONS = 2, /* batch norm with a ReLU or ReLU6 behind it, forward and backward */
-    TSR_FUSE_SOFTMAX = 4,     /* the parts of softmax, and those of cross entropy */
+    TSR_FUSE_ANYTHING = 1, /* all of them */
+    /* Batch norm with a ReLU or ReLU6 behind it, forward and backward; on CPUs group norm with its
+     * weight and bias. */
+    TSR_FUSE_ACTIVATIONS = 2,
+    TSR_FUSE_SOFTMAX = 4, /* the parts of softmax, and those of cross entropy */
     /* On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their rows and what
      * reads them, by pieces of rows that stay in the cache. */
     TSR_FUSE_CHAINS = 8,

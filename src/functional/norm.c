@@ -6,17 +6,6 @@
 
 #include <math.h>
 
-/* Returns v (c), or NULL, as (c,1,...), which broadcasts to x (n,c,...). */
-static tsr_tensor *per_channel(const tsr_tensor *x, tsr_tensor *v, const char *file, int line)
-{
-    if (!v)
-        return NULL;
-    tsr_dims dims = TSR_DIMS(x->shape.d[1]);
-    for (int i = 2; i < x->shape.ndim; i++)
-        dims.d[dims.ndim++] = 1;
-    return tsri_shaped(v, dims, file, line);
-}
-
 tsr_tensor *tsr_group_norm_at(tsr_tensor *x, int64_t groups, tsr_tensor *gamma, tsr_tensor *beta,
                               double eps, const char *file, int line)
 {
@@ -39,13 +28,15 @@ tsr_tensor *tsr_group_norm_at(tsr_tensor *x, int64_t groups, tsr_tensor *gamma, 
     if ((gamma && !tsri_want_vector(&c, "gamma", gamma, channels)) ||
         (beta && !tsri_want_vector(&c, "beta", beta, channels)))
         return c.failed;
-    const int64_t count = tsr_dims_count(x->shape);
-    const int64_t each = count ? count / n / groups : 0;
-    tsr_tensor *rows = tsri_shaped(x, TSR_DIMS(n, groups, each), file, line);
-    tsr_tensor *y = tsr_layer_norm(rows, NULL, NULL, TSR_LAYER_NORM_OPTS(.eps = eps, .axes = 1));
-    y = tsri_shaped(y, x->shape, file, line);
-    y = gamma ? tsr_mul(y, per_channel(x, gamma, file, line)) : y;
-    return beta ? tsr_add(y, per_channel(x, beta, file, line)) : y;
+    /* Rows of one group's channels and their elements; gamma and beta are one number for each. */
+    const int64_t count = tsr_dims_count(x->shape), each = channels / groups;
+    const int64_t plane = count ? count / n / channels : 0;
+    const tsr_dims rows = TSR_DIMS(n, groups, each, plane), params = TSR_DIMS(groups, each, 1);
+    tsr_tensor *y = tsr_layer_norm(tsri_shaped(x, rows, file, line), NULL, NULL,
+                                   TSR_LAYER_NORM_OPTS(.eps = eps, .axes = 2));
+    y = gamma ? tsr_mul(y, tsri_shaped(gamma, params, file, line)) : y;
+    y = beta ? tsr_add(y, tsri_shaped(beta, params, file, line)) : y;
+    return tsri_shaped(y, x->shape, file, line);
 }
 
 tsr_tensor *tsr_rms_norm_at(tsr_tensor *x, tsr_tensor *gamma, double eps, const char *file,

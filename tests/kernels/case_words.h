@@ -323,6 +323,22 @@
     LN_CASE("ln_param_grad " text, TSRI_OP_LN_PARAM_GRAD, axes_, n_, 1, 1, 3, 2,                   \
         .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_)},                       \
         .out = {F(R f_), F(R f_)})
+
+/* Of parameters p_ that broadcast to x, of two axes of rows and two of features. */
+#define GROUPS(text, n_, r_, f_, p_)                                                               \
+    LN_CASE("ln_apply groups " text, TSRI_OP_LN_APPLY, 2, n_, 1, 1, 4, 1,                          \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R p_), F(R p_)},                      \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply groups beta " text, TSRI_OP_LN_APPLY, 2, n_, 0, 1, 3, 1,                     \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R p_)},                               \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_bwd_stats groups " text, TSRI_OP_LN_BWD_STATS, 2, n_, 1, 1, 4, 1,                  \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R p_), LN_DATA(r_, f_)},              \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_bwd_apply groups " text, TSRI_OP_LN_BWD_APPLY, 2, n_, 1, 1, 5, 1,                  \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R p_), LN_DATA(r_, f_),               \
+               LN_SUMS(0, r_)},                                                                    \
+        .out = {LN_DATA(r_, f_)})
 /* clang-format on */
 
 #endif

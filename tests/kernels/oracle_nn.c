@@ -36,6 +36,16 @@ static void batch_matmul(const kernel_case *k, double *const *in, double *c)
     }
 }
 
+/* Where the element of an operand is that broadcasts to element i of x. */
+static int64_t spread_to(const tsr_dims *operand, const tsr_dims *x, int64_t i)
+{
+    int64_t at = 0, step = 1;
+    for (int a = x->ndim - 1, o = operand->ndim - 1; o >= 0;
+         i /= x->d[a--], step *= operand->d[o--])
+        at += i % x->d[a] % operand->d[o] * step;
+    return at;
+}
+
 /* All of layer norm's parts, forward and backward, element by element. */
 static void layer_norm(const kernel_case *k, double *const *in, double *const *out)
 {
@@ -61,7 +71,9 @@ static void layer_norm(const kernel_case *k, double *const *in, double *const *o
         }
         double count = (double)k->attrs.ln.count, mean = in[1][2 * r] / count;
         double sigma = sqrt(in[1][2 * r + 1] / count - mean * mean + k->attrs.ln.eps);
-        double xhat = (in[0][i] - mean) / sigma, g = dy ? dy[i] * (gamma ? gamma[f] : 1) : 0;
+        double xhat = (in[0][i] - mean) / sigma;
+        double scale = gamma ? gamma[spread_to(&k->in[2].dims, x, i)] : 1,
+               g = dy ? dy[i] * scale : 0;
         if (params) {
             out[0][f] += g * xhat;
             out[1][f] += g;
@@ -72,7 +84,8 @@ static void layer_norm(const kernel_case *k, double *const *in, double *const *o
             const double *s = in[k->nin - 1] + 2 * r;
             out[0][i] = (g - s[0] / count - xhat * s[1] / count) / sigma;
         } else {
-            out[0][i] = xhat * (gamma ? gamma[f] : 1) + (beta ? beta[f] : 0);
+            out[0][i] = xhat * scale;
+            out[0][i] += beta ? beta[spread_to(&k->in[k->nin - 1].dims, x, i)] : 0;
         }
     }
 }

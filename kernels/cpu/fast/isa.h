@@ -105,10 +105,13 @@ typedef enum tsri_bn_do {
 } tsri_bn_do;
 
 /* Layer norm, rows of `width` features, row-major. x, dy, y (or dx): [row][width]; gamma and beta:
- * [width] or NULL; stats, bstats and (of a row's own results) sums: [row][2]. */
+ * [width] or NULL; stats, bstats and (of a row's own results) sums: [row][2]. With `run`, gamma and
+ * beta are [group][width / run], a number for each run of features; row r is of group r % groups.
+ */
 typedef struct tsri_fast_ln {
     int64_t width, pitch; /* pitch: of the parameters' sums[2][pitch], whole vectors */
-    double count, eps;    /* features of the global tensor */
+    int64_t run, groups;
+    double count, eps; /* features of the global tensor */
     const float *x, *dy, *gamma, *beta;
     const double *stats, *bstats;
     float *y;

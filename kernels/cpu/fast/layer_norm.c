@@ -62,11 +62,43 @@ static bool takes(const tsri_kernel_desc *d)
     return true;
 }
 
+/* Sets how many features of x one number of a parameter is for, and the rows until its numbers
+ * repeat. False: it has other axes than some of x up to one among the features. */
+static bool read_run(const tsri_arg *x, const tsri_arg *a, int axes, int64_t *run, int64_t *groups)
+{
+    int i = 1;
+    *run = *groups = 1;
+    for (; i <= axes && i <= a->ndim && a->shape[a->ndim - i] == 1; i++)
+        *run *= x->shape[x->ndim - i];
+    for (; i <= a->ndim; i++) {
+        if (a->shape[a->ndim - i] != x->shape[x->ndim - i])
+            return false;
+        *groups *= i > axes ? a->shape[a->ndim - i] : 1;
+    }
+    return i > axes;
+}
+
+static bool read_params(const tsri_kernel_desc *d, const tsri_norm_roles *role, tsri_fast_ln *out)
+{
+    const int operand[2] = {role->gamma, role->beta};
+    int64_t run[2] = {1, 1}, groups[2] = {1, 1};
+    for (int i = 0; i < 2; i++)
+        if (operand[i] &&
+            !read_run(&d->in[0], &d->in[operand[i]], d->attrs->ln.axes, &run[i], &groups[i]))
+            return false;
+    const int which = role->gamma ? 0 : 1;
+    out->run = run[which] > 1 || groups[which] > 1 ? run[which] : 0;
+    out->groups = groups[which];
+    return !role->gamma || !role->beta || (run[0] == run[1] && groups[0] == groups[1]);
+}
+
 tsr_status tsri_fast_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_attrs *at = d->attrs;
     const tsri_arg *x = &d->in[0];
-    if (!takes(d))
+    const tsri_norm_roles role = tsri_ln_roles(d);
+    tsri_fast_ln like = {.count = (double)at->ln.count, .eps = at->ln.eps};
+    if (!takes(d) || !read_params(d, &role, &like))
         return tsri_fast_decline(d);
     int64_t count = tsri_arg_count(x), width = 1;
     for (int i = x->ndim - at->ln.axes; i < x->ndim; i++)
@@ -74,16 +106,15 @@ tsr_status tsri_fast_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
     norm *k = tsri_fast_make(mem, d, norm_part, sizeof *k, count, count / width);
     TSRI_NEED(k);
     const bool params = d->op == TSRI_OP_LN_PARAM_GRAD;
-    k->role = tsri_ln_roles(d);
+    k->role = role;
     k->what = d->op == TSRI_OP_LN_STATS       ? TSRI_LN_DO_STATS
               : d->op == TSRI_OP_LN_APPLY     ? TSRI_LN_DO_APPLY
               : d->op == TSRI_OP_LN_BWD_STATS ? TSRI_LN_DO_BWD_STATS
               : params                        ? TSRI_LN_DO_PARAMS
                                               : TSRI_LN_DO_BWD_APPLY;
+    k->like = like;
     k->like.width = width;
-    k->like.count = (double)at->ln.count;
-    k->like.eps = at->ln.eps;
-    if (!params) {
+    if (!params && !like.run) {
         const uint32_t sums =
             (k->role.dy ? 1u << k->role.dy : 0) | (k->role.bstats ? 1u << k->role.bstats : 0);
         tsri_fast_walks(&k->base, 1 | (k->role.stats ? 1u << k->role.stats : 0) | sums, 1, false);

@@ -11,6 +11,36 @@ VEC_FN double vdsum(vd a)
     return sum;
 }
 
+/* The sums of the lanes of W / 2 vectors, in a vector. */
+VEC_FN vd vdsums(const vd *v)
+{
+#if VEC_ISA == 512
+    md s[4];
+    VEC_LOOP
+    for (int i = 0; i < 4; i++) {
+        const md a = (md)v[2 * i], b = (md)v[2 * i + 1];
+        s[i] = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+    }
+    VEC_LOOP
+    for (int i = 0; i < 2; i++)
+        s[i] = _mm512_add_pd(_mm512_shuffle_f64x2(s[2 * i], s[2 * i + 1], 0x88),
+                             _mm512_shuffle_f64x2(s[2 * i], s[2 * i + 1], 0xdd));
+    return (vd)_mm512_add_pd(_mm512_shuffle_f64x2(s[0], s[1], 0x88),
+                             _mm512_shuffle_f64x2(s[0], s[1], 0xdd));
+#elif VEC_ISA == 256
+    md s[2];
+    VEC_LOOP
+    for (int i = 0; i < 2; i++) {
+        const md a = (md)v[2 * i], b = (md)v[2 * i + 1];
+        s[i] = _mm256_add_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+    }
+    return (vd)_mm256_add_pd(_mm256_permute2f128_pd(s[0], s[1], 0x20),
+                             _mm256_permute2f128_pd(s[0], s[1], 0x31));
+#else
+    return (vd){v[0][0] + v[0][1], v[1][0] + v[1][1]};
+#endif
+}
+
 typedef struct ln_row {
     float mean, rstd, level; /* xhat = (x - mean) rstd + level */
 } ln_row;
@@ -28,26 +58,59 @@ VEC_FN vf ln_hat(vf x, const ln_row *r)
     return vfma(x - vset1(r->mean), vset1(r->rstd), vset1(r->level));
 }
 
-VEC_FN vf ln_param(const float *p, int64_t i, int64_t n, float none)
+/* Features [begin, end) of a row, and the parameters there: of each feature, or one for all. */
+typedef struct ln_stretch {
+    int64_t begin, end;
+    const float *gamma, *beta;
+    vf one_gamma, one_beta;
+} ln_stretch;
+
+VEC_FN int64_t ln_stretches(const tsri_fast_ln *p)
 {
-    return p ? vload_upto(p + i, n) : vset1(none);
+    return p->run ? p->width / p->run : 1;
+}
+
+VEC_FN ln_stretch ln_stretch_of(const tsri_fast_ln *p, int64_t row, int64_t i)
+{
+    if (!p->run)
+        return (ln_stretch){0, p->width, p->gamma, p->beta, vset1(1.0f), vset1(0.0f)};
+    const int64_t at = row % p->groups * (p->width / p->run) + i;
+    return (ln_stretch){.begin = i * p->run,
+                        .end = (i + 1) * p->run,
+                        .one_gamma = vset1(p->gamma ? p->gamma[at] : 1.0f),
+                        .one_beta = vset1(p->beta ? p->beta[at] : 0.0f)};
+}
+
+VEC_FN vf ln_param(const float *p, int64_t i, int64_t n, vf one)
+{
+    return p ? vload_upto(p + i, n) : one;
 }
 
 static void ln_stats(const tsri_fast_ln *p, int64_t r0, int64_t r1)
 {
+    enum { AT_ONCE = 4 };
     for (int64_t r = r0; r < r1; r++) {
         const float *x = p->x + r * p->width;
-        vd s0 = {0}, s1 = {0}, q0 = {0}, q1 = {0};
-        for (int64_t i = 0; i < p->width; i += W) {
+        vd s[AT_ONCE] = {{0}}, q[AT_ONCE] = {{0}};
+        int64_t i = 0;
+        for (; i + AT_ONCE * W / 2 <= p->width; i += AT_ONCE * W / 2)
+            VEC_LOOP
+        for (int k = 0; k < AT_ONCE; k++) {
+            const vd v = vdwiden(x + i + k * W / 2);
+            __builtin_prefetch(x + i + k * W / 2 + 1024);
+            s[k] += v;
+            q[k] = vdfma(v, v, q[k]);
+        }
+        for (; i < p->width; i += W) {
             vf v = vload_upto(x + i, p->width - i);
             vd lo = vlo(v), hi = vhi(v);
-            s0 += lo;
-            s1 += hi;
-            q0 = vdfma(lo, lo, q0);
-            q1 = vdfma(hi, hi, q1);
+            s[0] += lo;
+            s[1] += hi;
+            q[0] = vdfma(lo, lo, q[0]);
+            q[1] = vdfma(hi, hi, q[1]);
         }
-        p->sums[2 * r] = vdsum(s0 + s1);
-        p->sums[2 * r + 1] = vdsum(q0 + q1);
+        p->sums[2 * r] = vdsum((s[0] + s[1]) + (s[2] + s[3]));
+        p->sums[2 * r + 1] = vdsum((q[0] + q[1]) + (q[2] + q[3]));
     }
 }
 
@@ -55,11 +118,15 @@ static void ln_apply(const tsri_fast_ln *p, int64_t r0, int64_t r1)
 {
     for (int64_t r = r0; r < r1; r++) {
         const ln_row m = ln_moments(p, r);
-        for (int64_t i = 0; i < p->width; i += W) {
-            const int64_t n = p->width - i;
-            vf h = ln_hat(vload_upto(p->x + r * p->width + i, n), &m);
-            vf y = vfma(h, ln_param(p->gamma, i, n, 1.0f), ln_param(p->beta, i, n, 0.0f));
-            vstore_upto(p->y + r * p->width + i, y, n);
+        for (int64_t k = 0; k < ln_stretches(p); k++) {
+            const ln_stretch t = ln_stretch_of(p, r, k);
+            for (int64_t i = t.begin; i < t.end; i += W) {
+                const int64_t n = t.end - i, at = r * p->width + i;
+                vf h = ln_hat(vload_upto(p->x + at, n), &m);
+                vf y = vfma(h, ln_param(t.gamma, i, n, t.one_gamma),
+                            ln_param(t.beta, i, n, t.one_beta));
+                vstore_upto(p->y + at, y, n);
+            }
         }
     }
 }
@@ -69,14 +136,17 @@ static void ln_bwd_stats(const tsri_fast_ln *p, int64_t r0, int64_t r1)
     for (int64_t r = r0; r < r1; r++) {
         const ln_row m = ln_moments(p, r);
         vd s0 = {0}, s1 = {0}, q0 = {0}, q1 = {0};
-        for (int64_t i = 0; i < p->width; i += W) {
-            const int64_t n = p->width - i, at = r * p->width + i;
-            vf g = vload_upto(p->dy + at, n) * ln_param(p->gamma, i, n, 1.0f);
-            vf h = ln_hat(vload_upto(p->x + at, n), &m);
-            s0 += vlo(g);
-            s1 += vhi(g);
-            q0 = vdfma(vlo(g), vlo(h), q0);
-            q1 = vdfma(vhi(g), vhi(h), q1);
+        for (int64_t k = 0; k < ln_stretches(p); k++) {
+            const ln_stretch t = ln_stretch_of(p, r, k);
+            for (int64_t i = t.begin; i < t.end; i += W) {
+                const int64_t n = t.end - i, at = r * p->width + i;
+                vf g = vload_upto(p->dy + at, n) * ln_param(t.gamma, i, n, t.one_gamma);
+                vf h = ln_hat(vload_upto(p->x + at, n), &m);
+                s0 += vlo(g);
+                s1 += vhi(g);
+                q0 = vdfma(vlo(g), vlo(h), q0);
+                q1 = vdfma(vhi(g), vhi(h), q1);
+            }
         }
         p->sums[2 * r] = vdsum(s0 + s1);
         p->sums[2 * r + 1] = vdsum(q0 + q1);
@@ -89,11 +159,14 @@ static void ln_bwd_apply(const tsri_fast_ln *p, int64_t r0, int64_t r1)
         const ln_row m = ln_moments(p, r);
         const vf d0 = vset1((float)(p->bstats[2 * r] / p->count));
         const vf d1 = vset1((float)(p->bstats[2 * r + 1] / p->count));
-        for (int64_t i = 0; i < p->width; i += W) {
-            const int64_t n = p->width - i, at = r * p->width + i;
-            vf g = vload_upto(p->dy + at, n) * ln_param(p->gamma, i, n, 1.0f);
-            vf h = ln_hat(vload_upto(p->x + at, n), &m);
-            vstore_upto(p->y + at, vset1(m.rstd) * (g - d0 - h * d1), n);
+        for (int64_t k = 0; k < ln_stretches(p); k++) {
+            const ln_stretch t = ln_stretch_of(p, r, k);
+            for (int64_t i = t.begin; i < t.end; i += W) {
+                const int64_t n = t.end - i, at = r * p->width + i;
+                vf g = vload_upto(p->dy + at, n) * ln_param(t.gamma, i, n, t.one_gamma);
+                vf h = ln_hat(vload_upto(p->x + at, n), &m);
+                vstore_upto(p->y + at, vset1(m.rstd) * (g - d0 - h * d1), n);
+            }
         }
     }
 }

@@ -36,11 +36,15 @@ static double load(const places *q, int64_t row, int64_t feature)
     return tsri_ref_load(q->arg->dtype, q->p, q->row[row] + q->feature[feature]);
 }
 
-/* gamma or beta, which have the features alone. */
-static double param(const norm *v, int operand, void *const *in, int64_t feature)
+/* gamma or beta, which broadcasts to x: it has the features, or rows too, or some axes of size 1.
+ */
+static double param(const norm *v, int operand, void *const *in, int64_t row, int64_t feature)
 {
-    const tsri_arg *a = &v->ref.desc.in[operand];
-    return tsri_ref_load(a->dtype, in[operand], tsri_ref_offset(a, 0, a->ndim, feature));
+    const tsri_arg *a = &v->ref.desc.in[operand], *x = &v->ref.desc.in[0];
+    int64_t rest = row * v->features + feature, at = 0;
+    for (int i = x->ndim - 1, j = a->ndim - 1; j >= 0; rest /= x->shape[i], i--, j--)
+        at += a->shape[j] == 1 ? 0 : rest % x->shape[i] * a->stride[j];
+    return tsri_ref_load(a->dtype, in[operand], at);
 }
 
 /* The two numbers of a row. */
@@ -88,8 +92,8 @@ static tsr_status apply_run(const tsri_kernel *k, void *const *in, void *const *
         moments(v, in, r, &mean, &rstd);
         for (int64_t f = 0; f < v->features; f++) {
             double e = (load(&x, r, f) - mean) * rstd;
-            e *= v->role.gamma ? param(v, v->role.gamma, in, f) : 1;
-            e += v->role.beta ? param(v, v->role.beta, in, f) : 0;
+            e *= v->role.gamma ? param(v, v->role.gamma, in, r, f) : 1;
+            e += v->role.beta ? param(v, v->role.beta, in, r, f) : 0;
             tsri_ref_store(y.arg->dtype, y.p, y.row[r] + y.feature[f], e);
         }
     });
@@ -108,7 +112,8 @@ static tsr_status bwd_stats_run(const tsri_kernel *k, void *const *in, void *con
         double mean, rstd, s0 = 0, s1 = 0, *to = pair(o, out[0], r);
         moments(v, in, r, &mean, &rstd);
         for (int64_t f = 0; f < v->features; f++) {
-            const double g = load(&dy, r, f) * (v->role.gamma ? param(v, v->role.gamma, in, f) : 1);
+            const double g =
+                load(&dy, r, f) * (v->role.gamma ? param(v, v->role.gamma, in, r, f) : 1);
             s0 += g;
             s1 += g * (load(&x, r, f) - mean) * rstd;
         }
@@ -134,7 +139,8 @@ static tsr_status bwd_apply_run(const tsri_kernel *k, void *const *in, void *con
         const double *s = pair(b, in[v->role.bstats], r);
         const double d0 = s[0] / n, d1 = s[b->stride[b->ndim - 1]] / n;
         for (int64_t f = 0; f < v->features; f++) {
-            const double g = load(&dy, r, f) * (v->role.gamma ? param(v, v->role.gamma, in, f) : 1);
+            const double g =
+                load(&dy, r, f) * (v->role.gamma ? param(v, v->role.gamma, in, r, f) : 1);
             const double xhat = (load(&x, r, f) - mean) * rstd;
             tsri_ref_store(dx.arg->dtype, dx.p, dx.row[r] + dx.feature[f],
                            rstd * (g - d0 - xhat * d1));

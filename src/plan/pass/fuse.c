@@ -4,7 +4,9 @@
  * forward; backward, the activation's mask is recomputed from batch norm's own input inside the two
  * passes of its gradient, so that neither the normalised value nor the masked gradient is stored.
  * The parts of softmax and cross entropy are joined where no conversion stands between them: where
- * their axis is whole on every rank.
+ * their axis is whole on every rank. On CPUs layer norm takes in the product and the sum behind it
+ * whose other operands are one number for many features each, as group norm has them; its gradient
+ * takes in the product before it.
  */
 #include <string.h>
 
@@ -179,6 +181,89 @@ static tsr_status join_cross_entropy(fuser *f, tsri_item *it)
     return TSR_OK;
 }
 
+/* Whether a value is f32 and, beside x, one number for each run of features of a layer norm, or of
+ * some in front of them. */
+static bool is_param(const tsr_plan *plan, int value, tsr_dims x)
+{
+    enum { RUN = 16 }; /* elements: shorter ones are not worth it */
+    const tsri_value *v = &plan->values[value];
+    int64_t run = 1;
+    int i = 1;
+    for (; i <= v->shape.ndim && i <= x.ndim && v->shape.d[v->shape.ndim - i] == 1; i++)
+        run *= x.d[x.ndim - i];
+    for (; i <= v->shape.ndim; i++)
+        if (i > x.ndim || v->shape.d[v->shape.ndim - i] != x.d[x.ndim - i])
+            return false;
+    return v->dtype == TSR_F32 && run >= RUN;
+}
+
+/* Whether an item is a function of two operands, of which one is a layer norm's parameter and the
+ * other one as large as the result; sets which is the latter. */
+static bool takes_param(const tsr_plan *plan, const tsri_item *it, tsri_binary_fn fn,
+                        int *out_which)
+{
+    if (!is_kernel(it, TSRI_OP_BINARY) || it->kernel.attrs.binary.fn != (int)fn ||
+        tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+        return false;
+    const tsri_value *y = &plan->values[it->out[0]];
+    for (int i = 0; i < 2; i++)
+        if (tsr_dims_equal(plan->values[it->in[i]].shape, y->shape) && y->dtype == TSR_F32 &&
+            is_param(plan, it->in[1 - i], y->shape)) {
+            *out_which = i;
+            return true;
+        }
+    return false;
+}
+
+/* ln_apply -> product or sum: becomes ln_apply, in the latter's place. A sum is behind a product.
+ */
+static tsr_status join_layer_norm(fuser *f, tsri_item *it)
+{
+    int which, n = 2, in[4];
+    const bool product = takes_param(f->plan, it, TSRI_BINARY_MUL, &which);
+    if (!product && !takes_param(f->plan, it, TSRI_BINARY_ADD, &which))
+        return TSR_OK;
+    tsri_item *norm = maker_of(f, it->in[which], TSRI_OP_LN_APPLY, 1);
+    const tsr_dims param = f->plan->values[it->in[1 - which]].shape;
+    if (!norm || norm->kernel.attrs.ln.has_beta || (product && norm->kernel.attrs.ln.has_gamma) ||
+        param.ndim < norm->kernel.attrs.ln.axes ||
+        (norm->nin == 3 && !tsr_dims_equal(f->plan->values[norm->in[2]].shape, param)))
+        return TSR_OK;
+    in[0] = norm->in[0];
+    in[1] = norm->in[1];
+    if (norm->nin == 3)
+        in[n++] = norm->in[2];
+    in[n++] = it->in[1 - which];
+    TSRI_NEED(set_operands(f->plan, it, n, in));
+    it->kernel.attrs = norm->kernel.attrs;
+    it->kernel.attrs.ln.has_gamma |= product;
+    it->kernel.attrs.ln.has_beta |= !product;
+    join(it, TSRI_OP_LN_APPLY, n, norm, NULL);
+    return TSR_OK;
+}
+
+/* product -> (ln_bwd_stats, ln_bwd_apply): it is taken inside both. */
+static tsr_status join_layer_norm_backward(fuser *f, int i)
+{
+    tsri_item *it = &f->plan->items[i];
+    int which;
+    if (!takes_param(f->plan, it, TSRI_BINARY_MUL, &which) || f->readers[it->out[0]] != 2)
+        return TSR_OK;
+    tsri_item *stats = reader_of(f, i, it->out[0], TSRI_OP_LN_BWD_STATS, 2);
+    tsri_item *apply = reader_of(f, i, it->out[0], TSRI_OP_LN_BWD_APPLY, 2);
+    if (!stats || !apply || stats->kernel.attrs.ln.has_gamma || apply->kernel.attrs.ln.has_gamma)
+        return TSR_OK;
+    const int dy = it->in[which], gamma = it->in[1 - which];
+    if (f->plan->values[gamma].shape.ndim < stats->kernel.attrs.ln.axes)
+        return TSR_OK;
+    TSRI_NEED(set_operands(f->plan, stats, 4, (int[]){stats->in[0], stats->in[1], gamma, dy}) &&
+              set_operands(f->plan, apply, 5,
+                           (int[]){apply->in[0], apply->in[1], gamma, dy, apply->in[3]}));
+    stats->kernel.attrs.ln.has_gamma = apply->kernel.attrs.ln.has_gamma = true;
+    it->kind = TSRI_ITEM_DEAD;
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_fuse(tsr_plan *plan)
 {
     fuser f = {.plan = plan};
@@ -189,6 +274,10 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
     if (tsri_plan_fuses(plan, TSR_FUSE_ACTIVATIONS)) {
         fuse_forward(&f);
         TSRI_TRY(fuse_backward(&f));
+        for (int i = 0; i < plan->nitems; i++) {
+            TSRI_TRY(join_layer_norm_backward(&f, i));
+            TSRI_TRY(join_layer_norm(&f, &plan->items[i]));
+        }
     }
     for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {
         join_softmax(&f, &plan->items[i]);

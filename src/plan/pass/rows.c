@@ -137,7 +137,8 @@ static bool fit_fold(const grower *g, const tsri_item *it, part *out)
     return out->gives || end >= g->frame.n;
 }
 
-/* Layer norm takes by rows its data, which is as large as the first operand, and sums of rows. */
+/* Layer norm takes by rows its data, which is as large as the first operand, and sums of rows. Not
+ * if rows have parameters of their own. */
 static bool fit_norm(const grower *g, const tsri_item *it, part *out)
 {
     const tsri_value *values = g->c->plan->values;
@@ -147,7 +148,10 @@ static bool fit_norm(const grower *g, const tsri_item *it, part *out)
         return false;
     for (int j = 0; j < it->nin; j++) {
         const tsri_value *v = &values[it->in[j]];
-        out->walks |= (uint32_t)(v->dtype == TSR_F64 || tsr_dims_equal(v->shape, x)) << j;
+        const bool walked = v->dtype == TSR_F64 || tsr_dims_equal(v->shape, x);
+        if (!walked && v->shape.ndim > it->kernel.attrs.ln.axes)
+            return false;
+        out->walks |= (uint32_t)walked << j;
     }
     return true;
 }
