@@ -142,13 +142,17 @@ typedef struct tsri_fast_dw {
     void *y; /* as x is */
 } tsri_fast_dw;
 
-/* Max pooling of lines [h0, h1) of an image, whose lines are `width` pixels, into a line of
- * results; kernel, stride and pad are those along the line. */
-typedef struct tsri_fast_max {
+/* Pooling of lines [h0, h1) of an image, whose lines are `width` pixels, into a line of results;
+ * kernel, stride and pad are those along the line. Means are by lines_count * counts[result]. room:
+ * for one channel, zeros: a line with its padding, and three vectors behind it. */
+typedef struct tsri_fast_pool {
     const float *image;
     int64_t width, channels, results;
     int kernel, stride, pad;
-} tsri_fast_max;
+    float lines_count;
+    const float *counts;
+    float *room;
+} tsri_fast_pool;
 
 /* Rows of Winograd's points that one pass makes: all six, or the two of 0 and infinity, a and -a, b
  * and -b. */
@@ -346,7 +350,8 @@ typedef struct tsri_fast_isa {
     /* y[i] = x[i] * by[i], and 0 where that is 0, whatever x[i] is; i < n. */
     void (*keep)(const float *by, const float *x, float *y, int64_t n);
     /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */
-    void (*max_line)(const tsri_fast_max *p, int64_t h0, int64_t h1, float *y, int32_t *idx);
+    void (*max_line)(const tsri_fast_pool *p, int64_t h0, int64_t h1, float *y, int32_t *idx);
+    void (*mean_line)(const tsri_fast_pool *p, int64_t h0, int64_t h1, float *y);
 } tsri_fast_isa;
 
 extern const tsri_fast_isa tsri_fast_isa_base;

@@ -124,4 +124,5 @@ const tsri_fast_isa ISA_TABLE = {
     .normal = normal,
     .keep = keep,
     .max_line = max_line,
+    .mean_line = mean_line,
 };

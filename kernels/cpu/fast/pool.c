@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Max pooling, and the mean over whole planes, of channels-last images, and the latter of row-major
- * ones. */
+/* Max pooling of channels-last images, and means, over windows and over whole planes, of these and
+ * of row-major ones. */
 #include "kernels/cpu/fast/fast.h"
 
 #include <string.h>
@@ -13,6 +13,7 @@ typedef struct pool {
     int64_t channels, in[2], out[2];
     int kernel[2], stride[2], pad[2];
     bool idx;
+    bool padding; /* of a mean over windows: counts too */
     float scale;  /* of means */
     double count; /* elements of a mean */
 } pool;
@@ -30,12 +31,12 @@ static void max_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const pool *k = (const pool *)f;
     const int64_t size = k->in[0] * k->in[1] * k->channels, line = k->out[1] * k->channels;
-    tsri_fast_max max = {.width = k->in[1],
-                         .channels = k->channels,
-                         .results = k->out[1],
-                         .kernel = k->kernel[1],
-                         .stride = k->stride[1],
-                         .pad = k->pad[1]};
+    tsri_fast_pool max = {.width = k->in[1],
+                          .channels = k->channels,
+                          .results = k->out[1],
+                          .kernel = k->kernel[1],
+                          .stride = k->stride[1],
+                          .pad = k->pad[1]};
     for (int64_t at = p->begin; at < p->end; at++) {
         int64_t end, begin = window(k, at % k->out[0], &end);
         max.image = (const float *)p->in[0] + at / k->out[0] * size;
@@ -79,7 +80,16 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri
     return TSR_OK;
 }
 
-tsr_status tsri_fast_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
+static void read_windows(pool *k, const tsri_attrs *at)
+{
+    for (int i = 0; i < 2; i++) {
+        k->kernel[i] = at->pool.kernel[i];
+        k->stride[i] = at->pool.stride[i];
+        k->pad[i] = at->pool.pad[i];
+    }
+}
+
+tsr_status tsri_fast_max_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const bool dx = desc->op == TSRI_OP_MAX_POOL_DX;
     const tsri_arg *large = dx ? &desc->out[0] : &desc->in[0];
@@ -89,11 +99,7 @@ tsr_status tsri_fast_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
         return tsri_fast_decline(desc);
     pool *k = NULL;
     TSRI_TRY(create(mem, desc, large, small, dx ? max_dx_part : max_part, &k));
-    for (int i = 0; i < 2; i++) {
-        k->kernel[i] = desc->attrs->pool.kernel[i];
-        k->stride[i] = desc->attrs->pool.stride[i];
-        k->pad[i] = desc->attrs->pool.pad[i];
-    }
+    read_windows(k, desc->attrs);
     k->idx = idx != NULL;
     if (!dx)
         k->base.items *= k->out[0];
@@ -101,6 +107,74 @@ tsr_status tsri_fast_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     return TSR_OK;
 }
 
+/* --- means over windows ----------------------------------------------------------------------- */
+/* Floats of a thread's scratch: a line with its padding and three vectors, and the line's counts.
+ */
+static int64_t room_of(const pool *k)
+{
+    return k->in[1] + 2 * (int64_t)k->pad[1] + 3 * k->base.isa->width;
+}
+
+static int64_t own_of(const pool *k)
+{
+    return (room_of(k) + k->out[1] + 15) / 16 * 16;
+}
+
+static void window_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const pool *k = (const pool *)f;
+    const int64_t size = k->in[0] * k->in[1] * k->channels, line = k->out[1] * k->channels;
+    float *room = (float *)p->scratch + p->index * own_of(k), *counts = room + room_of(k);
+    tsri_fast_pool mean = {.width = k->in[1],
+                           .channels = k->channels,
+                           .results = k->out[1],
+                           .kernel = k->kernel[1],
+                           .stride = k->stride[1],
+                           .pad = k->pad[1],
+                           .counts = counts,
+                           .room = room};
+    memset(room, 0, (size_t)room_of(k) * sizeof *room);
+    for (int64_t o = 0; o < k->out[1]; o++) {
+        const int64_t first = o * k->stride[1] - k->pad[1], end = first + k->kernel[1];
+        counts[o] = (float)(k->padding ? k->kernel[1]
+                                       : tsri_fast_least(end, k->in[1]) - (first < 0 ? 0 : first));
+    }
+    for (int64_t at = p->begin; at < p->end; at++) {
+        int64_t end, begin = window(k, at % k->out[0], &end);
+        mean.image = (const float *)p->in[0] + at / k->out[0] * size;
+        mean.lines_count = (float)(k->padding ? k->kernel[0] : end - begin);
+        f->isa->mean_line(&mean, begin, end, (float *)p->out[0] + at * line);
+    }
+}
+
+tsr_status tsri_fast_avg_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &desc->in[0], *y = &desc->out[0];
+    const int64_t most = (int64_t)desc->attrs->pool.kernel[0] * desc->attrs->pool.kernel[1];
+    pool *k = NULL;
+    if (most > MEAN_BLOCK)
+        return tsri_fast_decline(desc);
+    if (tsri_fast_is_plain(desc)) { /* each plane is an image of one channel */
+        k = tsri_fast_make(mem, desc, window_part, sizeof *k, tsri_arg_count(x),
+                           x->shape[0] * x->shape[1]);
+        TSRI_NEED(k);
+        k->channels = 1;
+        for (int i = 0; i < 2; i++) {
+            k->in[i] = x->shape[2 + i];
+            k->out[i] = y->shape[2 + i];
+        }
+    } else {
+        TSRI_TRY(create(mem, desc, x, y, window_part, &k));
+    }
+    read_windows(k, desc->attrs);
+    k->padding = desc->attrs->pool.count_include_pad;
+    k->base.items *= k->out[0];
+    k->base.base.scratch_bytes = (size_t)(k->base.threads * own_of(k)) * sizeof(float);
+    *out_kernel = &k->base.base;
+    return TSR_OK;
+}
+
+/* --- means over planes ------------------------------------------------------------------------ */
 /* y = the sum of n > 0 pixels. */
 static void sum_pixels(const pool *k, const float *x, int64_t n, float *y)
 {

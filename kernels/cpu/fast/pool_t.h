@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Max pooling of channels-last images, vectorised over channels. Included once per instruction set;
- * see vec.h.
+ * Max pooling of channels-last images, vectorised over channels, and means of these and of planes.
+ * Included once per instruction set; see vec.h.
  *
  * Where the channels end inside a vector, its further lanes work on the next pixels' channels. They
  * are stored too where these pixels get their own results later, as whole vectors take less time.
@@ -30,7 +30,7 @@ VEC_FN void max_take(vf v, int32_t place, vf *best, vn *at)
 }
 
 /* Sets the pixels [from, to) under the window of result o, along a line. */
-VEC_FN void max_under(const tsri_fast_max *p, int64_t o, int64_t *from, int64_t *to)
+VEC_FN void pixels_under(const tsri_fast_pool *p, int64_t o, int64_t *from, int64_t *to)
 {
     const int64_t begin = o * p->stride - p->pad, end = begin + p->kernel;
     *from = begin < 0 ? 0 : begin;
@@ -56,13 +56,13 @@ VEC_FN void max_window(const float *x, int64_t pitch, int64_t lines, int64_t pix
 }
 
 /* A line of results: lines [h0, h1) are under its windows. */
-static void max_line(const tsri_fast_max *args, int64_t h0, int64_t h1, float *y, int32_t *idx)
+static void max_line(const tsri_fast_pool *args, int64_t h0, int64_t h1, float *y, int32_t *idx)
 {
-    const tsri_fast_max p = *args;
+    const tsri_fast_pool p = *args;
     const int64_t channels = p.channels, pitch = p.width * channels;
     int64_t from, to;
     for (int64_t o = 0; o < p.results; o++, y += channels, idx += idx ? channels : 0) {
-        max_under(&p, o, &from, &to);
+        pixels_under(&p, o, &from, &to);
         const float *x = p.image + h0 * pitch + from * channels;
         const int32_t place = (int32_t)(h0 * p.width + from), width = (int32_t)p.width;
         const bool whole = (p.width - to) * channels >= W && (p.results - o - 1) * channels >= W;
@@ -73,5 +73,87 @@ static void max_line(const tsri_fast_max *args, int64_t h0, int64_t h1, float *y
             else
                 max_window(x + c, pitch, h1 - h0, to - from, channels, place, width, channels - c,
                            y + c, idx ? idx + c : NULL);
+    }
+}
+
+/* --- means ------------------------------------------------------------------------------------ */
+/* The even, or with `odd` the odd, elements of two vectors. */
+VEC_FN vf vhalves(vf a, vf b, const bool odd)
+{
+#if VEC_ISA == 512
+    const __m512i lane =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return (vf)_mm512_permutex2var_ps((mf)a, _mm512_add_epi32(lane, _mm512_set1_epi32(odd)), (mf)b);
+#elif VEC_ISA == 256
+    const mf both =
+        odd ? _mm256_shuffle_ps((mf)a, (mf)b, 0xdd) : _mm256_shuffle_ps((mf)a, (mf)b, 0x88);
+    return (vf)_mm256_permute4x64_pd((md)both, 0xd8);
+#else
+    return odd ? (vf){a[1], a[3], b[1], b[3]} : (vf){a[0], a[2], b[0], b[2]};
+#endif
+}
+
+/* The sums of W windows of a line that has its padding, from x on. */
+VEC_FN vf sums_along(const tsri_fast_pool *p, const float *x)
+{
+    vf s = vset1(0.0f);
+    if (p->stride == 1) {
+        for (int k = 0; k < p->kernel; k++)
+            s += vload(x + k);
+    } else if (p->stride == 2) {
+        for (int k = 0; k < p->kernel; k += 2) {
+            const vf a = vload(x + k), b = vload(x + k + W);
+            s += vhalves(a, b, false);
+            s += k + 1 < p->kernel ? vhalves(a, b, true) : vset1(0.0f);
+        }
+    }
+    return s;
+}
+
+/* Of one channel: the lines' sum first, then that along it. */
+VEC_FN void mean_plane(const tsri_fast_pool *p, const float *x, int64_t lines, float *y)
+{
+    float *to = p->room + p->pad;
+    for (int64_t i = 0; i < p->width; i += W) {
+        const int64_t n = p->width - i;
+        vf s = vload_upto(x + i, n);
+        for (int64_t h = 1; h < lines; h++)
+            s += vload_upto(x + h * p->width + i, n);
+        vstore_upto(to + i, s, n);
+    }
+    for (int64_t o = 0; o < p->results && p->stride <= 2; o += W) {
+        const int64_t n = p->results - o;
+        const vf by = vset1(p->lines_count) * vload_upto(p->counts + o, n);
+        vstore_upto(y + o, sums_along(p, p->room + o * p->stride) / by, n);
+    }
+    for (int64_t o = 0; o < p->results && p->stride > 2; o++) {
+        float s = 0;
+        for (int k = 0; k < p->kernel; k++)
+            s += p->room[o * p->stride + k];
+        y[o] = s / (p->lines_count * p->counts[o]);
+    }
+}
+
+/* A line of means. */
+static void mean_line(const tsri_fast_pool *args, int64_t h0, int64_t h1, float *y)
+{
+    const tsri_fast_pool p = *args;
+    const int64_t channels = p.channels, pitch = p.width * channels;
+    int64_t from, to;
+    if (channels == 1) {
+        mean_plane(&p, p.image + h0 * pitch, h1 - h0, y);
+        return;
+    }
+    for (int64_t o = 0; o < p.results; o++, y += channels) {
+        pixels_under(&p, o, &from, &to);
+        const vf by = vset1(p.lines_count * p.counts[o]);
+        for (int64_t c = 0; c < channels; c += W) {
+            const float *x = p.image + h0 * pitch + from * channels + c;
+            vf s = vset1(0.0f);
+            for (int64_t h = h0; h < h1; h++, x += pitch)
+                for (int64_t w = 0; w < to - from; w++)
+                    s += vload_upto(x + w * channels, channels - c);
+            vstore_upto(y + c, s / by, channels - c);
+        }
     }
 }

@@ -172,7 +172,7 @@ const tsri_op_def tsri_def_avg_pool = {.rule_text = "n c A -> n c B",
                                        .gradient = grad_avg,
                                        .flops = flops_window,
                                        .attrs = pool_attrs,
-                                       .layout = TSRI_LAYOUT_NHWC};
+                                       .layout = TSRI_LAYOUT_ANY};
 const tsri_op_def tsri_def_avg_pool_dx = {.rule_text = "n c B -> n c A",
                                           .names = name_windows,
                                           .attrs = pool_attrs,
