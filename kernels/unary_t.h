@@ -25,7 +25,7 @@
 /* Returns |x|; of -0, 0. */
 REAL_FN REAL size_of(REAL x)
 {
-    return pick(x < 0, -x, pick(x == 0, num(0), x));
+    return fabs(x);
 }
 
 /* Returns min(max(x, low), high). */

@@ -294,6 +294,7 @@ VEC_FN vf vpower(vf x, vf y, vf rest)
 #define log vlog
 #define log1p vlog1p
 #define sqrt vsqrt
+#define fabs vabs
 #define tanh vtanh
 #define normal_cdf vnormal_cdf
 #define bell vbell
@@ -408,6 +409,7 @@ TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
 #undef log
 #undef log1p
 #undef sqrt
+#undef fabs
 #undef tanh
 #undef normal_cdf
 #undef bell
