@@ -21,6 +21,7 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_REDUCE] = tsri_fast_reduce,
              [TSRI_OP_SOFTMAX_MAX] = tsri_fast_reduce,
              [TSRI_OP_PROD] = tsri_fast_reduce,
+             [TSRI_OP_ARGMAX] = tsri_fast_argmax,
              [TSRI_OP_CUMSUM] = tsri_fast_scan,
              [TSRI_OP_SCAN] = tsri_fast_scan,
              [TSRI_OP_SOFTMAX] = tsri_fast_softmax,

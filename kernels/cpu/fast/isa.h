@@ -295,6 +295,10 @@ typedef struct tsri_fast_isa {
      * by vectors. */
     tsri_fast_reduce_fn *reduce[TSRI_REDUCE_FAULT + 1][2];
     tsri_fast_reduce_i64_fn *reduce_i64[TSRI_REDUCE_FAULT + 1][2];
+    /* The first place where x is v, or NaN where v is; it is there. And for each column the first
+     * place of the largest, or of NaN. */
+    int64_t (*find)(const float *x, int64_t n, float v);
+    void (*argmax_columns)(const float *x, int64_t n, int64_t pitch, int64_t cols, int64_t *y);
     double (*sum_products)(const float *x, const float *y, int64_t n);
     /* Running sums, or products: along rows of n, forward or (step -1) backward; and down columns
      * of n elements `step` apart, of which there are up to TSRI_FAST_SCANNED. */

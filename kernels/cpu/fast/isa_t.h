@@ -75,6 +75,8 @@ const tsri_fast_isa ISA_TABLE = {
     .reduce_i64 = {[TSR_REDUCE_SUM] = {sum_i64_rows, sum_i64_columns},
                    [TSR_REDUCE_MAX] = {max_i64_rows, max_i64_columns},
                    [TSR_REDUCE_MIN] = {min_i64_rows, min_i64_columns}},
+    .find = find,
+    .argmax_columns = argmax_columns,
     .sum_products = sum_products,
     .scan_rows = {scan_sum_rows, scan_product_rows},
     .scan_columns = {scan_sum_columns, scan_product_columns},

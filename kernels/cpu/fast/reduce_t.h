@@ -5,37 +5,49 @@
 /* Rows that are too short for vectors are turned, W of them at once, and reduced as columns. */
 enum { SHORT_ROW = 2 * W };
 
+/* Rows of which sums are joined at once, as that takes few shuffles; and how far ahead of what is
+ * read its memory is asked for. */
+enum { ROWS_AT_ONCE = W / 2, AHEAD = 1024 };
+
+/* Returns the sum of a row as lanes. */
+VEC_FN vd sum_lanes(const float *x, int64_t cols)
+{
+    enum { AT_ONCE = 8, STEP = AT_ONCE * W / 2 };
+    vd s[AT_ONCE] = {{0}};
+    int64_t i = 0;
+    for (; i + STEP <= cols; i += STEP)
+        VEC_LOOP
+    for (int k = 0; k < AT_ONCE; k++) {
+        const float *at = x + i + k * W / 2;
+        if (k % 2 == 0)
+            __builtin_prefetch(at + AHEAD);
+        s[k] += vdwiden(at);
+    }
+    for (; i < cols; i += W) {
+        const vf v = vload_upto(x + i, cols - i);
+        s[0] += vlo(v);
+        s[1] += vhi(v);
+    }
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
 static void sum_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
-    int64_t short_rows = cols < SHORT_ROW ? rows - rows % W : 0;
-    float turned[SHORT_ROW * W];
-    for (int64_t r = 0; r < short_rows; r += W, x += W * pitch) {
-        double *to = (double *)acc + r;
-        vd lo = vdload(to), hi = vdload(to + W / 2);
-        transpose(x, pitch, turned, W, cols, W);
-        for (int64_t i = 0; i < cols; i++) {
-            lo += vdwiden(turned + i * W);
-            hi += vdwiden(turned + i * W + W / 2);
+    double *to = acc;
+    int64_t r = 0;
+    for (; r + ROWS_AT_ONCE <= rows; r += ROWS_AT_ONCE, x += ROWS_AT_ONCE * pitch) {
+        vd s[ROWS_AT_ONCE];
+        VEC_LOOP
+        for (int k = 0; cols <= W && k < ROWS_AT_ONCE; k++) {
+            const vf v = vload_upto(x + k * pitch, cols);
+            s[k] = vlo(v) + vhi(v);
         }
-        vdstore(to, lo);
-        vdstore(to + W / 2, hi);
+        for (int k = 0; cols > W && k < ROWS_AT_ONCE; k++)
+            s[k] = sum_lanes(x + k * pitch, cols);
+        vdstore(to + r, vdload(to + r) + vdsums(s));
     }
-    for (int64_t r = short_rows; r < rows; r++, x += pitch) {
-        vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        int64_t i = 0;
-        for (; i + 2 * W <= cols; i += 2 * W) {
-            s0 += vdwiden(x + i);
-            s1 += vdwiden(x + i + W / 2);
-            s2 += vdwiden(x + i + W);
-            s3 += vdwiden(x + i + W + W / 2);
-        }
-        for (; i < cols; i += W) {
-            vf v = vload_upto(x + i, cols - i);
-            s0 += vlo(v);
-            s1 += vhi(v);
-        }
-        ((double *)acc)[r] += vdsum((s0 + s1) + (s2 + s3));
-    }
+    for (; r < rows; r++, x += pitch)
+        to[r] += vdsum(sum_lanes(x, cols));
 }
 
 /* Returns the sum of n products, which f64 holds exactly; x may be y. */
@@ -63,24 +75,47 @@ static double sum_products(const float *x, const float *y, int64_t n)
     return vdsum(((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
 }
 
-/* Several rows at a time, so that the accumulators are read and written less often than x. */
+/* Several rows at a time, so that the accumulators are read and written less often than x, and
+ * several vectors of them, the last of which has `last` columns. */
 #define COLUMNS(name, OP)                                                                 \
+    VEC_FN void name##_block(const float *x, int64_t rows, int64_t pitch, int64_t last,   \
+                             double *acc, const int n)                                    \
+    {                                                                                     \
+        vd s[8];                                                                          \
+        VEC_LOOP                                                                          \
+        for (int k = 0; k < 2 * n; k++)                                                   \
+            s[k] = vdload(acc + k * W / 2);                                               \
+        for (int64_t r = 0; r < rows; r++, x += pitch) {                                  \
+            VEC_LOOP                                                                      \
+            for (int k = 0; k < 2 * n - 2; k++)                                           \
+                s[k] = s[k] OP vdwiden(x + k * W / 2);                                    \
+            const vf v = vload_upto(x + (n - 1) * W, last);                               \
+            s[2 * n - 2] = s[2 * n - 2] OP vlo(v);                                        \
+            s[2 * n - 1] = s[2 * n - 1] OP vhi(v);                                        \
+        }                                                                                 \
+        VEC_LOOP                                                                          \
+        for (int k = 0; k < 2 * n; k++)                                                   \
+            vdstore(acc + k * W / 2, s[k]);                                               \
+    }                                                                                     \
+                                                                                          \
     static void name##_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, \
                                void *acc)                                                 \
     {                                                                                     \
-        enum { ROWS = 8 };                                                                \
-        for (int64_t r = 0; r < rows; r += ROWS, x += ROWS * pitch) {                     \
-            const int64_t count = rows - r < ROWS ? rows - r : ROWS;                      \
-            for (int64_t i = 0; i < cols; i += W) {                                       \
+        enum { ROWS = 8, VECTORS = 4, CHUNK = 2048 };                                     \
+        const int64_t some = CHUNK / cols, most = some > ROWS ? some : ROWS;              \
+        for (int64_t r = 0; r < rows; r += most, x += most * pitch) {                     \
+            const int64_t n = rows - r < most ? rows - r : most;                          \
+            for (int64_t i = 0; i < cols; i += VECTORS * W) {                             \
                 double *to = (double *)acc + i;                                           \
-                vd lo = vdload(to), hi = vdload(to + W / 2);                              \
-                for (int64_t k = 0; k < count; k++) {                                     \
-                    const vf v = vload_upto(x + k * pitch + i, cols - i);                 \
-                    lo = lo OP vlo(v);                                                    \
-                    hi = hi OP vhi(v);                                                    \
-                }                                                                         \
-                vdstore(to, lo);                                                          \
-                vdstore(to + W / 2, hi);                                                  \
+                const int64_t left = cols - i;                                            \
+                if (left > 3 * W)                                                         \
+                    name##_block(x + i, n, pitch, left - 3 * W, to, 4);                   \
+                else if (left > 2 * W)                                                    \
+                    name##_block(x + i, n, pitch, left - 2 * W, to, 3);                   \
+                else if (left > W)                                                        \
+                    name##_block(x + i, n, pitch, left - W, to, 2);                       \
+                else                                                                      \
+                    name##_block(x + i, n, pitch, left, to, 1);                           \
             }                                                                             \
         }                                                                                 \
     }
@@ -132,9 +167,28 @@ VEC_FN vf unless_nan(vf best, vf next)
     return (vf)((is_nan & (__typeof__(is_nan))best) | (~is_nan & (__typeof__(is_nan))next));
 }
 
+/* Lanes that are `distance` apart, a power of two, change places. */
+VEC_FN vf vexchanged(vf v, const int distance)
+{
+#if VEC_ISA == 512
+    const mf x = (mf)v;
+    return distance == 8   ? (vf)_mm512_shuffle_f32x4(x, x, 0x4e)
+           : distance == 4 ? (vf)_mm512_shuffle_f32x4(x, x, 0xb1)
+           : distance == 2 ? (vf)_mm512_permute_ps(x, 0x4e)
+                           : (vf)_mm512_permute_ps(x, 0xb1);
+#elif VEC_ISA == 256
+    const mf x = (mf)v;
+    return distance == 4   ? (vf)_mm256_permute2f128_ps(x, x, 1)
+           : distance == 2 ? (vf)_mm256_permute_ps(x, 0x4e)
+                           : (vf)_mm256_permute_ps(x, 0xb1);
+#else
+    return distance == 2 ? (vf){v[2], v[3], v[0], v[1]} : (vf){v[1], v[0], v[3], v[2]};
+#endif
+}
+
 /* A NaN is taken and stays. Vectors pass over it, as vmax and vmin return their second operand
  * then; two vectors are looked at for NaN at a time, and where there is one, all is done again with
- * care: that is the rarer case. */
+ * care: that is the rarer case. A row's last vector may begin inside the one before. */
 #define EXTREME(name, vbest, BEYOND)                                                              \
     static float name##_with_care(const float *x, int64_t n, float best)                          \
     {                                                                                             \
@@ -143,51 +197,61 @@ VEC_FN vf unless_nan(vf best, vf next)
         return best;                                                                              \
     }                                                                                             \
                                                                                                   \
+    VEC_FN float name##_lanes(vf v, float best)                                                   \
+    {                                                                                             \
+        VEC_LOOP                                                                                  \
+        for (int d = W / 2; d > 0; d /= 2)                                                        \
+            v = vbest(v, vexchanged(v, d));                                                       \
+        return best != best || !(v[0] BEYOND best) ? best : v[0];                                 \
+    }                                                                                             \
+                                                                                                  \
     static float name##_row(const float *x, int64_t n, float best)                                \
     {                                                                                             \
         enum { AT_ONCE = 8 };                                                                     \
-        const int64_t end = n - n % W;                                                            \
-        float lane[W];                                                                            \
         vf v[AT_ONCE];                                                                            \
-        vodd odd = vodd_none();                                                                   \
         int64_t i = 0;                                                                            \
+        if (n < W)                                                                                \
+            return name##_with_care(x, n, best);                                                  \
         VEC_LOOP                                                                                  \
         for (int k = 0; k < AT_ONCE; k++)                                                         \
-            v[k] = vset1(best);                                                                   \
+            v[k] = vload(x + n - W);                                                              \
+        vodd odd = vodd_of(v[0], v[0]);                                                           \
         for (; i + AT_ONCE * W <= n; i += AT_ONCE * W)                                            \
             VEC_LOOP                                                                              \
         for (int k = 0; k < AT_ONCE; k += 2) {                                                    \
-            const vf a = vload(x + i + k * W), b = vload(x + i + k * W + W);                      \
+            const float *at = x + i + k * W;                                                      \
+            const vf a = vload(at), b = vload(at + W);                                            \
+            __builtin_prefetch(at + AHEAD);                                                       \
+            __builtin_prefetch(at + AHEAD + W);                                                   \
             odd = vodd_or(odd, vodd_of(a, b));                                                    \
             v[k] = vbest(a, v[k]);                                                                \
             v[k + 1] = vbest(b, v[k + 1]);                                                        \
         }                                                                                         \
-        for (; i < end; i += W) {                                                                 \
+        for (; i + W <= n; i += W) {                                                              \
             const vf a = vload(x + i);                                                            \
             odd = vodd_or(odd, vodd_of(a, a));                                                    \
             v[0] = vbest(a, v[0]);                                                                \
         }                                                                                         \
-        if (vodd_any(odd) || best != best)                                                        \
+        if (vodd_any(odd))                                                                        \
             return name##_with_care(x, n, best);                                                  \
         VEC_LOOP                                                                                  \
         for (int k = 1; k < AT_ONCE; k++)                                                         \
             v[0] = vbest(v[k], v[0]);                                                             \
-        vstore(lane, v[0]);                                                                       \
-        return name##_with_care(x + end, n - end, name##_with_care(lane, W, best));               \
+        return name##_lanes(v[0], best);                                                          \
     }                                                                                             \
                                                                                                   \
     static void name##_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc) \
     {                                                                                             \
-        int64_t short_rows = cols < SHORT_ROW ? rows - rows % W : 0;                              \
+        int64_t short_rows = cols < SHORT_ROW ? rows - rows % W : 0, r = 0;                       \
         float turned[SHORT_ROW * W];                                                              \
-        for (int64_t r = 0; r < short_rows; r += W, x += W * pitch) {                             \
+        for (; r < short_rows; r += W, x += W * pitch) {                                          \
             vf v = vload((float *)acc + r);                                                       \
             transpose(x, pitch, turned, W, cols, W);                                              \
             for (int64_t i = 0; i < cols; i++)                                                    \
                 v = unless_nan(v, vbest(v, vload(turned + i * W)));                               \
             vstore((float *)acc + r, v);                                                          \
         }                                                                                         \
-        for (int64_t r = short_rows; r < rows; r++, x += pitch)                                   \
+        for (; r < rows; r++, x += pitch)                                                         \
             ((float *)acc)[r] = name##_row(x, cols, ((float *)acc)[r]);                           \
     }                                                                                             \
                                                                                                   \
@@ -220,21 +284,71 @@ EXTREME(max, vmax, >)
 EXTREME(min, vmin, <)
 #undef EXTREME
 
+/* --- the places of the largest ---------------------------------------------------------------- */
+static int64_t find(const float *x, int64_t n, float v)
+{
+    const vf wanted = vset1(v);
+    const vint nan = (vint)(wanted != wanted);
+    int64_t i = 0;
+    for (; i + W <= n; i += W) {
+        const vf a = vload(x + i);
+        if (!vall(~((vint)(a == wanted) | ((vint)(a != a) & nan))))
+            break;
+    }
+    while (x[i] != v && (v == v || x[i] == x[i]))
+        i++;
+    return i;
+}
+
+/* Columns of `vectors` vectors, the last of which has `last`. */
+VEC_FN void argmax_block(const float *x, int64_t n, int64_t pitch, int64_t last, int64_t *y,
+                         const int vectors)
+{
+    vf best[4];
+    vn at[4];
+    int32_t place[4 * W];
+    VEC_LOOP
+    for (int k = 0; k < vectors; k++) {
+        best[k] = vload_upto(x + k * W, k < vectors - 1 ? W : last);
+        at[k] = (vn){0};
+    }
+    for (int64_t r = 1; r < n; r++) {
+        x += pitch;
+        VEC_LOOP
+        for (int k = 0; k < vectors - 1; k++)
+            max_take(vload(x + k * W), (int32_t)r, &best[k], &at[k]);
+        max_take(vload_upto(x + (vectors - 1) * W, last), (int32_t)r, &best[vectors - 1],
+                 &at[vectors - 1]);
+    }
+    memcpy(place, at, (size_t)vectors * sizeof *at);
+    for (int64_t i = 0; i < (vectors - 1) * W + last; i++)
+        y[i] = place[i];
+}
+
+static void argmax_columns(const float *x, int64_t n, int64_t pitch, int64_t cols, int64_t *y)
+{
+    int64_t i = 0;
+    for (; i + 4 * W <= cols; i += 4 * W)
+        argmax_block(x + i, n, pitch, W, y + i, 4);
+    for (; i < cols; i += W)
+        argmax_block(x + i, n, pitch, cols - i < W ? cols - i : W, y + i, 1);
+}
+
 /* --- whole numbers ---------------------------------------------------------------------------- */
 /* Whole numbers of 64 bits, of which the compiler makes vectors; sums wrap around. */
-#define WHOLE(name, U, KEEP)                                                                 \
-    static void name##_i64_rows(const void *p, int64_t rows, int64_t pitch, int64_t cols,    \
-                                void *acc)                                                   \
-    {                                                                                        \
-        const U *x = p;                                                                      \
-        for (int64_t r = 0; r < rows; r++, x += pitch) {                                     \
-            U all = ((const U *)acc)[r];                                                     \
-            for (int64_t i = 0; i < cols; i++)                                               \
-                all = KEEP(all, x[i]);                                                       \
-            ((U *)acc)[r] = all;                                                             \
-        }                                                                                    \
-    }                                                                                        \
-                                                                                             \
+#define WHOLE_ROWS(name, U, KEEP)                                                         \
+    static void name##_i64_rows(const void *p, int64_t rows, int64_t pitch, int64_t cols, \
+                                void *acc)                                                \
+    {                                                                                     \
+        const U *x = p;                                                                   \
+        for (int64_t r = 0; r < rows; r++, x += pitch) {                                  \
+            U all = ((const U *)acc)[r];                                                  \
+            for (int64_t i = 0; i < cols; i++)                                            \
+                all = KEEP(all, x[i]);                                                    \
+            ((U *)acc)[r] = all;                                                          \
+        }                                                                                 \
+    }
+#define WHOLE_COLUMNS(name, U, KEEP)                                                         \
     static void name##_i64_columns(const void *p, int64_t rows, int64_t pitch, int64_t cols, \
                                    void *acc)                                                \
     {                                                                                        \
@@ -247,13 +361,45 @@ EXTREME(min, vmin, <)
 #define KEEP_SUM(a, v) ((a) + (v))
 #define KEEP_MAX(a, v) ((v) > (a) ? (v) : (a))
 #define KEEP_MIN(a, v) ((v) < (a) ? (v) : (a))
-WHOLE(sum, uint64_t, KEEP_SUM)
-WHOLE(max, int64_t, KEEP_MAX)
-WHOLE(min, int64_t, KEEP_MIN)
+WHOLE_COLUMNS(sum, uint64_t, KEEP_SUM)
+WHOLE_COLUMNS(max, int64_t, KEEP_MAX)
+WHOLE_COLUMNS(min, int64_t, KEEP_MIN)
+WHOLE_ROWS(max, int64_t, KEEP_MAX)
+WHOLE_ROWS(min, int64_t, KEEP_MIN)
 #undef KEEP_SUM
 #undef KEEP_MAX
 #undef KEEP_MIN
-#undef WHOLE
+#undef WHOLE_ROWS
+#undef WHOLE_COLUMNS
+
+static void sum_i64_rows(const void *p, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+{
+    enum { AT_ONCE = 8, LANES = W / 2 };
+    const uint64_t *x = p;
+    for (int64_t r = 0; r < rows; r++, x += pitch) {
+        vu s[AT_ONCE] = {{0}}, v;
+        uint64_t lane[LANES], all = ((const uint64_t *)acc)[r];
+        int64_t i = 0;
+        for (; i + AT_ONCE * LANES <= cols; i += AT_ONCE * LANES)
+            VEC_LOOP
+        for (int k = 0; k < AT_ONCE; k++) {
+            __builtin_prefetch(x + i + k * LANES + AHEAD / 2);
+            memcpy(&v, x + i + k * LANES, sizeof v);
+            s[k] += v;
+        }
+        for (; i + LANES <= cols; i += LANES) {
+            memcpy(&v, x + i, sizeof v);
+            s[0] += v;
+        }
+        for (; i < cols; i++)
+            all += x[i];
+        v = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+        memcpy(lane, &v, sizeof v);
+        for (int k = 0; k < LANES; k++)
+            all += lane[k];
+        ((uint64_t *)acc)[r] = all;
+    }
+}
 
 /* --- what is not finite ----------------------------------------------------------------------- */
 /* Zero times what is finite is 0, and else NaN, which stays. */

@@ -387,10 +387,11 @@ static double reduced(int op, const float *x, const int64_t *s, int64_t at)
 static void test_reduce(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{1, 2, 1},     {3, 5, 1},     {7, 33, 1},   {2, 40003, 1},
-                                        {5000, 10, 1}, {1, 70001, 1}, {1, 3, 2},    {2, 9, 17},
-                                        {1, 300, 333}, {3, 5000, 3},  {40, 70, 21}, {1, 2, 90001},
-                                        {5, 1, 30},    {9, 271, 1}};
+    static const int64_t shapes[][3] = {{1, 2, 1},     {3, 5, 1},     {7, 33, 1},    {2, 40003, 1},
+                                        {5000, 10, 1}, {1, 70001, 1}, {1, 3, 2},     {2, 9, 17},
+                                        {1, 300, 333}, {3, 5000, 3},  {40, 70, 21},  {1, 2, 90001},
+                                        {5, 1, 30},    {9, 271, 1},   {17, 1000, 1}, {1, 9001, 10},
+                                        {2, 700, 31},  {20, 64, 50},  {41, 16, 1},   {1, 40, 200}};
     static const int ops[] = {TSR_REDUCE_SUM, TSR_REDUCE_MAX, TSR_REDUCE_MIN, TSR_REDUCE_PRODUCT};
     enum { SHAPES = sizeof shapes / sizeof *shapes };
     for (int i = 0; i < 3 * 4 * 2 * SHAPES; i++) {

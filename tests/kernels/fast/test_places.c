@@ -84,6 +84,29 @@ static void test_first_places(void **state)
     }
 }
 
+/* The place of the largest: of long rows, and of columns in whole vectors and others. */
+static void test_largest(void **state)
+{
+    (void)state;
+    static const int64_t cases[][3] = {/* lines, length, lines behind each other */
+                                       {3, 32, 1},   {7, 100, 1},    {5, 1003, 1},
+                                       {2, 9001, 1}, {4, 50, 64},    {3, 20, 130},
+                                       {9, 7, 3},    {1, 300, 4201}, {2, 1, 70}};
+    uint32_t seed = 4;
+    for (int i = 0; i < KINDS * 6 * (int)(sizeof cases / sizeof *cases); i++) {
+        const int64_t *c = cases[i / 6 / KINDS];
+        use_kind(i % KINDS);
+        fc_tensor x = fc_rows(TSR_F32, 3, c[0], c[1], c[2], 0);
+        fc_tensor y = fc_rows(TSR_I64, 2, c[0], c[2], 0, 0);
+        fill(x.data, x.n, i / KINDS % 6, &seed);
+        for (int64_t k = 0; k < 3 && i % 5 == 0; k++)
+            ((float *)x.data)[draw(&seed) % x.n] = NAN;
+        const tsri_attrs at = {.softmax = {.axis = 1}};
+        like_reference(TSRI_OP_ARGMAX, &at, 1, (fc_tensor *[]){&x}, &y, 0);
+        fc_free(2, (fc_tensor *[]){&x, &y});
+    }
+}
+
 /* A rising line makes all of it candidates; where most places are wanted the kernel declines. */
 static void test_many_places_are_left(void **state)
 {
@@ -276,9 +299,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_places), cmocka_unit_test(test_many_places_are_left),
-        cmocka_unit_test(test_lines),        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_moves),        cmocka_unit_test(test_resize),
-        cmocka_unit_test(test_turned_axes),
+        cmocka_unit_test(test_largest),      cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_rows),         cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_resize),       cmocka_unit_test(test_turned_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/fast/fast.h"
 
 #include <math.h>
+#include <string.h>
 
 #include <tessera/sbp.h>
 
@@ -51,21 +52,15 @@ static void fill(const reduce *k, void *acc, int64_t n)
     const int64_t whole_none = k->op == TSR_REDUCE_MAX   ? INT64_MIN
                                : k->op == TSR_REDUCE_MIN ? INT64_MAX
                                                          : 0;
-    for (int64_t i = 0; i < n; i++)
+    if (of_none == 0)
+        memset(acc, 0, (size_t)(n * accumulator_bytes(k)));
+    for (int64_t i = 0; i < n && of_none != 0; i++)
         if (k->type == ACC_F64)
             ((double *)acc)[i] = of_none;
         else if (k->type == ACC_F32)
             ((float *)acc)[i] = (float)of_none;
         else
             ((int64_t *)acc)[i] = whole_none;
-}
-
-static void clear(const reduce *k, const range *r, char *acc)
-{
-    const int64_t width = k->base.isa->width, end = (r->i1 + width - 1) / width * width;
-    const int64_t last = end < k->pitch ? end : k->pitch;
-    for (int64_t o = r->o0; o < r->o1; o++)
-        fill(k, acc + (o * k->pitch + r->i0) * accumulator_bytes(k), last - r->i0);
 }
 
 /* Reduces rows, `pitch` elements apart, into acc: one by row, or one by column. */
@@ -93,9 +88,7 @@ static double joined(const reduce *k, const char *acc, int64_t at, int64_t step,
         if (p == 0 || beyond || v != v)
             all = all != all ? all : v;
     }
-    if (k->op == TSRI_REDUCE_FAULT)
-        return all == 0 ? 0 : (double)INFINITY;
-    return k->scale * all;
+    return all;
 }
 
 static int64_t joined_i64(const reduce *k, const char *acc, int64_t at, int64_t step, int parts)
@@ -112,14 +105,54 @@ static int64_t joined_i64(const reduce *k, const char *acc, int64_t at, int64_t 
     return all;
 }
 
+/* Reduces by column dense rows that are no longer than NARROW: so many of them as the vectors have
+ * lanes are one row, and its accumulators are then joined. */
+enum { NARROW = 32, MOST_LANES = 16 };
+
+static void fold_narrow(const reduce *k, const char *x, int64_t rows, char *acc)
+{
+    const int64_t cols = k->inner, many = k->base.isa->width, size = accumulator_bytes(k);
+    double own[NARROW * (MOST_LANES + 1)];
+    char *wide = (char *)own + cols * size;
+    fold(k, x + rows / many * many * cols * element_bytes(k), rows % many, cols, cols, true, acc);
+    memcpy(own, acc, (size_t)(cols * size));
+    fill(k, wide, many * cols);
+    fold(k, x, rows / many, many * cols, many * cols, true, wide);
+    for (int64_t i = 0; i < cols; i++)
+        if (k->type == ACC_F64)
+            ((double *)(void *)acc)[i] = joined(k, (char *)own, i, cols, (int)many + 1);
+        else if (k->type == ACC_F32)
+            ((float *)(void *)acc)[i] = (float)joined(k, (char *)own, i, cols, (int)many + 1);
+        else
+            ((int64_t *)(void *)acc)[i] = joined_i64(k, (char *)own, i, cols, (int)many + 1);
+}
+
+/* Reduces columns [0, cols) of rows that are k->inner apart. */
+static void fold_columns(const reduce *k, const char *x, int64_t rows, int64_t cols, char *acc)
+{
+    if (cols == k->inner && cols <= NARROW && rows >= 4 * k->base.isa->width)
+        fold_narrow(k, x, rows, acc);
+    else
+        fold(k, x, rows, k->inner, cols, true, acc);
+}
+
 /* Writes results y[n] of accumulators from `at` on, and of those of the other parts. */
 static void store(const reduce *k, const char *acc, int64_t at, int64_t step, int parts, int64_t n,
                   void *y)
 {
+    const double scale = k->scale, *sums = (const double *)(const void *)acc + at;
     for (int64_t i = 0; i < n && k->type == ACC_I64; i++)
         ((int64_t *)y)[i] = joined_i64(k, acc, at + i, step, parts);
-    for (int64_t i = 0; i < n && k->type != ACC_I64; i++)
-        ((float *)y)[i] = (float)joined(k, acc, at + i, step, parts);
+    if (k->type == ACC_F64 && parts == 1) {
+        for (int64_t i = 0; i < n; i++)
+            ((float *)y)[i] = (float)(scale * sums[i]);
+        return;
+    }
+    for (int64_t i = 0; i < n && k->type != ACC_I64; i++) {
+        const double all = joined(k, acc, at + i, step, parts);
+        ((float *)y)[i] =
+            k->op == TSRI_REDUCE_FAULT ? (all == 0 ? 0 : INFINITY) : (float)(scale * all);
+    }
 }
 
 static void store_range(const reduce *k, const range *r, const char *acc, int parts, char *y)
@@ -127,6 +160,33 @@ static void store_range(const reduce *k, const range *r, const char *acc, int pa
     for (int64_t o = r->o0; o < r->o1; o++)
         store(k, acc, o * k->pitch + r->i0, k->outer * k->pitch, parts, r->i1 - r->i0,
               y + (o * k->inner + r->i0) * element_bytes(k));
+}
+
+/* Fills the accumulators of columns [i0, i1), in whole vectors. */
+static void fill_columns(const reduce *k, const range *r, char *acc)
+{
+    const int64_t width = k->base.isa->width, end = (r->i1 + width - 1) / width * width;
+    fill(k, acc, tsri_fast_least(end, k->pitch) - r->i0);
+}
+
+/* Reduces all of n of the range's rows, a few results at a time. acc: accumulators of the columns,
+ * where these are several. */
+static void reduce_whole(const reduce *k, const range *r, const char *x, char *acc, char *y)
+{
+    enum { AT_ONCE = 64 };
+    const int64_t row = k->n * k->inner, size = element_bytes(k);
+    for (int64_t o = r->o0; o < r->o1 && k->inner == 1; o += AT_ONCE) {
+        double own[AT_ONCE];
+        const int64_t n = tsri_fast_least(r->o1 - o, AT_ONCE);
+        fill(k, own, n);
+        fold(k, x + o * row * size, n, k->n, k->n, false, (char *)own);
+        store(k, (char *)own, 0, 0, 1, n, y + o * size);
+    }
+    for (int64_t o = r->o0; o < r->o1 && k->inner > 1; o++) {
+        fill_columns(k, r, acc);
+        fold_columns(k, x + (o * row + r->i0) * size, k->n, r->i1 - r->i0, acc);
+        store(k, acc, 0, 0, 1, r->i1 - r->i0, y + (o * k->inner + r->i0) * size);
+    }
 }
 
 static void reduce_part(const tsri_fast *f, const tsri_fast_part *p)
@@ -139,16 +199,21 @@ static void reduce_part(const tsri_fast *f, const tsri_fast_part *p)
     char *acc = p->scratch;
     *first[k->cut] = p->begin;
     *end[k->cut] = p->end;
+    if (k->cut != CUT_N && k->lead == 1) {
+        reduce_whole(k, &r, x, acc + (r.o0 * k->pitch + r.i0) * bytes, p->out[0]);
+        return;
+    }
     if (k->cut == CUT_N)
         acc += p->index * k->outer * k->pitch * bytes;
-    clear(k, &r, acc);
+    for (int64_t o = r.o0; o < r.o1; o++)
+        fill_columns(k, &r, acc + (o * k->pitch + r.i0) * bytes);
     for (int64_t l = 0; l < k->lead; l++, x += k->outer * k->n * k->inner * size) {
         if (k->inner == 1)
             fold(k, x + (r.o0 * k->n + r.n0) * size, r.o1 - r.o0, k->n, r.n1 - r.n0, false,
                  acc + r.o0 * bytes);
         for (int64_t o = r.o0; o < r.o1 && k->inner > 1; o++)
-            fold(k, x + ((o * k->n + r.n0) * k->inner + r.i0) * size, r.n1 - r.n0, k->inner,
-                 r.i1 - r.i0, true, acc + (o * k->pitch + r.i0) * bytes);
+            fold_columns(k, x + ((o * k->n + r.n0) * k->inner + r.i0) * size, r.n1 - r.n0,
+                         r.i1 - r.i0, acc + (o * k->pitch + r.i0) * bytes);
     }
     if (k->cut != CUT_N)
         store_range(k, &r, acc, 1, p->out[0]);
@@ -165,27 +230,13 @@ static tsr_status join_run(const tsri_kernel *kernel, void *const *in, void *con
 }
 
 /* --- in a chain ------------------------------------------------------------------------------- */
-/* Reduces some of the rows of the outer axes, a few results at a time. */
+/* Reduces some of the rows of the outer axes. */
 static void rows_piece(const tsri_kernel *kernel, const tsri_kernel_piece *p)
 {
-    enum { AT_ONCE = 64 };
     const reduce *k = (const reduce *)kernel;
-    const int64_t rows = k->outer / p->units * p->n, row = k->n * k->inner, size = element_bytes(k);
-    const char *x = p->in[0];
-    char *y = p->out[0];
-    for (int64_t o = 0; o < rows && k->inner == 1; o += AT_ONCE) {
-        double acc[AT_ONCE];
-        const int64_t n = rows - o < AT_ONCE ? rows - o : AT_ONCE;
-        fill(k, acc, n);
-        fold(k, x + o * row * size, n, k->n, k->n, false, (char *)acc);
-        store(k, (char *)acc, 0, 0, 1, n, y + o * size);
-    }
-    for (int64_t o = 0; o < rows && k->inner > 1; o++) {
-        char *acc = (char *)p->scratch + p->thread * k->pitch * accumulator_bytes(k);
-        fill(k, acc, k->pitch);
-        fold(k, x + o * row * size, k->n, k->inner, k->inner, true, acc);
-        store(k, acc, 0, 0, 1, k->inner, y + o * k->inner * size);
-    }
+    const range r = {0, k->outer / p->units * p->n, 0, k->n, 0, k->inner};
+    char *acc = (char *)p->scratch + p->thread * k->pitch * accumulator_bytes(k);
+    reduce_whole(k, &r, p->in[0], acc, p->out[0]);
 }
 
 static void sums_begin(const tsri_kernel *kernel, const tsri_kernel_piece *p)
@@ -203,7 +254,7 @@ static void sums_piece(const tsri_kernel *kernel, const tsri_kernel_piece *p)
     if (k->inner == 1)
         fold(k, p->in[0], 1, n, n, false, acc);
     else
-        fold(k, p->in[0], n, k->inner, k->inner, true, acc);
+        fold_columns(k, p->in[0], n, k->inner, acc);
 }
 
 /* Writes a thread's share of the results: all threads' accumulators, in their order. */
