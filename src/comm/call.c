@@ -86,6 +86,14 @@ bool tsri_call_agrees(const tsri_call_entry *a, const tsri_call_entry *b)
            a->nseg == b->nseg && a->bytes == b->bytes && a->hash == b->hash;
 }
 
+uint64_t tsri_call_print(const tsri_call_entry *c)
+{
+    uint64_t h = mix(c->hash, c->bytes);
+    h = mix(h, (uint64_t)(uint32_t)c->kind << 32 | (uint32_t)c->nseg);
+    h = mix(h, (uint64_t)(uint32_t)c->op << 32 | (uint32_t)c->root);
+    return mix(h, (uint64_t)(uint32_t)c->algo);
+}
+
 /* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]"
  */
 static void full_text(const tsri_call_entry *c, const int *ranks, char *buf, size_t size)

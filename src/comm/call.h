@@ -41,6 +41,8 @@ static inline uint64_t tsri_seq_count(uint64_t seq)
 void tsri_call_fill(tsri_call_entry *call, const tsri_coll *coll, int first, int nseg);
 /* Whether two ranks mean the same call. */
 bool tsri_call_agrees(const tsri_call_entry *a, const tsri_call_entry *b);
+/* A hash of all that is compared. */
+uint64_t tsri_call_print(const tsri_call_entry *call);
 /* TSR_ERR_MISMATCH: where two members of the group of `ranks` are. */
 tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call_entry *a, int index_b,
                             const tsri_call_entry *b);

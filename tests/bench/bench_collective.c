@@ -64,7 +64,7 @@ static tsr_status measure(tsr_group *g, float *data, size_t bytes, double second
     }
     qsort(times, (size_t)calls, sizeof *times, by_value);
     if (tsr_group_rank(g) == 0)
-        printf("%zu %s %.2f\n", bytes, name, 1e6 * times[calls / 2]);
+        printf("%zu %s %.3f\n", bytes, name, 1e6 * times[calls / 2]);
     return TSR_OK;
 }
 

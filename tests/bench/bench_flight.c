@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What recording a call costs: its begin and its end, on one thread and on two of a rank.
- * usage: bench_flight [CALLS] */
+/*
+ * What recording a call costs: its begin and its end, on one thread and on two of a rank. A plan's
+ * call is described once for all runs, others are described each time.
+ *
+ * usage: bench_flight [CALLS]
+ */
 #include "src/comm/comm.h"
 #include "src/comm/flight/flight.h"
 
@@ -21,6 +25,7 @@ static double busy_s(void)
 typedef struct recording {
     tsri_flight *flight;
     int group;
+    bool described;
     uint64_t calls;
     double ns;
 } recording;
@@ -34,9 +39,13 @@ static void *record(void *arg)
                          .seg = &s,
                          .what = "features.17.conv.3.bn_stats",
                          .loc = {"examples/05_mobilenet_v2_cifar10.c", 131}};
+    tsri_flight_call call;
+    tsri_flight_describe(&call, (int)c.kind, &c, 327680, 1);
     double start = busy_s();
     for (uint64_t i = 1; i <= r->calls; i++) {
-        uint64_t n = tsri_flight_begin(r->flight, r->group, i, (int)c.kind, &c, 327680, i);
+        uint64_t n = r->described
+                         ? tsri_flight_begin_described(r->flight, r->group, i, &call, 0)
+                         : tsri_flight_begin(r->flight, r->group, i, (int)c.kind, &c, 327680, i);
         tsri_flight_completed(r->flight, n);
     }
     r->ns = 1e9 * (busy_s() - start) / (double)r->calls;
@@ -63,15 +72,17 @@ int main(int argc, char **argv)
         return 1;
     memset(f, 0, sizeof *f);
     tsri_flight_open(f, 0, 2, 1, "bench");
-    recording one = {f, tsri_flight_group_of(f, "local", 0, 2, ranks), calls, 0};
-    recording two = {f, tsri_flight_group_of(f, "local", 1, 2, ranks), calls, 0};
+    recording one = {f, tsri_flight_group_of(f, "local", 0, 2, ranks), true, calls, 0};
+    recording two = {f, tsri_flight_group_of(f, "local", 1, 2, ranks), true, calls, 0};
     printf("of the clocks, exact %.1f ns, coarse %.1f ns\n", clock_ns(CLOCK_REALTIME),
            clock_ns(CLOCK_REALTIME_COARSE));
     record(&one); /* the ring is in memory now */
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
+        one.described = i % 2 == 0;
         record(&one);
-        printf("a call %.1f ns\n", one.ns);
+        printf("a call %.1f ns%s\n", one.ns, one.described ? "" : ", described each time");
     }
+    one.described = true;
     if (pthread_create(&other, NULL, record, &two))
         return 1;
     record(&one);

@@ -50,7 +50,7 @@ int main(int argc, char **argv)
         }
         qsort(times, (size_t)calls, sizeof *times, by_value);
         if (rank == 0)
-            printf("%zu mpi %.2f\n", bytes, 1e6 * times[calls / 2]);
+            printf("%zu mpi %.3f\n", bytes, 1e6 * times[calls / 2]);
         free(data);
     }
     MPI_Finalize();

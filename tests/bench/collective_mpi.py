@@ -56,11 +56,11 @@ def main():
                                              'mpi : arena', 'mpi : heap'))
     for size in map(int, sizes):
         arena, heap = times[size, 'arena'], times[size, 'heap']
-        row = '%10d %12.1f %12.1f' % (size, statistics.median(arena), statistics.median(heap))
+        row = '%10d %12.2f %12.2f' % (size, statistics.median(arena), statistics.median(heap))
         if theirs:
             mpi = times[size, 'mpi']
             ratio = lambda mine: statistics.median(m / t for m, t in zip(mpi, mine))
-            row += ' %12.1f %14.2f %14.2f' % (statistics.median(mpi), ratio(arena), ratio(heap))
+            row += ' %12.2f %14.2f %14.2f' % (statistics.median(mpi), ratio(arena), ratio(heap))
         print(row)
 
 

@@ -89,13 +89,13 @@ group [0,1,2]
      2  #21       #20       all_reduce #21 'g21' (t.c:21), failed, waits for rank 1
 
 rank 1, process 1001 on box: 20 calls
-  2023-11-14 22:13:40.000  completed all_reduce #20 of group [0,1,2] 'g20' (t.c:20), 250.000 ms
+  2023-11-14 22:13:40.000  completed all_reduce #20 of group [0,1,2] 'g20' (t.c:20), 250 ms
 
 rank 0, process 1000 on box: 21 calls
-  2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250.000 ms, waits for rank 1
+  2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250 ms, waits for rank 1
 
 rank 2, process 1002 on box: 21 calls
-  2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250.000 ms, waits for rank 1
+  2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250 ms, waits for rank 1
 """, "all of the text")
 
     # The table has 16 lines where more ranks are behind.

@@ -214,20 +214,51 @@ static void test_gone(void **state)
     f = mine;
 }
 
-/* Entries that are being written are stepped over, up to seven of them. */
+/* Entries that are being written are stepped over, up to 63 of them. */
 static void test_held(void **state)
 {
     (void)state;
     const int g = pair();
-    for (uint64_t n = 1; n <= 7; n++)
+    for (uint64_t n = 1; n <= 63; n++)
         entry_of(n)->mark = tsri_flight_mark(n, TSRI_FLIGHT_HELD);
-    assert_int_equal(begin(g, 1), 8);
-    for (uint64_t n = 9; n <= 16; n++)
+    assert_int_equal(begin(g, 1), 64);
+    for (uint64_t n = 65; n <= 128; n++)
         entry_of(n)->mark = tsri_flight_mark(n, TSRI_FLIGHT_HELD);
     assert_int_equal(begin(g, 2), 0);
-    assert_int_equal(f->calls, 16);
-    assert_int_equal(begin(g, 3), 17);
+    assert_int_equal(f->calls, 128);
+    assert_int_equal(begin(g, 3), 129);
     expect_group(g, 3, 0);
+}
+
+/* Another thread's entries, of which the count has not heard yet, are left as they are. */
+static void test_lagging_count(void **state)
+{
+    (void)state;
+    const int g = pair();
+    for (uint64_t n = 1; n <= 3; n++)
+        assert_int_equal(begin(g, n), n);
+    f->calls = 1;
+    assert_int_equal(begin(g, 4), 4);
+    assert_int_equal(f->calls, 4);
+    for (uint64_t n = 1; n <= 4; n++)
+        assert_int_equal(call_of(n).seq, n);
+}
+
+/* Times do not go back behind an exact one, but for a clock that was set back. */
+static void test_times(void **state)
+{
+    (void)state;
+    const int g = pair();
+    uint64_t n = begin(g, 1);
+    tsri_flight_failed(f, n);
+    const int64_t ended = entry_of(n)->ended_ns;
+    assert_int_equal(f->latest_ns, ended);
+    n = begin(g, 2);
+    assert_true(entry_of(n)->started_ns >= ended);
+    assert_int_equal(call_of(n).asked_ns, entry_of(n)->started_ns);
+    f->latest_ns = ended + INT64_C(3600000000000);
+    n = begin(g, 3);
+    assert_true(entry_of(n)->started_ns < f->latest_ns);
 }
 
 static void test_describe(void **state)
@@ -321,9 +352,9 @@ static void test_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FLIGHT(test_open),   WITH_FLIGHT(test_groups),    WITH_FLIGHT(test_describe),
-        WITH_FLIGHT(test_states), WITH_FLIGHT(test_scheduled), WITH_FLIGHT(test_gone),
-        WITH_FLIGHT(test_held),
+        WITH_FLIGHT(test_open),   WITH_FLIGHT(test_groups),        WITH_FLIGHT(test_describe),
+        WITH_FLIGHT(test_states), WITH_FLIGHT(test_scheduled),     WITH_FLIGHT(test_gone),
+        WITH_FLIGHT(test_held),   WITH_FLIGHT(test_lagging_count), WITH_FLIGHT(test_times),
     };
     return cmocka_run_group_tests_name("flight_record", tests, NULL, NULL);
 }

@@ -132,9 +132,8 @@ static void print_calls(const tsri_flight_report *r, int64_t last)
         if (c->said.world != r->world)
             printf(", in world %d", c->said.world);
         double ms = 1e-6 * (double)(c->ended_ns - c->said.asked_ns);
-        bool coarse = c->waits < 0 && ms < CLOCK_MS;
         if (c->ended_ns)
-            printf(coarse ? ", < %.0f ms" : ", %.3f ms", coarse ? (double)CLOCK_MS : ms);
+            printf(ms < CLOCK_MS ? ", < %.0f ms" : ", %.0f ms", ms < CLOCK_MS ? CLOCK_MS : ms);
         if (c->waits >= 0)
             printf(", %s rank %d", c->waited ? "last waited for" : "waits for", c->waits);
         putchar('\n');

@@ -128,10 +128,12 @@ static uint64_t get(const tsri_flight_entry *e, int word)
 
 static void put_call(tsri_flight_entry *e, const tsri_flight_call *call)
 {
-    uint64_t word[TSRI_FLIGHT_WORDS];
-    memcpy(word, call, sizeof word);
-    for (int i = 0; i < TSRI_FLIGHT_WORDS; i++)
-        put(e, i, word[i]);
+    uint64_t word;
+    _Pragma("GCC unroll 28") for (size_t i = 0; i < TSRI_FLIGHT_WORDS; i++)
+    {
+        memcpy(&word, (const char *)call + i * sizeof word, sizeof word);
+        put(e, (int)i, word);
+    }
 }
 
 /* word[] of a member, all of 64 bits */
@@ -159,26 +161,48 @@ void tsri_flight_describe(tsri_flight_call *c, int kind, const tsri_coll *coll, 
     copy_text(c->file, sizeof c->file, slash ? slash + 1 : file);
 }
 
-/* The next entry that nobody holds, held; NULL if there is none near. */
+/* The next entry that nobody holds, held; NULL if there is none near. `calls` may lag behind what
+ * other threads have taken: their entries have greater numbers than the one that it leads to. */
 static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
 {
-    for (int i = 0; i < 8; i++) {
-        uint64_t number = atomic_fetch_add_explicit(&f->calls, 1, memory_order_relaxed) + 1;
-        tsri_flight_entry *e = &f->entry[(number - 1) % TSRI_FLIGHT_CALLS];
+    enum { NEAR = 64 };
+    uint64_t before = atomic_load_explicit(&f->calls, memory_order_relaxed), number = before;
+    tsri_flight_entry *taken = NULL;
+    while (!taken && number < before + NEAR) {
+        tsri_flight_entry *e = &f->entry[number++ % TSRI_FLIGHT_CALLS];
         uint64_t mark = atomic_load_explicit(&e->mark, memory_order_relaxed);
-        *out_number = number;
-        if (tsri_flight_state_of(mark) != TSRI_FLIGHT_HELD &&
+        if (tsri_flight_number_of(mark) < number &&
+            tsri_flight_state_of(mark) != TSRI_FLIGHT_HELD &&
             atomic_compare_exchange_strong_explicit(&e->mark, &mark,
                                                     tsri_flight_mark(number, TSRI_FLIGHT_HELD),
                                                     memory_order_acquire, memory_order_relaxed))
-            return e;
+            taken = e;
     }
-    return NULL;
+    if (atomic_load_explicit(&f->calls, memory_order_relaxed) < number)
+        atomic_store_explicit(&f->calls, number, memory_order_relaxed);
+    *out_number = number;
+    return taken;
 }
 
-/* The first words written have left the processor's buffers by the time that the clock has been
- * read, so the last ones, word by word, need not wait for them. started: it starts as it is asked
- * for. */
+/* The coarse clock is behind the exact one by less; a clock that was set back by more. */
+enum { COARSE_NS = 20000000 };
+
+/* An exact time, which coarse ones that are asked for later do not lie before. */
+static int64_t now_exact(tsri_flight *f)
+{
+    int64_t now = now_ns(CLOCK_REALTIME);
+    atomic_store_explicit(&f->latest_ns, now, memory_order_relaxed);
+    return now;
+}
+
+static int64_t now_coarse(const tsri_flight *f)
+{
+    int64_t now = now_ns(CLOCK_REALTIME_COARSE);
+    int64_t latest = atomic_load_explicit(&f->latest_ns, memory_order_relaxed);
+    return now > latest || latest - now > COARSE_NS ? now : latest;
+}
+
+/* started: it starts as it is asked for. */
 static uint64_t record(tsri_flight *f, int group, uint64_t seq, tsri_flight_call *call,
                        bool started)
 {
@@ -188,10 +212,11 @@ static uint64_t record(tsri_flight *f, int group, uint64_t seq, tsri_flight_call
         return 0;
     for (size_t i = TSRI_FLIGHT_LINE; i < sizeof *e; i += TSRI_FLIGHT_LINE)
         __builtin_prefetch((const char *)e + i, 1);
+    __builtin_prefetch(&f->entry[number % TSRI_FLIGHT_CALLS], 1); /* for the next call */
     call->group = group;
     call->seq = seq;
     call->world = atomic_load_explicit(&f->world, memory_order_relaxed);
-    call->asked_ns = now_ns(CLOCK_REALTIME);
+    call->asked_ns = now_coarse(f);
     atomic_store_explicit(&e->waits, 0, memory_order_release);
     atomic_store_explicit(&e->started_ns, started ? call->asked_ns : 0, memory_order_release);
     atomic_store_explicit(&e->ended_ns, 0, memory_order_release);
@@ -230,7 +255,7 @@ uint64_t tsri_flight_begin_described(tsri_flight *f, int group, uint64_t seq,
     call->world = atomic_load_explicit(&f->world, memory_order_relaxed);
     call->asked_ns = (int64_t)get(e, WORD_OF(asked_ns));
     put_call(e, call);
-    atomic_store_explicit(&e->started_ns, now_ns(CLOCK_REALTIME), memory_order_release);
+    atomic_store_explicit(&e->started_ns, now_coarse(f), memory_order_release);
     let_go(e, scheduled, TSRI_FLIGHT_STARTED);
     return scheduled;
 }
@@ -264,7 +289,7 @@ void tsri_flight_completed(tsri_flight *f, uint64_t number)
     tsri_flight_group *g = group_of(f, e);
     bool slept = atomic_load_explicit(&e->waits, memory_order_relaxed) != 0;
     int64_t started = atomic_load_explicit(&e->started_ns, memory_order_relaxed);
-    int64_t now = now_ns(slept ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
+    int64_t now = slept ? now_exact(f) : now_coarse(f);
     atomic_store_explicit(&e->ended_ns, now > started ? now : started, memory_order_release);
     if (g)
         atomic_store_explicit(&g->completed, get(e, WORD_OF(seq)), memory_order_relaxed);
@@ -277,7 +302,7 @@ void tsri_flight_failed(tsri_flight *f, uint64_t number)
     tsri_flight_entry *e = hold(f, number, &state);
     if (!e)
         return;
-    atomic_store_explicit(&e->ended_ns, now_ns(CLOCK_REALTIME), memory_order_release);
+    atomic_store_explicit(&e->ended_ns, now_exact(f), memory_order_release);
     let_go(e, number, TSRI_FLIGHT_FAILED);
 }
 
@@ -292,7 +317,7 @@ void tsri_flight_refused(tsri_flight *f, uint64_t number)
     if (g && seq && atomic_load_explicit(&g->started, memory_order_relaxed) == seq)
         atomic_store_explicit(&g->started, seq - 1, memory_order_relaxed);
     atomic_store_explicit(&e->started_ns, 0, memory_order_release);
-    atomic_store_explicit(&e->ended_ns, now_ns(CLOCK_REALTIME), memory_order_release);
+    atomic_store_explicit(&e->ended_ns, now_exact(f), memory_order_release);
     let_go(e, number, TSRI_FLIGHT_FAILED);
 }
 

@@ -13,8 +13,9 @@
  * COMPLETED when `finish` has returned (on streams: when its work has been put there), and FAILED.
  * Calls of groups of one, in which nobody waits, are not recorded.
  *
- * A record costs about 100 ns: one exact time when the call is asked for, and the coarse clock
- * (to 4 ms) when it ends, unless the rank slept in it, when there is time for an exact one.
+ * A record costs about 20 ns, and as much again where the call has to be described first. Its times
+ * are of the coarse clock, to 4 ms, but for the end of a call in which the rank slept, or which
+ * failed, when there is time for an exact one.
  */
 #ifndef TESSERA_COMM_FLIGHT_FLIGHT_H
 #define TESSERA_COMM_FLIGHT_FLIGHT_H
@@ -103,6 +104,7 @@ typedef enum tsri_flight_exit {
 
 typedef struct tsri_flight {
     _Atomic uint64_t calls;
+    _Atomic int64_t latest_ns;                         /* the last exact time */
     _Atomic int32_t rank, nranks, pid, world, restart; /* world 0: it has made none yet */
     /* The world that a dump was left of; less than 0: of that one it is being written. */
     _Atomic int32_t dumped;

@@ -29,6 +29,8 @@ enum {
     TSRI_CALL_MAX_SEG = 512, /* segments of a record; longer calls take several */
     TSRI_DEVICE_EVENTS = 4 * TSRI_CALL_RING, /* of a member; see device.h */
     TSRI_LINE = 64,                          /* of the cache */
+    TSRI_SMALL_BYTES = 4096,                 /* of a small task, at most */
+    TSRI_SMALL_SLOTS = 2,
 };
 
 typedef enum tsri_rank_state {
@@ -80,6 +82,14 @@ typedef struct tsri_device_place {
     unsigned char region[64], event[TSRI_DEVICE_EVENTS][64];
 } tsri_device_place;
 
+/* The part of a rank in a small task (see small.c): up to 48 bytes go in one line with what tells
+ * that they are there, and that all are at one task. */
+typedef struct tsri_small {
+    _Alignas(TSRI_LINE) _Atomic uint64_t seq; /* written last */
+    uint64_t print;                           /* tsri_call_print */
+    char few[TSRI_LINE - 2 * sizeof(uint64_t)], many[TSRI_SMALL_BYTES];
+} tsri_small;
+
 /* A rank's part of a channel, written by that rank alone (but for `waiters`). The counters are
  * numbers of calls, from 1. */
 typedef struct tsri_member {
@@ -90,6 +100,7 @@ typedef struct tsri_member {
     _Alignas(TSRI_LINE) _Atomic uint64_t writing;
     _Alignas(TSRI_LINE) _Atomic uint32_t wake; /* futex word; changes when a counter does */
     _Atomic uint32_t waiters;
+    tsri_small small[TSRI_SMALL_SLOTS]; /* by the task's number */
     _Alignas(TSRI_LINE) tsri_call_entry ring[TSRI_CALL_RING];
     tsri_seg_place spill[TSRI_CALL_RING][TSRI_CALL_MAX_SEG];
     tsri_device_place device; /* before the first call is published */

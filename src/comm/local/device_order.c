@@ -37,6 +37,7 @@ static int place_of(tsri_wait_for which, uint64_t seq)
     case TSRI_WAIT_PHASE1:
         return PHASE1_AT + (int)(seq % RING);
     case TSRI_WAIT_DONE:
+    case TSRI_WAIT_SMALL: /* of tasks, which are none of a device's */
         break;
     }
     return DONE_AT + (int)(seq % DONE_RING);

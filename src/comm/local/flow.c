@@ -38,6 +38,30 @@ tsr_status tsri_flow_slot(tsri_flow *f, uint64_t seq, char **out_slot)
     return TSR_OK;
 }
 
+/* --- tasks as calls --------------------------------------------------------------------------- */
+
+tsri_segment tsri_task_segment(int nranks, const tsri_task *t)
+{
+    bool one = t->kind <= TSRI_TASK_REDUCE, uneven = t->kind == TSRI_TASK_ALL_TO_ALL;
+    return (tsri_segment){.dtype = t->dtype,
+                          .shape = one      ? TSR_DIMS(t->count)
+                                   : uneven ? TSR_SCALAR
+                                            : TSR_DIMS(nranks, t->count)};
+}
+
+tsri_coll tsri_task_coll(const tsri_task *t, const tsri_segment *seg)
+{
+    return (tsri_coll){.kind = (tsri_coll_kind)tsri_task_coll_kind(t->kind),
+                       .op = t->op,
+                       .root = t->root,
+                       .nseg = t->kind == TSRI_TASK_BARRIER ? 0 : 1,
+                       .seg = seg,
+                       .what = t->label,
+                       .loc = t->loc,
+                       .number = t->number,
+                       .flight = t->flight};
+}
+
 /* --- steps ------------------------------------------------------------------------------------ */
 
 tsr_status tsri_flow_enter(tsri_flow *f, int places, uint64_t *out_seq, tsri_seg_place **out_place)
@@ -53,7 +77,11 @@ tsr_status tsri_flow_enter(tsri_flow *f, int places, uint64_t *out_seq, tsri_seg
 tsr_status tsri_flow_show(tsri_flow *f, uint64_t seq)
 {
     tsri_local_advance(f->g->mine, TSRI_WAIT_PUBLISHED, seq);
-    return seq == f->first ? tsri_call_meet_early(f->g, seq) : TSR_OK;
+    if (seq != f->first)
+        return TSR_OK;
+    TSRI_TRY(tsri_call_meet_early(f->g, seq));
+    f->g->passed = seq - 1; /* a rank that comes to a task is done with all earlier ones */
+    return TSR_OK;
 }
 
 const char *tsri_flow_peer(const tsri_flow *f, int m, uint64_t seq, int places, int place)

@@ -15,8 +15,10 @@
  *   device.c  who moves it: a device, on streams; device.h says how calls are ordered
  *   vtable.c  calls from start to release
  *   flow.c    the steps of collectives for per-rank buffers; task_move.c: those that reduce
- * nothing; task.c: all_reduce, and how all of them begin and end twin.c    another communicator
- * over the same arena, which those are done on local.c   making the communicator, and its vtable
+ *             nothing; task.c: all_reduce, and how all of them begin and end; small.c: those that
+ *             are done in one hand-shake
+ *   twin.c    another communicator over the same arena, which those are done on
+ *   local.c   making the communicator, and its vtable
  */
 #ifndef TESSERA_COMM_LOCAL_LOCAL_H
 #define TESSERA_COMM_LOCAL_LOCAL_H
@@ -93,6 +95,18 @@ typedef struct tsri_peer {
     uint64_t bytes;
 } tsri_peer;
 
+/* The words of a rank about its last small all_reduce, or barrier: one like it needs but new
+ * numbers. */
+typedef struct tsri_small_said {
+    tsri_loc loc;
+    int64_t count;
+    tsr_dtype dtype;
+    tsr_reduce_op op;
+    uint64_t print; /* tsri_call_print; of what is said first, `call` is empty */
+    tsri_call_entry call;
+    tsri_flight_call flight;
+} tsri_small_said;
+
 typedef struct tsri_local_group {
     tsri_group pub;
     struct tsri_local_group *next;
@@ -102,11 +116,13 @@ typedef struct tsri_local_group {
     uint64_t started, finished; /* calls, of mine */
     uint64_t failed;            /* the first call of mine that failed to finish; 0: none has */
     uint64_t done;              /* what my counter says: behind `finished` between its halves */
+    uint64_t passed;            /* calls that all are known to be done with */
     uint64_t gives; /* a bit per place of the ring: a call that reads nothing of peers */
     int in_vain;    /* long spins one after the other that did not help */
     unsigned short_spins;
     tsri_comm_stats stats;
     uint64_t flight[TSRI_CALL_RING]; /* numbers of my calls in the flight recorder */
+    tsri_small_said said[2];
     char *stage;      /* of a twin's: what peers read of buffers that they can't; task.c */
     const char **src; /* one per member: scratch of a reduction */
     tsri_peer *peer;  /* one per member */
@@ -170,6 +186,7 @@ typedef enum tsri_wait_for {
     TSRI_WAIT_PUBLISHED,
     TSRI_WAIT_PHASE1,
     TSRI_WAIT_DONE,
+    TSRI_WAIT_SMALL, /* it shows its part of a small task */
 } tsri_wait_for;
 
 /* Sets one of my counters, and wakes who sleeps on it. */
@@ -180,6 +197,8 @@ bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uin
  * rank is doing. Errors: TSR_ERR_REMOTE, TSR_ERR_DEAD, TSR_ERR_TIMEOUT. */
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
                             const tsri_call_entry *call);
+/* Whether the counter of member `index` reaches seq while this rank spins. */
+bool tsri_local_comes_soon(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq);
 /* Waits for all other members. */
 tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
                                 const tsri_call_entry *call);

@@ -7,12 +7,11 @@
 #include <string.h>
 
 /*
- * Up to ONE_SHOT_BYTES everybody reads everything, in one hand-shake. Beyond, each rank reduces its
- * part of everybody's data and writes the result into all: then a line goes from core to core but
- * once, with the right to write it, where fetching the others' results into lines that they have
- * read takes two more ways. Data that can be read and written where it is need not be copied.
+ * Up to TSRI_SMALL_BYTES everybody reads everything, in one hand-shake. Beyond, each rank reduces
+ * its part of everybody's data and writes the result into all: then a line goes from core to core
+ * but once, with the right to write it, where fetching the others' results into lines that they
+ * have read takes two more ways. Data that can be read and written where it is need not be copied.
  */
-enum { ONE_SHOT_BYTES = 4096 };
 
 /* --- all_reduce ------------------------------------------------------------------------------- */
 
@@ -24,31 +23,6 @@ static char *data_of(const tsri_flow *f, int64_t at)
 static void count_read(tsri_flow *f, int64_t elements)
 {
     f->g->stats.bytes_read[TSRI_COLL_ALL_REDUCE] += (uint64_t)elements * f->size;
-}
-
-/* All sources copied to slots: so there is nothing to wait for at the end. */
-static tsr_status one_shot(tsri_flow *f)
-{
-    tsri_local_group *g = f->g;
-    const tsri_task *t = f->task;
-    int n = g->pub.nranks, me = g->pub.index;
-    uint64_t seq;
-    char *slot;
-    tsri_seg_place *place;
-    TSRI_TRY(tsri_flow_slot(f, g->started + 1, &slot));
-    tsri_copy_stream(slot, t->src, (size_t)t->count * f->size);
-    tsri_stream_end();
-    TSRI_TRY(tsri_flow_enter(f, 1, &seq, &place));
-    place->src = tsri_flow_offset(f, slot);
-    TSRI_TRY(tsri_flow_show(f, seq));
-    for (int m = 0; m < n; m++) {
-        g->src[m] = m == me ? t->src : tsri_flow_peer(f, m, seq, 1, 0);
-        tsri_prefetch(g->src[m], m == me ? 0 : (size_t)t->count * f->size);
-    }
-    tsri_reduce_of(t->dtype, t->op)(t->dst, g->src, 0, n, t->count);
-    count_read(f, t->count * (n - 1));
-    tsri_call_done(g, seq);
-    return TSR_OK;
 }
 
 /* A chunk of `length` elements from `at` on; member m has those from part(m) to part(m + 1). */
@@ -175,23 +149,10 @@ static tsr_status two_phase(tsri_flow *f)
 /* The first step's record, in the flight recorder too. */
 static void fill_call(tsri_flow *f, const tsri_task *t)
 {
-    int kind = tsri_task_coll_kind(t->kind);
-    bool one = t->kind <= TSRI_TASK_REDUCE, uneven = t->kind == TSRI_TASK_ALL_TO_ALL;
-    const tsri_segment seg = {.dtype = t->dtype,
-                              .shape = one      ? TSR_DIMS(t->count)
-                                       : uneven ? TSR_SCALAR
-                                                : TSR_DIMS(f->g->pub.nranks, t->count)};
-    const tsri_coll coll = {.kind = (tsri_coll_kind)kind,
-                            .op = t->op,
-                            .root = t->root,
-                            .nseg = t->kind == TSRI_TASK_BARRIER ? 0 : 1,
-                            .seg = &seg,
-                            .what = t->label,
-                            .loc = t->loc,
-                            .number = t->number,
-                            .flight = t->flight};
+    const tsri_segment seg = tsri_task_segment(f->g->pub.nranks, t);
+    const tsri_coll coll = tsri_task_coll(t, &seg);
     tsri_call_fill(&f->call, &coll, 0, coll.nseg);
-    f->g->stats.calls[kind < TSRI_COLL_KIND_COUNT_ ? kind : TSRI_COLL_BROADCAST]++;
+    f->g->stats.calls[coll.kind < TSRI_COLL_KIND_COUNT_ ? coll.kind : TSRI_COLL_BROADCAST]++;
     f->flight = tsri_call_record(f->g, &coll, &f->call, f->first);
     f->call.seq = f->first; /* where it waits before it is shown */
 }
@@ -199,12 +160,10 @@ static void fill_call(tsri_flow *f, const tsri_task *t)
 static tsr_status run(tsri_flow *f)
 {
     const tsri_task *t = f->task;
+    fill_call(f, t);
     if (t->kind == TSRI_TASK_ALL_TO_ALL)
         return tsri_flow_all_to_all(f);
-    if (t->kind != TSRI_TASK_ALL_REDUCE)
-        return tsri_flow_move(f);
-    size_t bytes = (size_t)t->count * f->size;
-    return bytes <= ONE_SHOT_BYTES ? one_shot(f) : two_phase(f);
+    return t->kind == TSRI_TASK_ALL_REDUCE ? two_phase(f) : tsri_flow_move(f);
 }
 
 /* An error that ends the group ends it for members that are still at this task. The caller may do
@@ -232,6 +191,8 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
         status = tsri_call_check_fault(g, g->started + 1);
     if (status != TSR_OK) /* the recorder may know it from when it was asked for */
         return tsri_flight_fail_start(world, task->flight, status);
+    if (tsri_task_is_small(task))
+        return tsri_small_task(g, task);
     tsri_flow f = {.g = g,
                    .task = task,
                    .size = tsr_dtype_size(task->dtype),
@@ -244,7 +205,6 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
         f.src = task->scratch[0].p;
     }
     f.direct = bytes && tsri_region_has(g->local->region, f.src, bytes);
-    fill_call(&f, task);
     status = run(&f);
     /* A peer that gave up may have changed what was read since. */
     if (status == TSR_OK)

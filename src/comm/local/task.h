@@ -48,6 +48,13 @@ static inline uint64_t tsri_flow_offset(const tsri_flow *f, const void *p)
     return (uint64_t)((const char *)p - (const char *)f->g->local->region->base);
 }
 
+/* small.c: all_reduces of a few KiB, and barriers. Whether a task is one; does it. */
+bool tsri_task_is_small(const tsri_task *task);
+tsr_status tsri_small_task(tsri_local_group *g, const tsri_task *task);
+/* A task as a call of one segment or none. */
+tsri_segment tsri_task_segment(int nranks, const tsri_task *task);
+tsri_coll tsri_task_coll(const tsri_task *task, const tsri_segment *seg);
+
 /* task_move.c: all but all_reduce. */
 tsr_status tsri_flow_move(tsri_flow *f);
 tsr_status tsri_flow_all_to_all(tsri_flow *f);

@@ -27,8 +27,6 @@ static int64_t gives(const tsri_flow *f, const moves *mv, int from, int to)
         return to == t->root ? t->count : 0;
     case TSRI_TASK_ALL_TO_ALL:
         return mv->counts[2 * from * f->g->pub.nranks + to];
-    case TSRI_TASK_BARRIER:
-        return 0;
     default:
         return t->count;
     }
@@ -57,7 +55,7 @@ static void plan(const tsri_flow *f, moves *mv, const int64_t *counts)
     mv->shared = !rows && !uneven;
     mv->reduces = t->kind == TSRI_TASK_REDUCE || t->kind == TSRI_TASK_REDUCE_SCATTER;
     mv->counts = counts;
-    mv->most = t->kind == TSRI_TASK_BARRIER ? 0 : t->count;
+    mv->most = t->count;
     for (int i = 0; uneven && i < n * n; i++)
         mv->most =
             mv->most > counts[2 * (i / n) * n + i % n] ? mv->most : counts[2 * (i / n) * n + i % n];

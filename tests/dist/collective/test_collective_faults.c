@@ -305,6 +305,9 @@ static void come(tsr_group *group)
     while (!tsri_local_reached(g, 0, TSRI_WAIT_PUBLISHED, seq))
         nap(0.001);
     memcpy(tsri_call_of(g->mine, seq), tsri_call_of(&g->members[0], seq), sizeof(tsri_call_entry));
+    tsri_small *mine = &g->mine->small[seq % TSRI_SMALL_SLOTS];
+    mine->print = g->members[0].small[seq % TSRI_SMALL_SLOTS].print;
+    atomic_store(&mine->seq, seq);
     g->started = seq;
     tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, seq);
 }
@@ -317,7 +320,7 @@ static tsr_status stages_ahead(tsr_world *w, void *arg)
     static char all[STAGED];
     tsr_group *g = tsr_world_group(w);
     _Atomic int *seen = arg;
-    float x = 0;
+    float x[2048] = {0};
     TSRI_TRY(tsr_group_barrier(g));
     if (w->rank != 0) {
         come(g);
@@ -327,11 +330,38 @@ static tsr_status stages_ahead(tsr_world *w, void *arg)
     tsr_status status = tsr_broadcast(g, all, STAGED, TSR_U8, 0);
     if (status == TSR_OK) {
         w->timeout_s = 0.1;
-        status = tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, NULL, AT(71));
+        status = tsr_all_reduce_at(g, x, 2048, TSR_F32, TSR_REDUCE_SUM, NULL, AT(71));
     }
     atomic_store(seen, 1);
     NAMES(status, TSR_ERR_TIMEOUT, "rank 1 did not finish all_reduce #3 (user.c:71)",
           "its last call in this group is broadcast #2", "rank 1 at #2, rank 2 at #2");
+    return TSR_OK;
+}
+
+/* Likewise where a small all_reduce finds what an earlier world has left in its slot, which the
+ * others may still read. */
+static tsr_status shows_ahead(tsr_world *w, void *arg)
+{
+    tsr_group *g = tsr_world_group(w);
+    _Atomic int *seen = arg;
+    float x = 1;
+    for (int i = 0; w->rank != 0 && i < 2; i++)
+        come(g);
+    if (w->rank != 0) {
+        await_count(seen, 1);
+        return TSR_OK;
+    }
+    tsr_status status = tsr_all_reduce(g, &x, 1, TSR_F32, TSR_REDUCE_SUM);
+    if (status == TSR_OK)
+        status = tsr_group_barrier(g);
+    if (status == TSR_OK) {
+        w->timeout_s = 0.1;
+        ((tsri_local_group *)g->inner->priv)->passed = 0;
+        status = tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, NULL, AT(72));
+    }
+    atomic_store(seen, 1);
+    NAMES(status, TSR_ERR_TIMEOUT, "rank 1 did not finish all_reduce #3 (user.c:72)",
+          "its last call in this group is barrier #2", "rank 1 at #2, rank 2 at #2");
     return TSR_OK;
 }
 
@@ -340,6 +370,8 @@ static void test_stages_ahead(void **state)
     (void)state;
     _Atomic int seen = 0;
     run(3, 60, stages_ahead, &seen);
+    seen = 0;
+    run(3, 60, shows_ahead, &seen);
 }
 
 static void test_timeout(void **state)
