@@ -2,26 +2,24 @@
 #include "kernels/cpu/fast/fast.h"
 
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "src/core/cpu.h"
 
 enum { WORTH_A_TEAM = 16384 }; /* elements: a team costs about 2 us */
 
 const tsri_fast_isa *tsri_fast_isa_best(void)
 {
+    switch (tsri_cpu_best()) {
 #ifdef TSRI_FAST_X86
-    const char *limit = getenv("TESSERA_CPU_ISA");
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    if (limit && !strcmp(limit, "base"))
-        return &tsri_fast_isa_base;
-    if (avx512 && !(limit && !strcmp(limit, "avx2")))
+    case TSRI_CPU_AVX512:
         return &tsri_fast_isa_avx512;
-    if (avx2)
+    case TSRI_CPU_AVX2:
         return &tsri_fast_isa_avx2;
 #endif
-    return &tsri_fast_isa_base;
+    default:
+        return &tsri_fast_isa_base;
+    }
 }
 
 static void fast_destroy(tsri_kernel *k)

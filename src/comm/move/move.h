@@ -5,6 +5,7 @@
 #define TESSERA_COMM_MOVE_MOVE_H
 
 #include "src/comm/comm.h"
+#include "src/core/cpu.h"
 
 /* Sources of a reduction, at most. */
 enum { TSRI_MOST_SOURCES = 256 };
@@ -41,6 +42,8 @@ void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int ns
 /* dst[i] = src[0][at + i] op src[1][at + i] op ..., i < count. */
 typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc, int64_t count);
 tsri_reduce_fn *tsri_reduce_of(tsr_dtype dtype, tsr_reduce_op op);
+/* The one that is compiled for `isa`, which this machine must have; all give the same bits. */
+tsri_reduce_fn *tsri_reduce_with(tsri_cpu_isa isa, tsr_dtype dtype, tsr_reduce_op op);
 
 /* memcpy, of no or more bytes. */
 void tsri_copy(void *dst, const void *src, size_t bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions: order, NaN, and the arithmetic of 16-bit floats. */
 #include "src/comm/comm.h"
+#include "src/comm/move/move.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -154,8 +155,80 @@ static void test_arithmetic(void **state)
     spawn_ok(2, all_halves_body, NULL, &small);
 }
 
+/* --- the same bits by all instructions -------------------------------------------------------- */
+enum { MOST = 1100, SOURCES = 5 };
+
+static bool is_nan_at(tsr_dtype dtype, const char *p, int64_t i)
+{
+    uint16_t h;
+    float f;
+    double d;
+    memcpy(&h, p + i * 2, dtype == TSR_F16 || dtype == TSR_BF16 ? sizeof h : 0);
+    memcpy(&f, p + i * 4, dtype == TSR_F32 ? sizeof f : 0);
+    memcpy(&d, p + i * 8, dtype == TSR_F64 ? sizeof d : 0);
+    return dtype == TSR_F16    ? is_half_nan(h)
+           : dtype == TSR_BF16 ? (h & 0x7fff) > 0x7f80
+           : dtype == TSR_F32  ? isnan(f)
+           : dtype == TSR_F64  ? isnan(d)
+                               : false;
+}
+
+/* Whether n elements are equal to the bit, but for what a NaN has in it. */
+static bool same_bits(tsr_dtype dtype, const char *a, const char *b, int64_t n)
+{
+    const size_t size = tsr_dtype_size(dtype);
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(a + (size_t)i * size, b + (size_t)i * size, size) != 0 &&
+            !(is_nan_at(dtype, a, i) && is_nan_at(dtype, b, i)))
+            return false;
+    return true;
+}
+
+/* Random bits, so that subnormals, infinities and NaN are among them; bools are 0 and 1. */
+static void fill_bits(char *p, size_t bytes, bool bools, uint64_t *state)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        p[i] = (char)(bools ? *state >> 60 & 1 : *state >> 56);
+    }
+}
+
+static void test_instructions(void **state)
+{
+    static const int64_t counts[] = {1, 7, 31, 64, 65, 511, 513, 1030};
+    static _Alignas(64) char data[SOURCES][8 * MOST], base[8 * MOST], wide[8 * MOST];
+    uint64_t random = 1;
+    (void)state;
+    for (int dtype = TSR_DTYPE_NONE + 1; dtype < TSR_DTYPE_COUNT_; dtype++) {
+        const size_t size = tsr_dtype_size((tsr_dtype)dtype);
+        for (int m = 0; m < SOURCES; m++)
+            fill_bits(data[m], sizeof data[m], dtype == TSR_BOOL, &random);
+        for (int op = TSR_REDUCE_SUM; op <= TSR_REDUCE_AVG; op++) {
+            tsri_reduce_fn *plain =
+                tsri_reduce_with(TSRI_CPU_BASE, (tsr_dtype)dtype, (tsr_reduce_op)op);
+            for (int isa = TSRI_CPU_BASE + 1; plain && isa <= (int)tsri_cpu_best(); isa++)
+                for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                    const int nsrc = 2 + (int)(c % (SOURCES - 1));
+                    const int64_t at = (int64_t)c, n = counts[c];
+                    const char *src[SOURCES];
+                    for (int m = 0; m < SOURCES; m++)
+                        src[m] = data[m];
+                    memset(base, 0x55, sizeof base);
+                    memset(wide, 0x55, sizeof wide);
+                    plain(base, src, at, nsrc, n);
+                    tsri_reduce_with((tsri_cpu_isa)isa, (tsr_dtype)dtype,
+                                     (tsr_reduce_op)op)(wide, src, at, nsrc, n);
+                    assert_true(same_bits((tsr_dtype)dtype, base, wide, n));
+                    assert_memory_equal(base + (size_t)n * size, wide + (size_t)n * size,
+                                        sizeof base - (size_t)n * size);
+                }
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic),
+                                       cmocka_unit_test(test_instructions)};
     return cmocka_run_group_tests_name("arithmetic", tests, NULL, NULL);
 }
