@@ -3,26 +3,31 @@
 
 enum {
     LONG_ROW = 16384, /* bytes that are worth a call */
-    ROWS_AHEAD = 8,   /* are asked for, where they do not lie behind each other */
+    ROWS_AHEAD = 8,   /* are asked for, where they do not lie behind each other, */
+    FAR_ROW = 1024,   /* bytes; in longer ones hardware sees ahead by itself */
 };
 
-/* Pieces of a row: the last one may begin inside the one before. */
-#define COPY_BY(SIZE)                                          \
-    for (int64_t r = 0; r < rows; r++, x += xr, y += yr) {     \
-        char piece[SIZE];                                      \
-        for (int64_t b = 0; apart && b < bytes; b += 64)       \
-            __builtin_prefetch(x + ROWS_AHEAD * xr + b);       \
-        for (int64_t b = 0; b + (SIZE) < bytes; b += (SIZE)) { \
-            memcpy(piece, x + b, SIZE);                        \
-            memcpy(y + b, piece, SIZE);                        \
-        }                                                      \
-        memcpy(piece, x + bytes - (SIZE), SIZE);               \
-        memcpy(y + bytes - (SIZE), piece, SIZE);               \
+/* Pieces of a row: the last one may begin inside the one before, and in rows of many the second one
+ * inside the first, so that stores do not touch two lines. */
+#define COPY_BY(SIZE)                                                                   \
+    for (int64_t r = 0; r < rows; r++, x += xr, y += yr) {                              \
+        char piece[SIZE];                                                               \
+        for (int64_t b = 0; apart && b < bytes; b += 64)                                \
+            __builtin_prefetch(x + ROWS_AHEAD * xr + b);                                \
+        memcpy(piece, x, SIZE);                                                         \
+        memcpy(y, piece, SIZE);                                                         \
+        const int64_t over = bytes < 8 * (SIZE) ? 0 : (int64_t)((uintptr_t)y % (SIZE)); \
+        for (int64_t b = (SIZE)-over; b + (SIZE) < bytes; b += (SIZE)) {                \
+            memcpy(piece, x + b, SIZE);                                                 \
+            memcpy(y + b, piece, SIZE);                                                 \
+        }                                                                               \
+        memcpy(piece, x + bytes - (SIZE), SIZE);                                        \
+        memcpy(y + bytes - (SIZE), piece, SIZE);                                        \
     }
 
 static void copy_rows(const char *x, int64_t xr, char *y, int64_t yr, int64_t rows, int64_t bytes)
 {
-    const bool apart = xr > bytes + 64;
+    const bool apart = xr > bytes + 64 && bytes <= FAR_ROW;
     if (bytes > LONG_ROW)
         for (int64_t r = 0; r < rows; r++)
             memcpy(y + r * yr, x + r * xr, (size_t)bytes);
