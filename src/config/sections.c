@@ -415,7 +415,9 @@ const tsri_section tsri_train_section = {
 
 #define FUSION(key, doc_) FIELD(BOOL, tsri_config_fusion, #key, key, "true", 0, 0, doc_)
 static const tsri_field fusion_fields[] = {
-    FUSION(activations, "Batch norm with a ReLU or ReLU6 behind it, forward and backward."),
+    FUSION(activations,
+           "Batch norm with a ReLU or ReLU6 behind it, forward and backward; on CPUs group norm "
+           "with its weight and bias."),
     FUSION(softmax, "The parts of softmax, and those of cross entropy."),
     FUSION(chains,
            "On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their "

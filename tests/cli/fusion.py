@@ -94,6 +94,22 @@ check(len(said) == 1 and "sub" in said[0] and "mean" in said[0] and "ln_" not in
 out, _ = tessera("plan", "--full", PATH + "r", "--set", "fusion.rows=false")
 check("\nfusion" not in out, "without rows there is no fusion at all")
 
+# Group norm's weight and bias are applied in its pass.
+with open(PATH + "n", "w", encoding="utf-8") as f:
+    f.write("""
+tessera: 1
+placements: {p: {ranks: [0]}}
+graph:
+  x: {op: uniform, shape: [3, 8, 5, 7], placement: p}
+  c: {op: uniform, shape: [8], placement: p}
+  y: {op: group_norm, in: [x, c, c], groups: 2}
+fetch: [y]
+""")
+for off, kinds in ((), {"ln_stats", "ln_apply"}), (("fusion.activations=false",), {"ln_stats", "ln_apply", "mul", "add"}):
+    sets = [x for text in off for x in ("--set", text)]
+    plan = tessera_json("plan", PATH + "n", *sets)["ops"]
+    equal({x["op"] for x in plan} & {"ln_stats", "ln_apply", "mul", "add"}, kinds, f"group norm with {off}")
+
 alone = ops("activations", "softmax", "chains")
 equal((alone["relu6"], alone["softmax_max"]), (apart["relu6"], 1), "all off")
 done()
