@@ -110,7 +110,7 @@ VEC_FN vf sums_along(const tsri_fast_pool *p, const float *x)
     return s;
 }
 
-/* Of one channel: the lines' sum first, then that along it. */
+/* Writes a line of means of one channel: adds up lines first, then along their sum. */
 VEC_FN void mean_plane(const tsri_fast_pool *p, const float *x, int64_t lines, float *y)
 {
     float *to = p->room + p->pad;

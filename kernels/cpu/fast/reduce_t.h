@@ -5,9 +5,8 @@
 /* Rows that are too short for vectors are turned, W of them at once, and reduced as columns. */
 enum { SHORT_ROW = 2 * W };
 
-/* Rows of which sums are joined at once, as that takes few shuffles; and how far ahead of what is
- * read its memory is asked for. */
-enum { ROWS_AT_ONCE = W / 2, AHEAD = 1024 };
+/* How far ahead of what is read its memory is asked for. */
+enum { AHEAD = 1024 };
 
 /* Returns the sum of a row as lanes. */
 VEC_FN vd sum_lanes(const float *x, int64_t cols)
@@ -31,23 +30,67 @@ VEC_FN vd sum_lanes(const float *x, int64_t cols)
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 
+/* Sums four rows, read side by side, as lanes; asks for memory that is `ahead` of them. */
+VEC_FN void sum_four(const float *x, int64_t pitch, int64_t cols, int64_t ahead, vd *sums)
+{
+    vd s[8] = {{0}};
+    int64_t i = 0;
+    for (; i + W <= cols; i += W)
+        VEC_LOOP
+    for (int k = 0; k < 4; k++) {
+        const float *at = x + k * pitch + i;
+        __builtin_prefetch(at + ahead);
+        s[2 * k] += vdwiden(at);
+        s[2 * k + 1] += vdwiden(at + W / 2);
+    }
+    VEC_LOOP
+    for (int k = 0; k < 4; k++) {
+        const vf v = vloadn(x + k * pitch + i, cols - i);
+        sums[k] = (s[2 * k] + vlo(v)) + (s[2 * k + 1] + vhi(v));
+    }
+}
+
+/* Sums n rows of a vector at most, as lanes. */
+VEC_FN void sum_short(const float *x, int64_t pitch, int64_t cols, vd *sums, const int n)
+{
+    VEC_LOOP
+    for (int k = 0; k < n; k++) {
+        const vf v = vloadn(x + k * pitch, cols);
+        sums[k] = vlo(v) + vhi(v);
+    }
+}
+
+/* Returns the sum of a row, of which quarters are read side by side where it is long. */
+static double sum_row(const float *x, int64_t cols)
+{
+    enum { LONG = 64 * AHEAD };
+    const int64_t part = cols >= LONG ? cols / 4 / W * W : 0;
+    vd s[4];
+    sum_four(x, part, part, AHEAD, s);
+    return vdsum(sum_lanes(x + 4 * part, cols - 4 * part) + ((s[0] + s[1]) + (s[2] + s[3])));
+}
+
 static void sum_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
 {
+    enum { AT_ONCE = W > 8 ? W / 2 : 4, NEAR = 8 * AHEAD };
     double *to = acc;
     int64_t r = 0;
-    for (; r + ROWS_AT_ONCE <= rows; r += ROWS_AT_ONCE, x += ROWS_AT_ONCE * pitch) {
-        vd s[ROWS_AT_ONCE];
-        VEC_LOOP
-        for (int k = 0; cols <= W && k < ROWS_AT_ONCE; k++) {
-            const vf v = vload_upto(x + k * pitch, cols);
-            s[k] = vlo(v) + vhi(v);
+    for (; r + AT_ONCE <= rows; r += AT_ONCE, x += AT_ONCE * pitch) {
+        vd s[AT_ONCE];
+        if (cols <= W) {
+            sum_short(x, pitch, cols, s, AT_ONCE);
+        } else if (4 * pitch <= NEAR) {
+            for (int k = 0; k < AT_ONCE; k += 4)
+                sum_four(x + k * pitch, pitch, cols, 4 * pitch, s + k);
+        } else {
+            for (int k = 0; k < AT_ONCE; k++)
+                s[k] = sum_lanes(x + k * pitch, cols);
         }
-        for (int k = 0; cols > W && k < ROWS_AT_ONCE; k++)
-            s[k] = sum_lanes(x + k * pitch, cols);
-        vdstore(to + r, vdload(to + r) + vdsums(s));
+        for (int k = 0; k < AT_ONCE; k += W / 2)
+            vdstore(to + r + k, vdload(to + r + k) + vdsums(s + k));
     }
     for (; r < rows; r++, x += pitch)
-        to[r] += vdsum(sum_lanes(x, cols));
+        to[r] += sum_row(x, cols);
 }
 
 /* Returns the sum of n products, which f64 holds exactly; x may be y. */
@@ -76,16 +119,20 @@ static double sum_products(const float *x, const float *y, int64_t n)
 }
 
 /* Several rows at a time, so that the accumulators are read and written less often than x, and
- * several vectors of them, the last of which has `last` columns. */
+ * several vectors of them, the last of which has `last` columns. Meanwhile the memory of as many
+ * rows more is asked for where that is not far. */
 #define COLUMNS(name, OP)                                                                 \
-    VEC_FN void name##_block(const float *x, int64_t rows, int64_t pitch, int64_t last,   \
-                             double *acc, const int n)                                    \
+    VEC_FN void name##_block(const float *x, int64_t rows, int64_t pitch, int64_t ahead,  \
+                             int64_t last, double *acc, const int n)                      \
     {                                                                                     \
         vd s[8];                                                                          \
         VEC_LOOP                                                                          \
         for (int k = 0; k < 2 * n; k++)                                                   \
             s[k] = vdload(acc + k * W / 2);                                               \
         for (int64_t r = 0; r < rows; r++, x += pitch) {                                  \
+            VEC_LOOP                                                                      \
+            for (int k = 0; k < n; k++)                                                   \
+                __builtin_prefetch(x + k * W + ahead);                                    \
             VEC_LOOP                                                                      \
             for (int k = 0; k < 2 * n - 2; k++)                                           \
                 s[k] = s[k] OP vdwiden(x + k * W / 2);                                    \
@@ -101,21 +148,22 @@ static double sum_products(const float *x, const float *y, int64_t n)
     static void name##_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, \
                                void *acc)                                                 \
     {                                                                                     \
-        enum { ROWS = 8, VECTORS = 4, CHUNK = 2048 };                                     \
+        enum { ROWS = 4, VECTORS = 4, CHUNK = 2048, FAR = 4 * CHUNK };                    \
         const int64_t some = CHUNK / cols, most = some > ROWS ? some : ROWS;              \
+        const int64_t ahead = most * pitch <= FAR ? most * pitch : AHEAD / 4;             \
         for (int64_t r = 0; r < rows; r += most, x += most * pitch) {                     \
             const int64_t n = rows - r < most ? rows - r : most;                          \
             for (int64_t i = 0; i < cols; i += VECTORS * W) {                             \
                 double *to = (double *)acc + i;                                           \
                 const int64_t left = cols - i;                                            \
                 if (left > 3 * W)                                                         \
-                    name##_block(x + i, n, pitch, left - 3 * W, to, 4);                   \
+                    name##_block(x + i, n, pitch, ahead, left - 3 * W, to, 4);            \
                 else if (left > 2 * W)                                                    \
-                    name##_block(x + i, n, pitch, left - 2 * W, to, 3);                   \
+                    name##_block(x + i, n, pitch, ahead, left - 2 * W, to, 3);            \
                 else if (left > W)                                                        \
-                    name##_block(x + i, n, pitch, left - W, to, 2);                       \
+                    name##_block(x + i, n, pitch, ahead, left - W, to, 2);                \
                 else                                                                      \
-                    name##_block(x + i, n, pitch, left, to, 1);                           \
+                    name##_block(x + i, n, pitch, ahead, left, to, 1);                    \
             }                                                                             \
         }                                                                                 \
     }
