@@ -20,6 +20,7 @@ enum {
     MUCH_BYTES = 24 << 20,   /* and of less, a third-level cache holds it */
     FEW_ROWS = 512,          /* below, threads had better share the columns of products; */
     VERY_FEW_ROWS = 64,      /* up to these, products do not pack their weights */
+    SUMS_BYTES = 512 << 10,  /* of a thread's sums over rows: what each piece adds to */
     ALIGNMENT = 64,
 };
 
@@ -337,7 +338,8 @@ static int64_t units_of(const tsri_chain *k, const tsri_chain_desc *d)
 }
 
 /* Whether threads that take rows each are better than threads that share each product: not where
- * rows are few, or what each thread sums by itself is much beside what they read and write. */
+ * rows are few, or what each thread sums by itself is much, or much beside what they read and
+ * write. */
 static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
 {
     size_t walked = 0, sums = 0;
@@ -346,6 +348,8 @@ static bool is_worth(const tsri_chain *k, const tsri_chain_desc *d)
             sums += k->unit_bytes[d->out[m][i]] ? 0 : arg_bytes(&d->member[m].out[i]);
     for (int v = 0; v < k->nvalues; v++)
         walked += (size_t)k->units * k->unit_bytes[v];
+    if (sums > SUMS_BYTES)
+        return false;
     if (k->threads == 1)
         return k->units > VERY_FEW_ROWS;
     return k->units >= FEW_ROWS && sums * (size_t)(k->threads - 1) <= walked / 4;

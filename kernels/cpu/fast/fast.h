@@ -123,9 +123,10 @@ void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
                         float *c, void *scratch);
 
-/* Products ta with few terms and a large result: whether one is, bytes of scratch for each thread,
- * and doing it. sink: takes the result, in place of c. */
+/* Products ta with a large result: whether one is, bytes of scratch for each thread, and doing it.
+ * sink: takes the result, in place of c, where hands_on says that it may. */
 bool tsri_fast_outer_suits(const tsri_fast_gemm *g);
+bool tsri_fast_outer_hands_on(const tsri_fast_gemm *g);
 size_t tsri_fast_outer_bytes(const tsri_fast_gemm *g);
 void tsri_fast_outer_run(const tsri_fast_gemm *g, const float *a, const float *b, float *c,
                          void *scratch, const tsri_kernel_sink *sink);

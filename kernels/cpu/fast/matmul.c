@@ -159,7 +159,7 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
     p->bias = desc->nin > 2;
     tsri_fast_gemm_plan(&p->gemm, desc->threads);
     p->base.base.scratch_bytes = p->gemm.scratch_bytes;
-    p->base.base.run_into = p->gemm.outer ? product_run_into : NULL;
+    p->base.base.run_into = tsri_fast_outer_hands_on(&p->gemm) ? product_run_into : NULL;
     if (desc->threads) /* pieces' scratch may be large: only who asks for threads works so */
         walk(p);
     *out_kernel = &p->base.base;

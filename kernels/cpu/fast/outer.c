@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products whose result is large beside the terms of its sums: gradients of weights by few rows.
- * Both operands are packed, so that tiles read them from near caches however far their rows lie
- * apart, and the result is written row by row, or handed on while it is in the first cache.
+ * Products ta whose result is large: gradients of weights. Both operands are packed, so that tiles
+ * read them from near caches however far their rows lie apart, and the result is written row by
+ * row, or, where its sums have few terms, handed on while it is in the first cache.
  */
 #include "kernels/cpu/fast/fast.h"
 
@@ -10,9 +10,11 @@
 
 enum {
     HEIGHT = 8,              /* rows of a panel of a: whole tiles of any instruction set */
-    MOST_TERMS = 512,        /* of a sum */
+    FEW_TERMS = 512,         /* of sums: packed at once, and the most that can be handed on */
+    TERMS = 256,             /* of longer sums: packed at a time */
     BLOCK = 256,             /* terms that are summed before they join others */
-    LARGE = 1 << 17,         /* elements of a result */
+    LARGE = 1 << 17,         /* elements of a result, */
+    LARGER = 1 << 18,        /* and of one of longer sums */
     CHUNK_BYTES = 384 << 10, /* of packed b: what stays in a core's second-level cache */
     PANELS = 4,              /* of b, by which a row of the result is written at a time */
     STRIPS = 4,              /* of so many panels, for which memory is asked at a time */
@@ -20,7 +22,20 @@ enum {
 
 bool tsri_fast_outer_suits(const tsri_fast_gemm *g)
 {
-    return g->ta && g->k <= MOST_TERMS && g->m * g->n >= LARGE && g->m >= HEIGHT * g->threads;
+    const int64_t least = g->k <= FEW_TERMS ? LARGE : LARGER;
+    return g->ta && g->k <= TSRI_FAST_TA_LONG && g->m * g->n >= least &&
+           g->m >= HEIGHT * g->threads;
+}
+
+bool tsri_fast_outer_hands_on(const tsri_fast_gemm *g)
+{
+    return g->outer && g->k <= FEW_TERMS;
+}
+
+/* Terms that are packed at a time. */
+static int64_t packed_terms(const tsri_fast_gemm *g)
+{
+    return g->k <= FEW_TERMS ? g->k : TERMS;
 }
 
 /* Columns of the result that are written at a time, and those for which b is packed. */
@@ -32,7 +47,7 @@ static int64_t strip_columns(const tsri_fast_gemm *g)
 static int64_t chunk_columns(const tsri_fast_gemm *g)
 {
     const int64_t strip = strip_columns(g);
-    const int64_t fit = CHUNK_BYTES / (g->k * (int64_t)sizeof(float)) / strip * strip;
+    const int64_t fit = CHUNK_BYTES / (packed_terms(g) * (int64_t)sizeof(float)) / strip * strip;
     const int64_t all = (g->n + strip - 1) / strip * strip;
     return fit < strip ? strip : tsri_fast_least(fit, all);
 }
@@ -50,12 +65,12 @@ static int64_t part_rows(const tsri_fast_gemm *g)
 
 static size_t a_bytes(const tsri_fast_gemm *g)
 {
-    return tsri_fast_align((size_t)(part_rows(g) * g->k) * sizeof(float));
+    return tsri_fast_align((size_t)(part_rows(g) * packed_terms(g)) * sizeof(float));
 }
 
 static size_t b_bytes(const tsri_fast_gemm *g)
 {
-    return tsri_fast_align((size_t)(chunk_columns(g) * g->k) * sizeof(float));
+    return tsri_fast_align((size_t)(chunk_columns(g) * packed_terms(g)) * sizeof(float));
 }
 
 size_t tsri_fast_outer_bytes(const tsri_fast_gemm *g)
@@ -77,6 +92,9 @@ typedef struct job {
     const tsri_fast_gemm *g;
     const float *a, *b;
     float *c;
+    bool add;          /* to what is in c */
+    int64_t more;      /* terms that come behind these, */
+    int64_t per_strip; /* of which a strip asks for so many */
     void *scratch;
     const tsri_kernel_sink *sink; /* NULL: c is written */
     int ntouched;                 /* what writing an element touches */
@@ -86,7 +104,7 @@ typedef struct job {
 /* The position of a part's work: rows from m on and columns from n on, of its chunk and its part.
  */
 typedef struct place {
-    int64_t m, n, m1, first, end;
+    int64_t m, n, m0, m1, first, end;
 } place;
 
 /* Asks for what is touched STRIPS strips later: each time for some rows of all these strips, so
@@ -112,79 +130,136 @@ static void ask(const job *q, const place *at, tsri_ahead *ahead)
         }
 }
 
-/* Rows [m0, m1) of a: to[group of HEIGHT][term][row]. */
+/* Rows [m0, m1) of a: to[group of HEIGHT][term][row]. Some terms of a group are written together,
+ * as groups may lie in one set of the cache. */
 static void pack_rows(const job *q, int64_t m0, int64_t m1, float *to)
 {
+    enum { TOGETHER = 16 };
     const tsri_fast_gemm *g = q->g;
-    for (int64_t k = 0; k < g->k; k++)
-        for (int64_t m = m0; m < m1; m += HEIGHT)
+    for (int64_t first = 0; first < g->k; first += TOGETHER) {
+        const int64_t end = tsri_fast_least(first + TOGETHER, g->k);
+        int64_t m = m0;
+        for (; m + HEIGHT <= m1; m += HEIGHT)
+            for (int64_t k = first; k < end; k++)
+                memcpy(to + (m - m0) * g->k + k * HEIGHT, q->a + k * g->lda + m,
+                       HEIGHT * sizeof *to);
+        for (int64_t k = first; m < m1 && k < end; k++)
             memcpy(to + (m - m0) * g->k + k * HEIGHT, q->a + k * g->lda + m,
-                   (size_t)tsri_fast_least(HEIGHT, m1 - m) * sizeof *to);
+                   (size_t)(m1 - m) * sizeof *to);
+    }
 }
 
-/* Columns [n0, n1) of b, panel behind panel. */
+/* Columns [n0, n1) of b, strip by strip, panel behind panel. */
 static void pack_columns(const job *q, int64_t n0, int64_t n1, float *to)
 {
     const tsri_fast_gemm *g = q->g;
-    const int64_t width = 3 * g->isa->width;
-    for (int64_t n = n0; n < n1; n += width)
-        g->isa->pack(q->b + n, g->bk, 1, g->k, tsri_fast_least(width, n1 - n), width,
-                     to + (n - n0) * g->k);
+    const int64_t w = g->isa->width, strip = strip_columns(g);
+    for (int64_t first = n0; first < n1; first += strip) {
+        const int64_t end = tsri_fast_least(first + strip, n1);
+        for (int64_t n = first, width; n < end; n += width) {
+            width = tsri_fast_panel((end - n + w - 1) / w) * w;
+            g->isa->pack(q->b + n, g->bk, 1, g->k, tsri_fast_least(width, end - n), width,
+                         to + (n - n0) * g->k);
+        }
+    }
 }
 
 /* Sums of up to HEIGHT rows by a strip of columns, into c. */
 static void sum_strip(const tsri_fast_gemm *g, int64_t rows, int64_t columns, const float *a,
-                      const float *b, float *c, int64_t ldc, tsri_ahead *ahead)
+                      const float *b, float *c, int64_t ldc, bool add, tsri_ahead *ahead)
 {
-    const int64_t w = g->isa->width, width = 3 * w;
-    tsri_fast_tile t = {.ar = 1, .ak = HEIGHT, .bk = width, .ldc = ldc, .rows = rows};
+    const int64_t w = g->isa->width;
+    tsri_fast_tile t = {.ar = 1, .ak = HEIGHT, .ldc = ldc, .rows = rows};
     t.packed = true;
     t.ahead = ahead;
     for (int64_t k = 0; k < g->k; k += BLOCK)
-        for (int64_t n = 0; n < columns; n += width) {
+        for (int64_t n = 0, nv; n < columns; n += nv * w) {
+            nv = tsri_fast_panel((columns - n + w - 1) / w);
+            t.bk = nv * w;
             t.k = tsri_fast_least(BLOCK, g->k - k);
-            t.add = k > 0;
-            t.cols = tsri_fast_least(width, columns - n);
+            t.add = add || k > 0;
+            t.cols = tsri_fast_least(nv * w, columns - n);
             t.a = a + k * HEIGHT;
-            t.b = b + n * g->k + k * width;
+            t.b = b + n * g->k + k * t.bk;
             t.c = c + n;
-            g->isa->tile[(t.cols + w - 1) / w](&t);
+            g->isa->tile[nv](&t);
         }
 }
 
-static void do_strip(const job *q, const place *at, const float *a, const float *b, float *sums)
+/* Asks for some of the terms that come next, all of a part's rows. */
+static void ask_next(const job *q, int64_t strip, int64_t m0, int64_t m1, tsri_ahead *ahead)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t end = tsri_fast_least((strip + 1) * q->per_strip, q->more);
+    ahead->n = 0;
+    for (int64_t k = strip * q->per_strip; k < end && ahead->n + 2 <= TSRI_AHEAD_MAX; k++) {
+        const float *a = q->a + (g->k + k) * g->lda, *b = q->b + (g->k + k) * g->bk;
+        ahead->at[ahead->n] = (const char *)(a + m0);
+        ahead->end[ahead->n++] = (const char *)(a + m1);
+        ahead->at[ahead->n] = (const char *)b;
+        ahead->end[ahead->n++] = (const char *)(b + g->n);
+    }
+}
+
+static void do_strip(const job *q, const place *at, int64_t turn, const float *a, const float *b,
+                     float *sums)
 {
     const tsri_fast_gemm *g = q->g;
     const int64_t strip = strip_columns(g), columns = tsri_fast_least(strip, at->end - at->n);
     const int64_t rows = tsri_fast_least(HEIGHT, at->m1 - at->m);
     tsri_ahead ahead;
-    ask(q, at, &ahead);
+    if (q->more)
+        ask_next(q, turn, at->m0, at->m1, &ahead);
+    else
+        ask(q, at, &ahead);
     if (!q->sink) {
-        sum_strip(g, rows, columns, a, b, q->c + at->m * g->ldc + at->n, g->ldc, &ahead);
+        sum_strip(g, rows, columns, a, b, q->c + at->m * g->ldc + at->n, g->ldc, q->add, &ahead);
         return;
     }
-    sum_strip(g, rows, columns, a, b, sums, strip, &ahead);
+    sum_strip(g, rows, columns, a, b, sums, strip, false, &ahead);
     for (int64_t i = 0; i < rows; i++)
         q->sink->take(q->sink, (at->m + i) * g->n + at->n, columns, sums + i * strip);
+}
+
+/* The sums of a part's rows over the terms of q. */
+static void outer_rows(const job *q, int part, const room *r)
+{
+    const tsri_fast_gemm *g = q->g;
+    const int64_t m0 = tsri_fast_cut(g->m, g->threads, part, HEIGHT);
+    const int64_t m1 = tsri_fast_cut(g->m, g->threads, part + 1, HEIGHT);
+    const int64_t chunk = chunk_columns(g), strip = strip_columns(g);
+    int64_t turn = 0;
+    pack_rows(q, m0, m1, r->a);
+    for (int64_t first = 0; first < g->n; first += chunk) {
+        const int64_t end = tsri_fast_least(first + chunk, g->n);
+        pack_columns(q, first, end, r->b);
+        for (int64_t m = m0; m < m1; m += HEIGHT)
+            for (int64_t n = first; n < end; n += strip) {
+                const place at = {m, n, m0, m1, first, end};
+                do_strip(q, &at, turn++, r->a + (m - m0) * g->k, r->b + (n - first) * g->k,
+                         r->sums);
+            }
+    }
 }
 
 static void outer_part(void *arg, int part)
 {
     const job *q = arg;
-    const tsri_fast_gemm *g = q->g;
-    const int64_t m0 = tsri_fast_cut(g->m, g->threads, part, HEIGHT);
-    const int64_t m1 = tsri_fast_cut(g->m, g->threads, part + 1, HEIGHT);
-    const int64_t chunk = chunk_columns(g), strip = strip_columns(g);
-    const room r = room_of(g, q->scratch, part);
-    pack_rows(q, m0, m1, r.a);
-    for (int64_t first = 0; first < g->n; first += chunk) {
-        const int64_t end = tsri_fast_least(first + chunk, g->n);
-        pack_columns(q, first, end, r.b);
-        for (int64_t m = m0; m < m1; m += HEIGHT)
-            for (int64_t n = first; n < end; n += strip) {
-                const place at = {m, n, m1, first, end};
-                do_strip(q, &at, r.a + (m - m0) * g->k, r.b + (n - first) * g->k, r.sums);
-            }
+    const int64_t k = q->g->k, terms = packed_terms(q->g);
+    const room r = room_of(q->g, q->scratch, part);
+    tsri_fast_gemm some = *q->g;
+    job own = *q;
+    const int64_t strip = strip_columns(q->g);
+    const int64_t strips = (part_rows(q->g) / HEIGHT) * ((q->g->n + strip - 1) / strip);
+    own.g = &some;
+    own.per_strip = (terms + strips - 1) / strips;
+    for (int64_t at = 0; at < k; at += terms) {
+        some.k = tsri_fast_least(terms, k - at);
+        own.a = q->a + at * some.lda;
+        own.b = q->b + at * some.bk;
+        own.add = at > 0;
+        own.more = tsri_fast_least(terms, k - at - some.k);
+        outer_rows(&own, part, &r);
     }
 }
 

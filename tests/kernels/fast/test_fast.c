@@ -26,13 +26,15 @@ static void test_matmul(void **state)
     (void)state;
     static const int64_t shapes[][3] = {{1, 1, 1},      {7, 600, 17},    {65, 33, 49},
                                         {8, 2100, 400}, {400, 600, 410}, {300, 5, 16},
-                                        {9, 1100, 3},   {130, 64, 100}};
+                                        {9, 1100, 3},   {130, 64, 100},  {550, 600, 480}};
     for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
         setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
         omp_set_num_threads(i % 2 ? 2 : 1);
         int64_t m = shapes[i / 3][0], k = shapes[i / 3][1], n = shapes[i / 3][2];
         for (int form = 0; form < 3; form++) {
             int ta = form == 1, tb = form == 2;
+            if (m * n * k > 1 << 27 && !ta) /* no other form has a way for large results */
+                continue;
             tsri_attrs at = {.matmul = {.ta = ta, .tb = tb}};
             fc_tensor a = fc_rows(TSR_F32, 2, ta ? k : m, ta ? m : k, 0, 0);
             fc_tensor b = fc_rows(TSR_F32, 2, tb ? n : k, tb ? k : n, 0, 0);
