@@ -176,6 +176,11 @@ tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const t
 bool tsri_fast_planar_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *conv);
 tsr_status tsri_fast_planar(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
                             tsri_kernel **out_kernel);
+/* Backward-data of dense ones of stride 1 by vectors of all that a pixel of dy reaches along a
+ * line, and whether that leaves less of vectors empty. */
+bool tsri_fast_overlap_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *conv);
+tsr_status tsri_fast_overlap(tsri_mem *mem, const tsri_kernel_desc *desc,
+                             const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 /* Dense 3x3 of stride 1 in fewer multiplications, and whether these are worth their additions. */
 bool tsri_fast_winograd_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *conv);
 tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc,

@@ -55,6 +55,8 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
                                                   : tsri_fast_decline(desc);
     if (tsri_fast_winograd_suits(desc, &c))
         return tsri_fast_winograd(mem, desc, &c, out_kernel);
+    if (tsri_fast_overlap_suits(desc, &c))
+        return tsri_fast_overlap(mem, desc, &c, out_kernel);
     if (tsri_fast_planar_suits(desc, &c))
         return tsri_fast_planar(mem, desc, &c, out_kernel);
     return tsri_fast_direct(mem, desc, &c, out_kernel);
