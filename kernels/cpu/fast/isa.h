@@ -355,6 +355,9 @@ typedef struct tsri_fast_isa {
     void (*keep)(const float *by, const float *x, float *y, int64_t n);
     /* y[results][channels], and where they are in the image; idx NULL: nobody asks. */
     void (*max_line)(const tsri_fast_pool *p, int64_t h0, int64_t h1, float *y, int32_t *idx);
+    /* Its gradient, where windows share no pixel and leave none of lines [h0, h1) out. */
+    void (*max_line_dx)(const tsri_fast_pool *p, int64_t h0, int64_t h1, const int32_t *idx,
+                        const float *dy, float *image);
     void (*mean_line)(const tsri_fast_pool *p, int64_t h0, int64_t h1, float *y);
 } tsri_fast_isa;
 

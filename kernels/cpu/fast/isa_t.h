@@ -126,5 +126,6 @@ const tsri_fast_isa ISA_TABLE = {
     .normal = normal,
     .keep = keep,
     .max_line = max_line,
+    .max_line_dx = max_line_dx,
     .mean_line = mean_line,
 };

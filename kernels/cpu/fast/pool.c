@@ -27,16 +27,21 @@ static int64_t window(const pool *k, int64_t line, int64_t *end)
     return begin < 0 ? 0 : begin;
 }
 
+static tsri_fast_pool line_of(const pool *k)
+{
+    return (tsri_fast_pool){.width = k->in[1],
+                            .channels = k->channels,
+                            .results = k->out[1],
+                            .kernel = k->kernel[1],
+                            .stride = k->stride[1],
+                            .pad = k->pad[1]};
+}
+
 static void max_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const pool *k = (const pool *)f;
     const int64_t size = k->in[0] * k->in[1] * k->channels, line = k->out[1] * k->channels;
-    tsri_fast_pool max = {.width = k->in[1],
-                          .channels = k->channels,
-                          .results = k->out[1],
-                          .kernel = k->kernel[1],
-                          .stride = k->stride[1],
-                          .pad = k->pad[1]};
+    tsri_fast_pool max = line_of(k);
     for (int64_t at = p->begin; at < p->end; at++) {
         int64_t end, begin = window(k, at % k->out[0], &end);
         max.image = (const float *)p->in[0] + at / k->out[0] * size;
@@ -57,6 +62,28 @@ static void max_dx_part(const tsri_fast *f, const tsri_fast_part *p)
         float *dx = images + at / plane * size;
         for (int64_t c = 0; c < k->channels; c++)
             dx[(int64_t)from[at * k->channels + c] * k->channels + c] += dy[at * k->channels + c];
+    }
+}
+
+/* Returns whether each pixel of the images is under one window. */
+static bool windows_tile(const pool *k)
+{
+    for (int i = 0; i < 2; i++)
+        if (k->stride[i] != k->kernel[i] || k->pad[i] || k->out[i] * k->stride[i] != k->in[i])
+            return false;
+    return true;
+}
+
+static void max_dx_tiles_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const pool *k = (const pool *)f;
+    const int64_t size = k->in[0] * k->in[1] * k->channels, line = k->out[1] * k->channels;
+    const tsri_fast_pool max = line_of(k);
+    for (int64_t at = p->begin * k->out[0]; at < p->end * k->out[0]; at++) {
+        int64_t end, begin = window(k, at % k->out[0], &end);
+        f->isa->max_line_dx(&max, begin, end, (const int32_t *)p->in[0] + at * line,
+                            (const float *)p->in[1] + at * line,
+                            (float *)p->out[0] + at / k->out[0] * size);
     }
 }
 
@@ -103,6 +130,8 @@ tsr_status tsri_fast_max_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_
     k->idx = idx != NULL;
     if (!dx)
         k->base.items *= k->out[0];
+    else if (windows_tile(k))
+        k->base.part = max_dx_tiles_part;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
@@ -125,14 +154,9 @@ static void window_part(const tsri_fast *f, const tsri_fast_part *p)
     const pool *k = (const pool *)f;
     const int64_t size = k->in[0] * k->in[1] * k->channels, line = k->out[1] * k->channels;
     float *room = (float *)p->scratch + p->index * own_of(k), *counts = room + room_of(k);
-    tsri_fast_pool mean = {.width = k->in[1],
-                           .channels = k->channels,
-                           .results = k->out[1],
-                           .kernel = k->kernel[1],
-                           .stride = k->stride[1],
-                           .pad = k->pad[1],
-                           .counts = counts,
-                           .room = room};
+    tsri_fast_pool mean = line_of(k);
+    mean.counts = counts;
+    mean.room = room;
     memset(room, 0, (size_t)room_of(k) * sizeof *room);
     for (int64_t o = 0; o < k->out[1]; o++) {
         const int64_t first = o * k->stride[1] - k->pad[1], end = first + k->kernel[1];

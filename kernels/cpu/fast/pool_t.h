@@ -76,6 +76,81 @@ static void max_line(const tsri_fast_pool *args, int64_t h0, int64_t h1, float *
     }
 }
 
+/* dy and 0 by lanes: dy's own where the place is that of its lane. */
+VEC_FN vf max_share(vf dy, vn at, vn place)
+{
+#if VEC_ISA == 512
+    const __mmask16 here = _mm512_cmpeq_epi32_mask((__m512i)at, (__m512i)place);
+    return (vf)_mm512_maskz_mov_ps(here, (__m512)dy);
+#else
+    return (vf)((at == place) & (vn)dy);
+#endif
+}
+
+#if defined(__clang__)
+VEC_FN vf max_pick(vf v, vn lane)
+{
+    vf out = v;
+    for (int i = 0; i < W; i++)
+        out[i] = v[lane[i]];
+    return out;
+}
+#else
+VEC_FN vf max_pick(vf v, vn lane)
+{
+    return __builtin_shuffle(v, lane);
+}
+#endif
+
+/* The gradient of a line of results whose windows share no pixel, and leave none of lines [h0, h1)
+ * out: of windows whose lines are not longer than a vector, which is made of one pixel's. */
+VEC_FN void max_narrow_dx(const tsri_fast_pool *p, int64_t h0, int64_t h1, const int32_t *idx,
+                          const float *dy, float *image)
+{
+    const int64_t channels = p->channels, run = p->kernel * channels, pitch = p->width * channels;
+    vn channel = {0}, pixel = {0};
+    for (int i = 0, w = 0; w < p->kernel; w++)
+        for (int c = 0; c < channels; c++, i++) {
+            channel[i] = c;
+            pixel[i] = w;
+        }
+    for (int64_t h = h0; h < h1; h++) {
+        float *dx = image + h * pitch;
+        vn place = pixel + (int32_t)(h * p->width);
+        for (int64_t o = 0; o < p->results; o++, dx += run, place += p->kernel) {
+            const int64_t left = (p->results - o) * channels;
+            const vf share = vload_upto(dy + o * channels, left) + vset1(0.0f);
+            const vn at = (vn)vload_upto((const float *)(const void *)(idx + o * channels), left);
+            const vf own = max_pick(share, channel);
+            vstore_upto(dx, max_share(own, (vn)max_pick((vf)at, channel), place), left * p->kernel);
+        }
+    }
+}
+
+/* Does that for any windows, pixel by pixel. */
+static void max_line_dx(const tsri_fast_pool *args, int64_t h0, int64_t h1, const int32_t *idx,
+                        const float *dy, float *image)
+{
+    const tsri_fast_pool p = *args;
+    const int64_t channels = p.channels, pitch = p.width * channels;
+    if (p.kernel * channels <= W) {
+        max_narrow_dx(&p, h0, h1, idx, dy, image);
+        return;
+    }
+    for (int64_t h = h0; h < h1; h++) {
+        float *dx = image + h * pitch;
+        for (int64_t o = 0; o < p.results; o++)
+            for (int64_t w = o * p.kernel; w < (o + 1) * p.kernel; w++, dx += channels)
+                for (int64_t c = 0; c < channels; c += W) {
+                    const int64_t at = o * channels + c, n = channels - c;
+                    const vf share = vload_upto(dy + at, n) + vset1(0.0f);
+                    const vn from = (vn)vload_upto((const float *)(const void *)(idx + at), n);
+                    vstore_upto(dx + c,
+                                max_share(share, from, (vn){0} + (int32_t)(h * p.width + w)), n);
+                }
+    }
+}
+
 /* --- means ------------------------------------------------------------------------------------ */
 /* The even, or with `odd` the odd, elements of two vectors. */
 VEC_FN vf vhalves(vf a, vf b, const bool odd)
