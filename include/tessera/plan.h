@@ -44,6 +44,7 @@ typedef enum tsr_fusion {
     TSR_FUSE_UPDATES = 16,
     /* On CPUs: element-wise ops and reductions of f32 that share rows, by pieces likewise. */
     TSR_FUSE_ROWS = 32,
+    TSR_FUSE_POOLS = 64, /* on CPUs: a ReLU before max pooling goes behind it, to fewer elements */
 } tsr_fusion;
 
 typedef struct tsr_compile_opts {

@@ -239,7 +239,7 @@ enum {
 
 typedef struct tsri_config_fusion {
     tsri_head head;
-    bool activations, softmax, chains, updates, rows;
+    bool activations, softmax, chains, updates, rows, pools;
 } tsri_config_fusion;
 
 struct tsri_experiment {

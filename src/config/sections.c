@@ -426,6 +426,7 @@ static const tsri_field fusion_fields[] = {
            "On CPUs: an optimizer's update with what makes its gradient, where nothing else reads "
            "this."),
     FUSION(rows, "On CPUs: element-wise ops and reductions of f32 that share rows, likewise."),
+    FUSION(pools, "On CPUs: a ReLU before max pooling goes behind it, to fewer elements."),
 };
 const tsri_section tsri_fusion_section = {
     .name = "fusion", .size = sizeof(tsri_config_fusion), FIELDS(fusion_fields)};

@@ -102,6 +102,7 @@ typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
     bool updates;   /* out[0] is the new value of a variable */
+    bool is_moved;  /* it was declared before what makes its operand */
     int chain;      /* of items one behind another that are one step, from 1; 0: none */
     int again;      /* the value that it computes again for a reader of its own, from 1; 0: none */
     int id;         /* of the op, in its graph */

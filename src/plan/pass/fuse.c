@@ -6,7 +6,8 @@
  * The parts of softmax and cross entropy are joined where no conversion stands between them: where
  * their axis is whole on every rank. On CPUs layer norm takes in the product and the sum behind it
  * whose other operands are one number for many features each, as group norm has them; its gradient
- * takes in the product before it.
+ * takes in the product before it. There, too, a ReLU before max pooling goes behind it, where
+ * elements are fewer.
  */
 #include <string.h>
 
@@ -264,6 +265,105 @@ static tsr_status join_layer_norm_backward(fuser *f, int i)
     return TSR_OK;
 }
 
+/* --- ReLU behind max pooling ------------------------------------------------------------------ */
+/* ReLU is monotonic, and keeps a NaN: the largest of a window is the same before and behind it.
+ * Where that is not above 0, another place of the window may be said to have it, but no gradient
+ * goes there: ReLU's takes it, before it is spread as it took it behind. */
+
+/* Whether a ReLU, or its gradient, is on CPUs. */
+static bool is_relu(const tsri_item *it, tsri_op_kind op)
+{
+    return is_kernel(it, op) && act_of(it) == TSRI_ACT_RELU && !it->kernel.updates &&
+           tsr_placement_device(it->placement) == TSR_DEVICE_CPU;
+}
+
+/* Adds a value like `like`, which no reader is known of. */
+static int add_like(tsr_plan *plan, int like)
+{
+    tsri_value v = plan->values[like];
+    v.storage = TSRI_STORAGE_ARENA;
+    v.said = false;
+    v.alternatives = NULL;
+    return tsri_plan_add_value(plan, &v);
+}
+
+static void swap_items(tsri_item *a, tsri_item *b)
+{
+    const tsri_item first = *a;
+    *a = *b;
+    *b = first;
+}
+
+/* Returns the item that reads a value, if it is the one behind `pool` that does; else NULL. */
+static tsri_item *other_reader(fuser *f, const tsri_item *pool, int value)
+{
+    for (int i = (int)(pool - f->plan->items) + 1; i < f->plan->nitems; i++)
+        for (int j = 0; j < f->plan->items[i].nin && f->plan->items[i].kind != TSRI_ITEM_DEAD; j++)
+            if (f->plan->items[i].in[j] == value)
+                return &f->plan->items[i];
+    return NULL;
+}
+
+/* Returns what spreads the gradient that ReLU's gradient `grad` alone reads, by the places of
+ * `pool`; NULL: `grad` can't go before it. */
+static tsri_item *spreads_for(fuser *f, const tsri_item *pool, const tsri_item *grad)
+{
+    const int m = is_relu(grad, TSRI_OP_UNARY_GRAD) ? f->maker[grad->in[1]] : -1;
+    tsri_item *dx = m < 0 ? NULL : &f->plan->items[m];
+    return dx && grad->in[0] == pool->in[0] && f->readers[grad->in[1]] == 1 &&
+                   is_kernel(dx, TSRI_OP_MAX_POOL_DX) && dx->in[0] == pool->out[1] &&
+                   f->readers[pool->out[1]] == 1
+               ? dx
+               : NULL;
+}
+
+/* relu -> max_pool, max_pool_dx -> relu': the other way around. */
+static tsr_status swap_pool(fuser *f, tsri_item *pool)
+{
+    tsr_plan *plan = f->plan;
+    const int y = pool->in[0], m = f->maker[y];
+    tsri_item *act = m < 0 ? NULL : &plan->items[m], *grad = NULL, *dx = NULL;
+    if (!act || !is_relu(act, TSRI_OP_UNARY) || f->readers[y] > 2)
+        return TSR_OK;
+    if (f->readers[y] == 2) {
+        grad = other_reader(f, pool, y);
+        dx = grad ? spreads_for(f, pool, grad) : NULL;
+    }
+    /* The gradient of ReLU's own result goes by its places. */
+    if (!dx && (f->readers[y] == 2 || f->readers[pool->out[1]] > 0))
+        return TSR_OK;
+    const int z = pool->out[0], largest = add_like(plan, z);
+    const int slope = dx ? add_like(plan, dx->in[1]) : 0;
+    TSRI_NEED(largest >= 0 && slope >= 0);
+    pool->in[0] = act->in[0];
+    act->in[0] = pool->out[0] = largest;
+    act->out[0] = z;
+    act->kernel.is_moved = true;
+    swap_items(act, pool);
+    if (!dx)
+        return TSR_OK;
+    const int dz = dx->in[1];
+    dx->in[1] = slope;
+    dx->out[0] = grad->out[0];
+    grad->in[0] = z;
+    f->readers[z]++;
+    grad->in[1] = dz;
+    grad->out[0] = slope;
+    grad->kernel.is_moved = true;
+    swap_items(dx, grad);
+    return TSR_OK;
+}
+
+static tsr_status swap_pools(fuser *f)
+{
+    const int n = f->plan->nitems;
+    scan(f);
+    for (int i = 0; i < n; i++)
+        if (is_kernel(&f->plan->items[i], TSRI_OP_MAX_POOL))
+            TSRI_TRY(swap_pool(f, &f->plan->items[i]));
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_fuse(tsr_plan *plan)
 {
     fuser f = {.plan = plan};
@@ -283,5 +383,5 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
         join_softmax(&f, &plan->items[i]);
         TSRI_TRY(join_cross_entropy(&f, &plan->items[i]));
     }
-    return TSR_OK;
+    return tsri_plan_fuses(plan, TSR_FUSE_POOLS) ? swap_pools(&f) : TSR_OK;
 }

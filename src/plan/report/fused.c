@@ -23,6 +23,12 @@ static bool is_op(const tsri_item *it, tsri_op_kind op)
     return it && it->kind == TSRI_ITEM_KERNEL && it->kernel.op == op;
 }
 
+static bool is_relu(const tsri_item *it)
+{
+    return is_op(it, TSRI_OP_UNARY) && it->kernel.attrs.unary.fn == TSRI_UNARY_RELU &&
+           tsr_placement_device(it->placement) == TSR_DEVICE_CPU;
+}
+
 static bool is_product(const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_chain_role role = tsri_chain_role_of(plan, it);
@@ -79,6 +85,10 @@ static const char *joined(const tsri_item *it)
         return "softmax_dot and softmax_bwd";
     case TSRI_OP_CE:
         return "softmax_max, ce_terms and ce_finish";
+    case TSRI_OP_UNARY:
+        return it->kernel.is_moved ? "relu goes behind max_pool" : NULL;
+    case TSRI_OP_UNARY_GRAD:
+        return it->kernel.is_moved ? "the gradient of relu goes before max_pool_dx" : NULL;
     default:
         return NULL;
     }
@@ -93,6 +103,10 @@ static const char *apart(const listing *l, const tsri_item *it)
         return tsri_plan_fuses(l->plan, TSR_FUSE_SOFTMAX)
                    ? "a conversion stands between its parts, or others read one of them"
                    : "fusion of softmax is switched off";
+    if (op == TSRI_OP_MAX_POOL && is_relu(l->maker[it->in[0]]))
+        return tsri_plan_fuses(l->plan, TSR_FUSE_POOLS)
+                   ? "others read what relu gives it, or its gradient"
+                   : "fusion of pools is switched off";
     if (op != TSRI_OP_UNARY || !is_op(l->maker[it->in[0]], TSRI_OP_BN_APPLY))
         return NULL;
     if (it->kernel.attrs.unary.fn != TSRI_UNARY_RELU &&
