@@ -178,8 +178,11 @@ static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
                                                     memory_order_acquire, memory_order_relaxed))
             taken = e;
     }
-    if (atomic_load_explicit(&f->calls, memory_order_relaxed) < number)
-        atomic_store_explicit(&f->calls, number, memory_order_relaxed);
+    uint64_t counted = before;
+    while (counted < number &&
+           !atomic_compare_exchange_weak_explicit(&f->calls, &counted, number, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
     *out_number = number;
     return taken;
 }

@@ -13,7 +13,7 @@
  * COMPLETED when `finish` has returned (on streams: when its work has been put there), and FAILED.
  * Calls of groups of one, in which nobody waits, are not recorded.
  *
- * A record costs about 20 ns, and as much again where the call has to be described first. Its times
+ * A record costs about 27 ns, and 10 more where the call has to be described first. Its times
  * are of the coarse clock, to 4 ms, but for the end of a call in which the rank slept, or which
  * failed, when there is time for an exact one.
  */
