@@ -59,9 +59,9 @@ static __device__ __forceinline__ void tsri_each_plain(const Op &op, const tsri_
             v[i].v[0] = op.in[i][at[i] + to[i]];
         tsri_spot spot = {c, 0, 0};
         if constexpr (Op::GAMMA >= 0)
-            spot.gamma = to[Op::GAMMA];
+            spot.gamma = at[Op::GAMMA] + to[Op::GAMMA];
         if constexpr (Op::BETA >= 0)
-            spot.beta = to[Op::BETA];
+            spot.beta = at[Op::BETA] + to[Op::BETA];
         f(v, spot, at[Op::INPUTS] + to[Op::INPUTS]);
     }
 }

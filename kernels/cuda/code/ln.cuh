@@ -307,7 +307,7 @@ static void tsri_ln_dispatch(const tsri_kernel_desc *d, void *const *in, void *c
 }
 
 /* The operands in the Ops' order, NULL where there is none. The first *full have the shape of x;
- * then come statistics, which have the rows, and gamma and beta, which have the features. */
+ * then come statistics, which have the rows, and gamma and beta, which broadcast to x. */
 static inline int tsri_ln_list(const tsri_kernel_desc *d, const tsri_arg **to, int *full,
                                int *nstats)
 {

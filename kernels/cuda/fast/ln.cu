@@ -29,10 +29,22 @@ static bool measure(const tsri_kernel_desc *d, tsri_rows *rows)
     return rows->count > 0 && rows->n > 0;
 }
 
+/* Whether gamma or beta (operand -1: there is none) has the features, each once. */
+static bool has_features(const tsri_kernel_desc *d, int operand)
+{
+    const tsri_arg *x = &d->in[0], *a = &d->in[operand < 0 ? 0 : operand];
+    const int axes = d->attrs->ln.axes;
+    bool has = operand < 0 || a->ndim == axes;
+    for (int i = 0; operand >= 0 && has && i < axes; i++)
+        has = a->shape[i] == x->shape[x->ndim - axes + i];
+    return has;
+}
+
 static bool takes(const tsri_kernel_desc *d, tsri_rows *rows)
 {
     const tsri_ln_operands at = tsri_ln_find(d);
     bool all = tsri_ln_takes(d) && measure(d, rows);
+    all = all && has_features(d, at.gamma) && has_features(d, at.beta);
     if (at.gamma >= 0)
         all = all && d->in[at.gamma].dtype == d->in[0].dtype;
     if (at.beta >= 0)

@@ -13,12 +13,21 @@ static void init_walks(layer_norm *v, const tsri_arg *x, int lead)
     tsri_cuda_walk_init(&v->features, x->ndim - lead, x->shape + lead);
 }
 
-/* An operand of x's shape, of its rows alone, of its features alone (or none). */
+/* Adds an operand: its steps along rows and along features; NULL: it has none. */
 static void push(layer_norm *v, const int64_t *row, const int64_t *feature)
 {
     static const int64_t none[TSR_MAX_NDIM] = {0};
     tsri_cuda_walk_push(&v->rows, row ? row : none);
     tsri_cuda_walk_push(&v->features, feature ? feature : none);
+}
+
+/* Steps of gamma or beta, or of none (NULL), along the axes of x, to which it broadcasts. */
+static void broadcast(const tsri_arg *param, const tsri_arg *x, int64_t *step)
+{
+    for (int i = 1; i <= x->ndim; i++) {
+        const int at = param ? param->ndim - i : -1;
+        step[x->ndim - i] = at < 0 || param->shape[at] == 1 ? 0 : param->stride[at];
+    }
 }
 
 static tsr_status run(const tsri_cuda_kernel *k, void *const *in, void *const *out, void *scratch)
@@ -37,16 +46,19 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
         return tsri_cuda_decline(d);
     layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run, "plain", sizeof *v);
     TSRI_NEED(v);
-    const tsri_arg *operands[TSRI_WALK_OPS];
-    const int lead = d->in[0].ndim - d->attrs->ln.axes;
+    const tsri_arg *operands[TSRI_WALK_OPS], *x = &d->in[0];
+    const int lead = x->ndim - d->attrs->ln.axes;
     int full, nstats, n = tsri_ln_list(d, operands, &full, &nstats);
-    init_walks(v, &d->in[0], lead);
+    init_walks(v, x, lead);
     for (int o = 0; o < n; o++) {
         const int64_t *stride = operands[o] ? operands[o]->stride : NULL;
-        push(v, o < full + nstats ? stride : NULL,
-             o < full             ? stride + lead
-             : o >= full + nstats ? stride
-                                  : NULL);
+        int64_t param[TSR_MAX_NDIM];
+        if (o < full + nstats) {
+            push(v, stride, o < full ? stride + lead : NULL);
+            continue;
+        }
+        broadcast(operands[o], x, param);
+        push(v, param, param + lead);
     }
     tsri_cuda_walk_finish(&v->rows);
     tsri_cuda_walk_finish(&v->features);
