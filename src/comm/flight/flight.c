@@ -166,19 +166,25 @@ void tsri_flight_describe(tsri_flight_call *c, int kind, const tsri_coll *coll, 
 static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
 {
     enum { NEAR = 64 };
-    uint64_t before = atomic_load_explicit(&f->calls, memory_order_relaxed), number = before;
+    uint64_t number = atomic_load_explicit(&f->calls, memory_order_relaxed), end = number + NEAR;
     tsri_flight_entry *taken = NULL;
-    while (!taken && number < before + NEAR) {
+    while (!taken && number < end) {
         tsri_flight_entry *e = &f->entry[number++ % TSRI_FLIGHT_CALLS];
         uint64_t mark = atomic_load_explicit(&e->mark, memory_order_relaxed);
-        if (tsri_flight_number_of(mark) < number &&
-            tsri_flight_state_of(mark) != TSRI_FLIGHT_HELD &&
-            atomic_compare_exchange_strong_explicit(&e->mark, &mark,
-                                                    tsri_flight_mark(number, TSRI_FLIGHT_HELD),
-                                                    memory_order_acquire, memory_order_relaxed))
+        uint64_t now = atomic_load_explicit(&f->calls, memory_order_relaxed);
+        if (tsri_flight_number_of(mark) >= number) {
+            if (now < number) /* the count lags */
+                continue;
+            number = now; /* others have gone on meanwhile */
+            end = now + NEAR;
+        } else if (tsri_flight_state_of(mark) != TSRI_FLIGHT_HELD &&
+                   atomic_compare_exchange_strong_explicit(
+                       &e->mark, &mark, tsri_flight_mark(number, TSRI_FLIGHT_HELD),
+                       memory_order_acquire, memory_order_relaxed)) {
             taken = e;
+        }
     }
-    uint64_t counted = before;
+    uint64_t counted = atomic_load_explicit(&f->calls, memory_order_relaxed);
     while (counted < number &&
            !atomic_compare_exchange_weak_explicit(&f->calls, &counted, number, memory_order_relaxed,
                                                   memory_order_relaxed))
