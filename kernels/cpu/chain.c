@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cpu/chain.h"
+#include "kernels/cpu/team/team.h"
 
 enum {
     UNITS_BYTES = 32 << 10,  /* the same where no product is: a first-level cache, nearly */
@@ -139,15 +140,21 @@ static void do_pieces(const tsri_chain_job *j, int thread)
     }
 }
 
-static void team(const tsri_chain_job *j, void (*phase)(const tsri_chain_job *j, int thread))
+typedef struct phase {
+    const tsri_chain_job *job;
+    void (*of_thread)(const tsri_chain_job *j, int thread);
+} phase;
+
+static void phase_part(void *arg, int part)
 {
-    if (j->k->threads == 1) {
-        phase(j, 0);
-        return;
-    }
-#pragma omp parallel for schedule(static)
-    for (int t = 0; t < j->k->threads; t++)
-        phase(j, t);
+    const phase *p = arg;
+    p->of_thread(p->job, part);
+}
+
+static void team(const tsri_chain_job *j, void (*of_thread)(const tsri_chain_job *j, int thread))
+{
+    phase p = {j, of_thread};
+    tsri_team(j->k->threads, phase_part, &p);
 }
 
 /* Points at all of what kernel m reads and writes. */

@@ -80,7 +80,7 @@ static void convert_all(const via32 *k, const operand *o, void *half, void *wide
 {
     conversion c = {o, half, wide, narrow, o->count < WORTH_A_TEAM ? 1 : k->threads};
     if (o->count)
-        tsri_fast_team(c.threads, convert_part, &c);
+        tsri_team(c.threads, convert_part, &c);
 }
 
 static void *whole(const operand *o, char *scratch, void *buffer)
@@ -198,7 +198,7 @@ static tsr_status run_pieces(const tsri_kernel *kernel, void *const *in, void *c
     for (int i = 0; i < k->nin; i++)
         if (k->in[i].half && !k->in[i].step)
             convert_all(k, &k->in[i], in[i], j.scratch + k->in[i].at, false);
-    tsri_fast_team(k->threads, run_part, &j);
+    tsri_whole_team(k->threads, run_part, &j);
     for (int i = 0; i < k->nout; i++)
         if (k->out[i].sum)
             store_sum(&j, &k->out[i], out[i]);

@@ -50,36 +50,6 @@ tsr_status tsri_fast_decline(const tsri_kernel_desc *desc)
                      tsri_op_name(desc->op));
 }
 
-void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg)
-{
-    if (parts == 1) {
-        fn(arg, 0);
-        return;
-    }
-    /* Always the whole team, though some may idle: libgomp allocates when the size changes. */
-#pragma omp parallel for schedule(static)
-    for (int i = 0; i < parts; i++)
-        fn(arg, i);
-}
-
-void tsri_fast_team_steps(int parts, int64_t steps, bool meet,
-                          void (*fn)(void *arg, int part, int64_t step), void *arg)
-{
-    if (parts == 1) {
-        for (int64_t step = 0; step < steps; step++)
-            fn(arg, 0, step);
-        return;
-    }
-#pragma omp parallel
-    for (int64_t step = 0; step < steps; step++) {
-        for (int i = omp_get_thread_num(); i < parts; i += omp_get_num_threads())
-            fn(arg, i, step);
-        if (meet) {
-#pragma omp barrier
-        }
-    }
-}
-
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit)
 {
     int64_t units = (n + unit - 1) / unit, at = units * part / parts * unit;
@@ -120,7 +90,7 @@ tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out
     for (int i = 0; i < 3; i++) {
         job j = {f, phases[i], in, out, scratch};
         if (phases[i])
-            tsri_fast_team(f->threads, run_part, &j);
+            tsri_team(f->threads, run_part, &j);
     }
     return TSR_OK;
 }

@@ -8,6 +8,7 @@
 #define TESSERA_KERNELS_CPU_FAST_H
 
 #include "kernels/cpu/fast/isa.h"
+#include "kernels/cpu/team/team.h"
 #include "kernels/kernels.h"
 
 typedef struct tsri_fast tsri_fast;
@@ -47,12 +48,6 @@ void tsri_fast_walks(tsri_fast *f, uint32_t in, uint32_t out, bool images);
 tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
 tsr_status tsri_fast_decline(const tsri_kernel_desc *desc);
 
-/* Calls fn(arg, part) for part < parts, each on a thread of its own where the team has as many. */
-void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg);
-/* Calls fn(arg, part, step) for part < parts and step < steps, the steps of a part in order. With
- * `meet` no call of a step begins before all of the step before have ended. */
-void tsri_fast_team_steps(int parts, int64_t steps, bool meet,
-                          void (*fn)(void *arg, int part, int64_t step), void *arg);
 /* Where piece `part` of `parts` of n items begins, cut at multiples of `unit`. */
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit);
 

@@ -485,15 +485,15 @@ void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b,
     job q = {.g = g, .a = a, .b = b, .bias = bias, .c = c, .scratch = scratch};
     if (!g->ta) {
         if (g->few && g->bn != 1)
-            tsri_fast_team(g->threads, few_pack, &q);
-        tsri_fast_team(g->threads, g->dots ? dots_part : plain_part, &q);
+            tsri_team(g->threads, few_pack, &q);
+        tsri_team(g->threads, g->dots ? dots_part : plain_part, &q);
         return;
     }
     if (g->outer) {
         tsri_fast_outer_run(g, a, b, c, scratch, NULL);
         return;
     }
-    tsri_fast_team(g->threads, ta_part, &q);
+    tsri_team(g->threads, ta_part, &q);
     if (!g->by_columns)
-        tsri_fast_team(g->threads, ta_sum, &q);
+        tsri_team(g->threads, ta_sum, &q);
 }

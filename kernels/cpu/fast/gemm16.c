@@ -234,7 +234,7 @@ void tsri_gemm16_run(const tsri_gemm16 *g, const uint16_t *a, const uint16_t *b,
                      void *c, void *scratch)
 {
     job q = {.g = g, .a = a, .b = b, .bias = bias, .c = c, .scratch = scratch};
-    tsri_fast_team(g->threads, run_part, &q);
+    tsri_team(g->threads, run_part, &q);
 }
 
 /* --- by hand ---------------------------------------------------------------------------------- */

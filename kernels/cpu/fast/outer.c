@@ -272,5 +272,5 @@ void tsri_fast_outer_run(const tsri_fast_gemm *g, const float *a, const float *b
         q.ntouched = sink->ntouches;
     for (int i = 0; sink && i < sink->ntouches; i++)
         q.touched[i] = sink->touches[i];
-    tsri_fast_team(g->threads, outer_part, &q);
+    tsri_team(g->threads, outer_part, &q);
 }

@@ -2,6 +2,7 @@
 /* f16 and bf16 on CPUs, where the table of cases does not reach: the conversions, bit for bit as
  * tsri_convert has them, on every instruction set; pieces and their ends; special values; results
  * in place of operands; empty shards; operands of several dtypes. */
+#include "kernels/cpu/team/team.h"
 #include "tests/kernels/case_words.h"
 #include "tests/kernels/cases.h"
 #include "tests/kernels/fast/fast_case.h"
@@ -406,6 +407,14 @@ static void test_rows(void **state)
     }
 }
 
+/* Likewise where one thread does all parts, in which kernels begin no teams of their own. */
+static void test_rows_alone(void **state)
+{
+    tsri_team_rest(1 << 30);
+    test_rows(state);
+    tsri_team_rest(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,7 +422,7 @@ int main(void)
         cmocka_unit_test(test_pieces),      cmocka_unit_test(test_special_values),
         cmocka_unit_test(test_in_place),    cmocka_unit_test(test_empty),
         cmocka_unit_test(test_mask),        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_rows_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

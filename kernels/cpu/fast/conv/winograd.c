@@ -211,8 +211,8 @@ static tsr_status winograd_run(const tsri_kernel *kernel, void *const *in, void 
     job j = {.k = k, .in = in, .out = out, .scratch = scratch};
     for (; j.first < k->n; j.first += k->group) {
         j.count = tsri_fast_least(k->group, k->n - j.first);
-        tsri_fast_team(k->base.threads, weights_part, &j);
-        tsri_fast_team(k->base.threads, tiles_part, &j);
+        tsri_team(k->base.threads, weights_part, &j);
+        tsri_team(k->base.threads, tiles_part, &j);
     }
     return TSR_OK;
 }
@@ -302,8 +302,8 @@ static tsr_status dw_run(const tsri_kernel *kernel, void *const *in, void *const
         for (int rows = first; rows < end; rows++) {
             j.rows = (tsri_wino_rows)rows;
             j.last = j.first + LONG_TILES >= most && rows + 1 == end;
-            tsri_fast_team(k->base.threads, sums_part, &j);
-            tsri_fast_team(k->base.threads, fold_part, &j);
+            tsri_team(k->base.threads, sums_part, &j);
+            tsri_team(k->base.threads, fold_part, &j);
             j.add = true;
         }
     return TSR_OK;

@@ -136,8 +136,8 @@ static tsr_status forward_run(const tsri_kernel *k, void *const *in, void *const
 {
     const recurrent *r = (const recurrent *)k;
     job q = {.r = r, .in = in, .out = out, .scratch = scratch};
-    tsri_fast_team(r->base.threads, pack_part, &q);
-    tsri_fast_team_steps(r->base.threads, r->size.t, r->by_units > 1, forward_step, &q);
+    tsri_team(r->base.threads, pack_part, &q);
+    tsri_team_steps(r->base.threads, r->size.t, r->by_units > 1, forward_step, &q);
     return TSR_OK;
 }
 
@@ -219,8 +219,8 @@ static tsr_status backward_run(const tsri_kernel *k, void *const *in, void *cons
 {
     const recurrent *r = (const recurrent *)k;
     job q = {.r = r, .in = in, .out = out, .scratch = scratch};
-    tsri_fast_team(r->base.threads, pack_back_part, &q);
-    tsri_fast_team_steps(r->base.threads, r->size.t + 1, r->by_units > 1, backward_step, &q);
+    tsri_team(r->base.threads, pack_back_part, &q);
+    tsri_team_steps(r->base.threads, r->size.t + 1, r->by_units > 1, backward_step, &q);
     return TSR_OK;
 }
 
