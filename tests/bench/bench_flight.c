@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What recording a call costs: its begin and its end, on one thread and on two of a rank. A plan's
- * call is described once for all runs, others are described each time.
+ * Times how long the flight recorder takes for a call, from its begin to its end, on one thread and
+ * on two threads of a rank at once. A call of a plan is described once for all runs; other calls
+ * are described each time.
  *
  * usage: bench_flight [CALLS]
  */

@@ -324,7 +324,8 @@
         .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_)},                       \
         .out = {F(R f_), F(R f_)})
 
-/* Of parameters p_ that broadcast to x, of two axes of rows and two of features. */
+/* Cases of layer norm whose gamma and beta have the shape p_, which broadcasts to x: x has two axes
+ * of rows, r_, and two of features, f_. */
 #define GROUPS(text, n_, r_, f_, p_)                                                               \
     LN_CASE("ln_apply groups " text, TSRI_OP_LN_APPLY, 2, n_, 1, 1, 4, 1,                          \
         .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R p_), F(R p_)},                      \

@@ -10,16 +10,24 @@ enum {
     ALONE = 64,   /* calls by this thread alone, the first time that the team was no help, */
     MOST = 4096,  /* and at most, as each time is twice the one before, */
     TRUSTED = 16, /* unless the team has been of help in so many windows since */
+    UNEVEN = 4,   /* times that one thread's parts may take as long as another one's */
 };
 
 /* How the team of this thread has done. In all calls of a window: how long they took, and how long
- * this thread would have needed for all parts, had each taken as long as that which ended first. */
+ * this thread would have needed for all parts. */
 typedef struct record {
     int alone; /* calls that are still done without the team */
     int next;  /* so many the next time */
     int calls, helped;
     int64_t took, needs;
 } record;
+
+/* A call's threads that had parts to do. */
+typedef struct work {
+    int64_t begin;
+    _Atomic int64_t sum, least; /* of the times that they worked; least 0: none is known yet */
+    _Atomic int threads;
+} work;
 
 static _Thread_local record mine = {.next = ALONE};
 
@@ -43,11 +51,24 @@ void tsri_team_rest(int calls)
     mine.alone = calls;
 }
 
-/* Notes when a call began, when the first thread had done its parts, and when all had. */
-static void note(int parts, int64_t begin, int64_t first, int64_t end)
+/* The calling thread has worked since `begin`. */
+static void add_work(work *w, int64_t begin)
 {
-    mine.took += end - begin;
-    mine.needs += parts * (first - begin);
+    const int64_t ns = now_ns() - begin + 1;
+    int64_t least = atomic_load(&w->least);
+    while ((least == 0 || ns < least) && !atomic_compare_exchange_weak(&w->least, &least, ns))
+        ;
+    atomic_fetch_add(&w->sum, ns);
+    atomic_fetch_add(&w->threads, 1);
+}
+
+/* Judges a call that has ended, at the end of a window the team. A thread that took many times as
+ * long as another one has waited for a core inside its part, rather than had more to do. */
+static void judge(work *w)
+{
+    const int64_t most = (int64_t)UNEVEN * w->threads * w->least;
+    mine.took += now_ns() - w->begin;
+    mine.needs += w->sum < most ? w->sum : most;
     if (++mine.calls < WINDOW)
         return;
     if (mine.took <= mine.needs) {
@@ -60,13 +81,6 @@ static void note(int parts, int64_t begin, int64_t first, int64_t end)
     }
     mine.calls = 0;
     mine.took = mine.needs = 0;
-}
-
-/* The thread's parts are done: notes the time if it is the first one. */
-static void end_parts(_Atomic int64_t *first)
-{
-    int64_t none = 0;
-    atomic_compare_exchange_strong(first, &none, now_ns());
 }
 
 void tsri_whole_team(int parts, void (*fn)(void *arg, int part), void *arg)
@@ -87,17 +101,18 @@ void tsri_team(int parts, void (*fn)(void *arg, int part), void *arg)
             fn(arg, i);
         return;
     }
-    _Atomic int64_t first = 0;
-    const int64_t begin = now_ns();
+    work w = {.begin = now_ns()};
     /* Always the whole team, though some may idle: libgomp allocates when the size changes. */
 #pragma omp parallel
     {
-#pragma omp for schedule(static) nowait
-        for (int i = 0; i < parts; i++)
+        const int64_t begin = now_ns();
+        const int threads = omp_get_num_threads(), me = omp_get_thread_num();
+        for (int i = me; i < parts; i += threads)
             fn(arg, i);
-        end_parts(&first);
+        if (me < parts)
+            add_work(&w, begin);
     }
-    note(parts, begin, first, now_ns());
+    judge(&w);
 }
 
 void tsri_team_steps(int parts, int64_t steps, bool meet,
@@ -109,18 +124,20 @@ void tsri_team_steps(int parts, int64_t steps, bool meet,
                 fn(arg, i, step);
         return;
     }
-    _Atomic int64_t first = 0;
-    const int64_t begin = now_ns();
+    work w = {.begin = now_ns()};
 #pragma omp parallel
     {
+        const int64_t begin = now_ns();
+        const int threads = omp_get_num_threads(), me = omp_get_thread_num();
         for (int64_t step = 0; step < steps; step++) {
-            for (int i = omp_get_thread_num(); i < parts; i += omp_get_num_threads())
+            for (int i = me; i < parts; i += threads)
                 fn(arg, i, step);
             if (meet) {
 #pragma omp barrier
             }
         }
-        end_parts(&first);
+        if (me < parts)
+            add_work(&w, begin);
     }
-    note(parts, begin, first, now_ns());
+    judge(&w);
 }

@@ -73,6 +73,28 @@ static void test_parts(void **state)
     omp_set_num_threads(before);
 }
 
+static void wait_ms(void *arg, int i)
+{
+    seen *s = arg;
+    nanosleep(&(struct timespec){.tv_nsec = i ? 2000000 : 4000000}, NULL);
+    atomic_fetch_add(&s->by_others, omp_get_thread_num() != 0);
+}
+
+/* A team stays where it helps: some of its threads have nothing to do, one has less than others. */
+static void test_uneven(void **state)
+{
+    (void)state;
+    const int before = omp_get_max_threads();
+    enum { CALLS = 150 };
+    omp_set_num_threads(2 * PARTS);
+    tsri_team_rest(0);
+    seen s = {0};
+    for (int i = 0; i < CALLS; i++)
+        tsri_team(PARTS, wait_ms, &s);
+    assert_int_equal(atomic_load(&s.by_others), CALLS);
+    omp_set_num_threads(before);
+}
+
 static void test_steps(void **state)
 {
     (void)state;
@@ -90,6 +112,7 @@ static void test_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_steps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_uneven), cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_steps)};
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
 }
