@@ -13,15 +13,6 @@ enum {
     UNEVEN = 4,   /* times that one thread's parts may take as long as another one's */
 };
 
-/* How the team of this thread has done. In all calls of a window: how long they took, and how long
- * this thread would have needed for all parts. */
-typedef struct record {
-    int alone; /* calls that are still done without the team */
-    int next;  /* so many the next time */
-    int calls, helped;
-    int64_t took, needs;
-} record;
-
 /* A call's threads that had parts to do. */
 typedef struct work {
     int64_t begin;
@@ -29,7 +20,7 @@ typedef struct work {
     _Atomic int threads;
 } work;
 
-static _Thread_local record mine = {.next = ALONE};
+static _Thread_local tsri_team_record mine = {.next = ALONE};
 
 static int64_t now_ns(void)
 {
@@ -46,9 +37,9 @@ static bool goes_alone(int parts)
     return true;
 }
 
-void tsri_team_rest(int calls)
+tsri_team_record *tsri_team_mine(void)
 {
-    mine.alone = calls;
+    return &mine;
 }
 
 /* The calling thread has worked since `begin`. */
@@ -62,25 +53,32 @@ static void add_work(work *w, int64_t begin)
     atomic_fetch_add(&w->threads, 1);
 }
 
-/* Judges a call that has ended, at the end of a window the team. A thread that took many times as
- * long as another one has waited for a core inside its part, rather than had more to do. */
-static void judge(work *w)
+/* A thread that took many times as long as another one has waited for a core inside its part,
+ * rather than had more to do. */
+void tsri_team_judge(tsri_team_record *r, const tsri_team_call *c)
 {
-    const int64_t most = (int64_t)UNEVEN * w->threads * w->least;
-    mine.took += now_ns() - w->begin;
-    mine.needs += w->sum < most ? w->sum : most;
-    if (++mine.calls < WINDOW)
+    const int64_t most = (int64_t)UNEVEN * c->threads * c->least;
+    r->threads = c->threads;
+    r->took += c->took;
+    r->needs += c->sum < most ? c->sum : most;
+    if (++r->calls < WINDOW)
         return;
-    if (mine.took <= mine.needs) {
-        mine.helped += mine.helped < TRUSTED;
-        mine.next = mine.helped < TRUSTED ? mine.next : ALONE;
+    if (r->took <= r->needs) {
+        r->helped += r->helped < TRUSTED;
+        r->next = r->helped < TRUSTED ? r->next : ALONE;
     } else {
-        mine.helped = 0;
-        mine.alone = mine.next;
-        mine.next = mine.next < MOST ? 2 * mine.next : MOST;
+        r->helped = 0;
+        r->alone = r->next;
+        r->next = r->next < MOST ? 2 * r->next : MOST;
     }
-    mine.calls = 0;
-    mine.took = mine.needs = 0;
+    r->calls = 0;
+    r->took = r->needs = 0;
+}
+
+static void end_call(work *w)
+{
+    const tsri_team_call c = {now_ns() - w->begin, w->sum, w->least, w->threads};
+    tsri_team_judge(&mine, &c);
 }
 
 void tsri_whole_team(int parts, void (*fn)(void *arg, int part), void *arg)
@@ -112,7 +110,7 @@ void tsri_team(int parts, void (*fn)(void *arg, int part), void *arg)
         if (me < parts)
             add_work(&w, begin);
     }
-    judge(&w);
+    end_call(&w);
 }
 
 void tsri_team_steps(int parts, int64_t steps, bool meet,
@@ -139,5 +137,5 @@ void tsri_team_steps(int parts, int64_t steps, bool meet,
         if (me < parts)
             add_work(&w, begin);
     }
-    judge(&w);
+    end_call(&w);
 }

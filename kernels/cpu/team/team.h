@@ -20,7 +20,26 @@ void tsri_whole_team(int parts, void (*fn)(void *arg, int part), void *arg);
  * before. */
 void tsri_team_steps(int parts, int64_t steps, bool meet,
                      void (*fn)(void *arg, int part, int64_t step), void *arg);
-/* Lets this thread do so many calls without the team, from now on. */
-void tsri_team_rest(int calls);
+/* How the team of a thread has done. In all calls of a window: how long they took, and how long the
+ * thread would have needed for all parts. */
+typedef struct tsri_team_record {
+    int alone;   /* calls that are still done without the team */
+    int next;    /* so many the next time */
+    int threads; /* that had parts in the last call with the team */
+    int calls, helped;
+    int64_t took, needs;
+} tsri_team_record;
+
+/* A call: how long it took, and those threads that had parts: how many, how long all worked, and
+ * the one that worked least. */
+typedef struct tsri_team_call {
+    int64_t took, sum, least;
+    int threads;
+} tsri_team_call;
+
+/* Returns the calling thread's record. */
+tsri_team_record *tsri_team_mine(void);
+/* Takes a call into account; at the end of a window, decides. */
+void tsri_team_judge(tsri_team_record *r, const tsri_team_call *c);
 
 #endif

@@ -410,9 +410,9 @@ static void test_rows(void **state)
 /* Likewise where one thread does all parts, in which kernels begin no teams of their own. */
 static void test_rows_alone(void **state)
 {
-    tsri_team_rest(1 << 30);
+    tsri_team_mine()->alone = 1 << 30;
     test_rows(state);
-    tsri_team_rest(0);
+    tsri_team_mine()->alone = 0;
 }
 
 int main(void)
