@@ -76,6 +76,31 @@ typedef struct tsri_ahead {
     const char *at[TSRI_AHEAD_MAX], *end[TSRI_AHEAD_MAX];
 } tsri_ahead;
 
+/* Adds a range, which is asked for before those that are there, if it holds anything and there is
+ * room for it. */
+static inline void tsri_ahead_add(tsri_ahead *ahead, const void *at, size_t bytes)
+{
+    if (!bytes || ahead->n == TSRI_AHEAD_MAX)
+        return;
+    ahead->at[ahead->n] = (const char *)at;
+    ahead->end[ahead->n++] = (const char *)at + bytes;
+}
+
+/* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
+static inline const char *tsri_ahead_take(tsri_ahead *ahead, int64_t most, int64_t *out_lines)
+{
+    *out_lines = 0;
+    if (!ahead || !ahead->n)
+        return NULL;
+    const int i = ahead->n - 1;
+    const char *at = ahead->at[i];
+    const int64_t left = (ahead->end[i] - at + TSRI_AHEAD_LINE - 1) / TSRI_AHEAD_LINE;
+    *out_lines = left < most ? left : most;
+    ahead->at[i] += *out_lines * TSRI_AHEAD_LINE;
+    ahead->n -= left <= most;
+    return at;
+}
+
 /* Some of the rows that a kernel works on, and what it is given for them: see tsri_kernel_pieces.
  */
 typedef struct tsri_kernel_piece {

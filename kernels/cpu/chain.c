@@ -90,27 +90,18 @@ static int64_t share(const tsri_chain *k, int thread)
 static void want(const tsri_chain_job *j, int64_t first, int64_t n, tsri_ahead *ahead)
 {
     const tsri_chain *k = j->k;
-    for (int v = k->ngiven + k->nouter - 1; v >= 0 && n > 0 && ahead->n < TSRI_AHEAD_MAX; v--) {
-        const char *at = tsri_chain_whole(j, v);
-        if (!k->unit_bytes[v])
-            continue;
-        at += (size_t)first * k->unit_bytes[v];
-        ahead->at[ahead->n] = at;
-        ahead->end[ahead->n++] = at + (size_t)n * k->unit_bytes[v];
-    }
+    for (int v = k->ngiven + k->nouter - 1; v >= 0; v--)
+        tsri_ahead_add(ahead, tsri_chain_whole(j, v) + (size_t)first * k->unit_bytes[v],
+                       (size_t)n * k->unit_bytes[v]);
 }
 
 /* Asks for some lines of what is left of `ahead`. */
 static void ask(tsri_ahead *ahead, int64_t lines)
 {
-    while (lines > 0 && ahead->n) {
-        const int i = ahead->n - 1;
-        for (; lines > 0 && ahead->at[i] < ahead->end[i]; lines--) {
-            __builtin_prefetch(ahead->at[i], 0, 2);
-            ahead->at[i] += TSRI_AHEAD_LINE;
-        }
-        if (ahead->at[i] >= ahead->end[i])
-            ahead->n--;
+    for (int64_t n; lines > 0 && ahead->n; lines -= n) {
+        const char *at = tsri_ahead_take(ahead, lines, &n);
+        for (int64_t i = 0; i < n; i++)
+            __builtin_prefetch(at + i * TSRI_AHEAD_LINE, 0, 2);
     }
 }
 

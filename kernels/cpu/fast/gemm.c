@@ -184,10 +184,8 @@ void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, 
 /* Asks for rows [from, end) of x, which are whole. */
 static void ask(tsri_ahead *ahead, const float *x, int64_t width, int64_t from, int64_t end)
 {
-    if (from >= end)
-        return;
-    ahead->at[ahead->n] = (const char *)(x + from * width);
-    ahead->end[ahead->n++] = (const char *)(x + end * width);
+    if (from < end)
+        tsri_ahead_add(ahead, x + from * width, (size_t)((end - from) * width) * sizeof *x);
 }
 
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
@@ -312,11 +310,8 @@ static void few_ask(const job *q, int64_t k, int64_t first, int64_t rows, tsri_a
     const tsri_fast_gemm *g = q->g;
     const int64_t terms = tsri_fast_least(few_block(g), g->k - k);
     ahead->n = 0;
-    for (int64_t r = rows - 1; r >= 0 && k < g->k; r--) {
-        const float *at = q->b + (first + r) * g->bn + k;
-        ahead->at[ahead->n] = (const char *)at;
-        ahead->end[ahead->n++] = (const char *)(at + terms);
-    }
+    for (int64_t r = rows - 1; r >= 0 && k < g->k; r--)
+        tsri_ahead_add(ahead, q->b + (first + r) * g->bn + k, (size_t)terms * sizeof(float));
 }
 
 /* Sums of `count` of b's columns from `first` on, which are rows in memory: sums[count][width].

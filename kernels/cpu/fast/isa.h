@@ -23,21 +23,6 @@ enum {
     TSRI_FAST_DOTS = 4,      /* rows of a product that is made of dot products, at most */
 };
 
-/* Returns from where `most` lines at most can be asked for, and how many; none: 0. */
-static inline const char *tsri_ahead_take(tsri_ahead *ahead, int64_t most, int64_t *out_lines)
-{
-    *out_lines = 0;
-    if (!ahead || !ahead->n)
-        return NULL;
-    const int i = ahead->n - 1;
-    const char *at = ahead->at[i];
-    const int64_t left = (ahead->end[i] - at + TSRI_AHEAD_LINE - 1) / TSRI_AHEAD_LINE;
-    *out_lines = left < most ? left : most;
-    ahead->at[i] += *out_lines * TSRI_AHEAD_LINE;
-    ahead->n -= left <= most;
-    return at;
-}
-
 /* Where a row begins in a and in c. */
 typedef struct tsri_fast_row {
     int64_t a, c;

@@ -125,8 +125,7 @@ static void ask(const job *q, const place *at, tsri_ahead *ahead)
     for (int64_t r = from; r < from + rows && r < at->m1; r++)
         for (int i = 0; i < q->ntouched; i++) {
             const float *p = (const float *)q->touched[i] + r * (q->sink ? g->n : g->ldc) + n;
-            ahead->at[ahead->n] = (const char *)p;
-            ahead->end[ahead->n++] = (const char *)(p + columns);
+            tsri_ahead_add(ahead, p, (size_t)columns * sizeof *p);
         }
 }
 
@@ -192,12 +191,9 @@ static void ask_next(const job *q, int64_t strip, int64_t m0, int64_t m1, tsri_a
     const tsri_fast_gemm *g = q->g;
     const int64_t end = tsri_fast_least((strip + 1) * q->per_strip, q->more);
     ahead->n = 0;
-    for (int64_t k = strip * q->per_strip; k < end && ahead->n + 2 <= TSRI_AHEAD_MAX; k++) {
-        const float *a = q->a + (g->k + k) * g->lda, *b = q->b + (g->k + k) * g->bk;
-        ahead->at[ahead->n] = (const char *)(a + m0);
-        ahead->end[ahead->n++] = (const char *)(a + m1);
-        ahead->at[ahead->n] = (const char *)b;
-        ahead->end[ahead->n++] = (const char *)(b + g->n);
+    for (int64_t k = strip * q->per_strip; k < end; k++) {
+        tsri_ahead_add(ahead, q->a + (g->k + k) * g->lda + m0, (size_t)(m1 - m0) * sizeof(float));
+        tsri_ahead_add(ahead, q->b + (g->k + k) * g->bk, (size_t)g->n * sizeof(float));
     }
 }
 
