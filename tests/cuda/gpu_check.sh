@@ -79,5 +79,12 @@ chmod +x "$work/smi/nvidia-smi"
 check "GPUs that are there" '[ "$(. "$root/scripts/gpu-pack.sh"; PATH=$work/smi:$PATH; present_arch)" = 86 ]'
 printf '#!/bin/sh\necho "No devices were found"\n' >"$work/smi/nvidia-smi"
 check "no GPU" '[ -z "$(. "$root/scripts/gpu-pack.sh"; PATH=$work/smi:$PATH; present_arch)" ]'
+# A program's line may come in two parts, with the end of a second between them.
+mkfifo "$work/line"
+{ printf '{"half":'; sleep 1.5; printf '1}\n'; sleep 2; } >"$work/line" &
+exec 5<>"$work/line"
+eval "$(sed -n '/^next_line()/,/^}/p' "$root/scripts/gpu-check")"
+check "a line in two parts" 'next_line line 5 $! 5 && [ "$line" = "{\"half\":1}" ]'
+exec 5>&-
 check "a wrong option" '! "$work/pack/gpu-check" --seconds soon 2>/dev/null'
 exit $((bad > 0))

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import struct
@@ -151,11 +152,19 @@ def children(pid):
 
 
 def end(process):
-    for p in [process.pid, *children(process.pid)]:
+    """Ends a launcher and its ranks, and waits for all of them: a folder of checkpoints stays locked until the
+    ranks have gone, which takes a busy machine a while."""
+    process.send_signal(signal.SIGSTOP) # it begins no further rank
+    ended = []
+    for pid in [process.pid, *children(process.pid)]:
         try:
-            os.kill(p, signal.SIGKILL)
+            ended.append(os.pidfd_open(pid))
+            os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+    for fd in ended:
+        select.select([fd], [], [], 10)
+        os.close(fd)
 
 
 def launched(n, args, restarts=0):
