@@ -521,8 +521,13 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         x->dbe[i] +=
             spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + 8 * u * fabs(db[0]);
         if (fn == FN_FMOD || fn == FN_REMAINDER) {
-            /* Near a whole quotient its rounding decides what it is a multiple of. */
-            const double ratio = va / vb;
+            /* Near a whole quotient its rounding decides what it is a multiple of. A rest whose
+             * quotient is not sure may be any: the ends looked at can lie whole periods apart. */
+            const double ratio = va / vb, least = fabs(vb) - eb;
+            const double unsure = least > 0 ? (fabs(va) + ea) / least - fabs(ratio) : INFINITY;
+            const double most = (fn == FN_FMOD ? 2 : 1) * (fabs(vb) + eb);
+            if (vb != 0 && ea + eb > 0 && !(floor(ratio - unsure) == floor(ratio + unsure)))
+                x->value.e[i] = fmax(x->value.e[i], most);
             x->value.e[i] += fn == FN_REMAINDER ? 2 * u * fabs(vb) : 0;
             x->dbe[i] += fabs(ratio - round(ratio)) <= 8 * u * fabs(ratio) ? 1 : 0;
         }
