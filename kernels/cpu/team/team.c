@@ -13,11 +13,9 @@ enum {
     UNEVEN = 4,   /* times that one thread's parts may take as long as another one's */
 };
 
-/* A call's threads that had parts to do. */
+/* How long those threads of a call worked that had parts. */
 typedef struct work {
-    int64_t begin;
-    _Atomic int64_t sum, least; /* of the times that they worked; least 0: none is known yet */
-    _Atomic int threads;
+    _Atomic int64_t sum, least; /* least 0: none is known yet */
 } work;
 
 static _Thread_local tsri_team_record mine = {.next = ALONE};
@@ -50,7 +48,6 @@ static void add_work(work *w, int64_t begin)
     while ((least == 0 || ns < least) && !atomic_compare_exchange_weak(&w->least, &least, ns))
         ;
     atomic_fetch_add(&w->sum, ns);
-    atomic_fetch_add(&w->threads, 1);
 }
 
 /* A thread that took many times as long as another one has waited for a core inside its part,
@@ -58,7 +55,6 @@ static void add_work(work *w, int64_t begin)
 void tsri_team_judge(tsri_team_record *r, const tsri_team_call *c)
 {
     const int64_t most = (int64_t)UNEVEN * c->threads * c->least;
-    r->threads = c->threads;
     r->took += c->took;
     r->needs += c->sum < most ? c->sum : most;
     if (++r->calls < WINDOW)
@@ -75,12 +71,6 @@ void tsri_team_judge(tsri_team_record *r, const tsri_team_call *c)
     r->took = r->needs = 0;
 }
 
-static void end_call(work *w)
-{
-    const tsri_team_call c = {now_ns() - w->begin, w->sum, w->least, w->threads};
-    tsri_team_judge(&mine, &c);
-}
-
 void tsri_whole_team(int parts, void (*fn)(void *arg, int part), void *arg)
 {
     if (parts == 1) {
@@ -92,27 +82,6 @@ void tsri_whole_team(int parts, void (*fn)(void *arg, int part), void *arg)
         fn(arg, i);
 }
 
-void tsri_team(int parts, void (*fn)(void *arg, int part), void *arg)
-{
-    if (goes_alone(parts)) {
-        for (int i = 0; i < parts; i++)
-            fn(arg, i);
-        return;
-    }
-    work w = {.begin = now_ns()};
-    /* Always the whole team, though some may idle: libgomp allocates when the size changes. */
-#pragma omp parallel
-    {
-        const int64_t begin = now_ns();
-        const int threads = omp_get_num_threads(), me = omp_get_thread_num();
-        for (int i = me; i < parts; i += threads)
-            fn(arg, i);
-        if (me < parts)
-            add_work(&w, begin);
-    }
-    end_call(&w);
-}
-
 void tsri_team_steps(int parts, int64_t steps, bool meet,
                      void (*fn)(void *arg, int part, int64_t step), void *arg)
 {
@@ -122,13 +91,16 @@ void tsri_team_steps(int parts, int64_t steps, bool meet,
                 fn(arg, i, step);
         return;
     }
-    work w = {.begin = now_ns()};
+    work w = {0};
+    int threads = 0;
+    const int64_t before = now_ns();
+    /* Always the whole team, though some may idle: libgomp allocates when the size changes. */
 #pragma omp parallel
     {
         const int64_t begin = now_ns();
-        const int threads = omp_get_num_threads(), me = omp_get_thread_num();
+        const int all = omp_get_num_threads(), me = omp_get_thread_num();
         for (int64_t step = 0; step < steps; step++) {
-            for (int i = me; i < parts; i += threads)
+            for (int i = me; i < parts; i += all)
                 fn(arg, i, step);
             if (meet) {
 #pragma omp barrier
@@ -136,6 +108,26 @@ void tsri_team_steps(int parts, int64_t steps, bool meet,
         }
         if (me < parts)
             add_work(&w, begin);
+        if (me == 0)
+            threads = all < parts ? all : parts;
     }
-    end_call(&w);
+    tsri_team_judge(&mine, &(tsri_team_call){now_ns() - before, w.sum, w.least, threads});
+}
+
+typedef struct body {
+    void (*fn)(void *arg, int part);
+    void *arg;
+} body;
+
+static void only_step(void *arg, int part, int64_t step)
+{
+    (void)step;
+    const body *b = arg;
+    b->fn(b->arg, part);
+}
+
+void tsri_team(int parts, void (*fn)(void *arg, int part), void *arg)
+{
+    body b = {fn, arg};
+    tsri_team_steps(parts, 1, false, only_step, &b);
 }

@@ -23,9 +23,8 @@ void tsri_team_steps(int parts, int64_t steps, bool meet,
 /* How the team of a thread has done. In all calls of a window: how long they took, and how long the
  * thread would have needed for all parts. */
 typedef struct tsri_team_record {
-    int alone;   /* calls that are still done without the team */
-    int next;    /* so many the next time */
-    int threads; /* that had parts in the last call with the team */
+    int alone; /* calls that are still done without the team */
+    int next;  /* so many the next time */
     int calls, helped;
     int64_t took, needs;
 } tsri_team_record;

@@ -9,9 +9,10 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #include <cmocka.h>
 
-enum { PARTS = 3, STEPS = 5, CALLS = 200, WINDOW = 64 };
+enum { PARTS = 3, STEPS = 5, CALLS = 200, WINDOW = 64, WORK_NS = 2000 };
 
 typedef struct seen {
     atomic_int done[PARTS];     /* calls */
@@ -19,9 +20,20 @@ typedef struct seen {
     atomic_int at[PARTS], late; /* steps; steps that began too early */
 } seen;
 
+static void work(int64_t ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const int64_t end = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec + ns;
+    do
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    while ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec < end);
+}
+
 static void part(void *arg, int i)
 {
     seen *s = arg;
+    work(WORK_NS);
     atomic_fetch_add(&s->done[i], 1);
     atomic_fetch_add(&s->by_others, omp_get_thread_num() != 0);
 }
@@ -42,6 +54,15 @@ static void expect_done(seen *s, int calls)
     assert_int_equal(atomic_load(&s->late), 0);
 }
 
+/* The record of one call: only threads that had parts count, each with the time that it worked. */
+static void expect_times(int threads)
+{
+    const tsri_team_record *r = tsri_team_mine();
+    assert_int_equal(r->calls, 1);
+    assert_true(r->needs >= (int64_t)PARTS * WORK_NS);
+    assert_true(r->needs <= (threads < PARTS ? threads : PARTS) * (r->took + 1));
+}
+
 /* Threads may be fewer than parts, or more, of which some then have none. */
 static void test_parts(void **state)
 {
@@ -54,7 +75,7 @@ static void test_parts(void **state)
             *tsri_team_mine() = (tsri_team_record){.next = 1};
             tsri_team(PARTS, part, &s);
             expect_done(&s, 1);
-            assert_int_equal(tsri_team_mine()->threads, threads < PARTS ? threads : PARTS);
+            expect_times(threads);
             assert_int_equal(atomic_load(&s.by_others),
                              threads < PARTS ? PARTS - (PARTS + threads - 1) / threads : PARTS - 1);
             seen steps = {0};
