@@ -154,7 +154,10 @@ def children(pid):
 def end(process):
     """Ends a launcher and its ranks, and waits for all of them: a folder of checkpoints stays locked until the
     ranks have gone, which takes a busy machine a while."""
-    process.send_signal(signal.SIGSTOP) # it begins no further rank
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGSTOP) # once it has stopped, it begins no further rank
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     ended = []
     for pid in [process.pid, *children(process.pid)]:
         try:

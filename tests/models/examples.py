@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 TESSERA, FOLDER = (os.path.abspath(p) for p in sys.argv[1:3])
+LIMIT_S = 120 * int(os.environ.get("TESSERA_TEST_SLOWER", "1"))
 checks = 0
 
 
@@ -17,7 +18,7 @@ def run(name, *args, ranks=0, code=0):
     """Sorted lines of stdout: ranks print in any order."""
     command = [TESSERA, "launch", "-n", str(ranks)] if ranks else []
     p = subprocess.run([*command, f"{FOLDER}/{name}", *args], capture_output=True, text=True,
-                       errors="replace", timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                       errors="replace", timeout=LIMIT_S, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if p.returncode != code:
         sys.exit(f"FAILED: {name} {' '.join(args)}: exit code {p.returncode}, expected {code}\n"
                  f"{p.stdout}{p.stderr}")
@@ -96,10 +97,10 @@ for ranks in (0, 2): # the other numbered ones
     expect(run("04_own_layer_and_op", ranks=ranks),
            [r"verified", r"step 0: loss 1\.98\d\d"]
            + [rf"step {n}: loss 0\.02\d\d" for n in (100, 200, 300)], "04_own_layer_and_op")
-    lines = run("05_gpt_text", os.path.abspath(__file__), "50" if ranks else "100", ranks=ranks)
+    lines = run("05_gpt_text", os.path.abspath(__file__), "100", ranks=ranks)
     expect([line for line in lines if line.startswith("step ")],
-           [r"step 0: loss 5\.\d{3}", r"step 50: loss [234]\.\d{3}"]
-           + [r"step 100: loss [123]\.\d{3}"] * (not ranks), "05_gpt_text")
+           [r"step 0: loss 5\.\d{3}", r"step 50: loss [234]\.\d{3}",
+            r"step 100: loss [123]\.\d{3}"], "05_gpt_text")
     expect(run("08_training_control", ranks=ranks),
            [rf"epoch {e}: {4 * e + 4} updates, lr 0\.\d{{5}}, loss \d\.\d{{4}}, norm \d\.\d\d; "
             r"after it \d\.\d{4}, of the average \d\.\d{4}" for e in range(5)],
