@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the command share."""
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +12,15 @@ TESSERA = os.path.abspath(sys.argv[1])
 # Figures that somebody measured on this machine must not change what is planned here.
 CACHE = tempfile.TemporaryDirectory()
 checks = 0
+
+
+def needs(module):
+    """Imports an optional module, or ends the test as skipped."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        print(f"skipped: {error} (Debian: python3-{module})")
+        sys.exit(77)
 
 
 def tessera(*args, code=0, env=None, stdin=None, timeout=60, launch=0):

@@ -185,7 +185,7 @@ def check_plan(path):
 
 
 if not CHROMIUM:
-    print("chromium is not installed")
+    print("skipped: chromium is not installed")
     sys.exit(77)
 for name in ("matmul", "attention", "dp2", "pipeline2", "grid2x2"):
     file, p = check_plan(os.path.join(FILES, name + ".yaml"))

@@ -14,9 +14,9 @@ import sys
 import tempfile
 import time
 
-import numpy as np
+from harness import CACHE, TESSERA, check, done, equal, near, needs, tessera, tessera_json
 
-from harness import CACHE, TESSERA, check, done, equal, near, tessera, tessera_json
+np = needs("numpy")
 
 FOLDER = tempfile.TemporaryDirectory()
 ROWS, TEST_ROWS, BATCH = 96, 53, 24

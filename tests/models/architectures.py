@@ -21,7 +21,7 @@ try:
     from torch import nn
     from torch.nn import functional as F
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 from peer import load_safetensors, save_safetensors

@@ -17,7 +17,7 @@ try:
     import torch
     from torch.nn import functional as F
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 # torch.amp, "Autocast Op Reference": CUDA ops that autocast to float16, and to float32.

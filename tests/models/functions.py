@@ -21,7 +21,7 @@ try:
     import torch
     import torch.nn.functional as F
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 warnings.simplefilter("ignore")

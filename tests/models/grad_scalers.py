@@ -19,7 +19,7 @@ try:
     import numpy as np
     import torch
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 A, B, LIMIT = (5, 3), (4,), 3e-6

@@ -19,7 +19,7 @@ try:
     from torch.nn import functional as F
     from torch.optim import lr_scheduler as S
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 from peer import load_safetensors

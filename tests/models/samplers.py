@@ -20,7 +20,7 @@ try:
                                   WeightedRandomSampler)
     from torch.utils.data.distributed import DistributedSampler
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 SEEDS = [0, 1, 42, 2 ** 32 + 1, 2 ** 63 - 1, -1, -2 ** 63]

@@ -16,7 +16,7 @@ try:
     import torch
     from torch.nn import functional as F
 except ImportError:
-    print("python3-torch is not installed")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 from peer import load_safetensors

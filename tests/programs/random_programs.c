@@ -5,12 +5,12 @@
  *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
  *                   [--coverage] [--differences] [--json DIR] [--skip A,B,..]
  *
- * N is 500, or what TESSERA_PROGRAMS says. Program number s is drawn from seed s, on 1, 2, 3, 4, 6
- * or 8 thread ranks by turns unless --ranks says how many. --print writes each as C, --shrink a
- * smaller one of each that fails; --stop ends with the first that fails; --coverage tells how often
- * each op was drawn; --differences runs nothing, but holds the oracle's gradients against finite
- * differences of its values; --json writes what torch_oracle.py reads. A program that crashes or
- * hangs is one that fails: each job is a process.
+ * A is 1, or TESSERA_SEED; N is 500, or TESSERA_PROGRAMS. Program number s is drawn from seed s, on
+ * 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks says how many. --print writes each as C,
+ * --shrink a smaller one of each that fails; --stop ends with the first that fails; --coverage
+ * tells how often each op was drawn; --differences runs nothing, but holds the oracle's gradients
+ * against finite differences of its values; --json writes what torch_oracle.py reads. A program
+ * that crashes or hangs is one that fails: each job is a process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +211,8 @@ static void shrink_failed(const options *o, const tally *t)
 static bool parse(int argc, char **argv, options *o)
 {
     *o = (options){.seed = 1, .count = 500, .jobs = 1};
+    if (getenv("TESSERA_SEED"))
+        o->seed = strtoull(getenv("TESSERA_SEED"), NULL, 10);
     if (getenv("TESSERA_PROGRAMS"))
         o->count = strtoull(getenv("TESSERA_PROGRAMS"), NULL, 10);
     for (int i = 1; i < argc; i++) {

@@ -10,6 +10,7 @@ Programs with masks drawn by Philox are left out (PyTorch draws others), and f32
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ try:
     import torch
     import torch.nn.functional as F
 except ImportError:
-    print("python3-torch is not installed: skipped")
+    print("skipped: python3-torch is not installed")
     sys.exit(77)
 
 INT_MAX = 2**63 - 1
@@ -357,7 +358,7 @@ def check(program):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_SEED", "1")))
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--verbose", action="store_true", help="says what PyTorch refuses")
     args = parser.parse_args()
