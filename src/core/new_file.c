@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/core/new_file.h"
+#include "src/core/retry.h"
 #include "src/core/rng.h"
 
 #include <dirent.h>
@@ -26,7 +27,7 @@ static void write_start(const char *path, char start[START_MAX])
 static void remove_left(int folder, const char *name)
 {
     struct stat st;
-    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = TSRI_RETRY(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (fd < 0)
         return;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
@@ -51,21 +52,22 @@ static int make_locked(tsri_new_file *f, const char *folder, const char *start)
     for (int i = 0; i < TRIES; i++) {
         uint64_t random;
         struct stat st;
-        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        if (TSRI_RETRY(getrandom(&random, sizeof random, 0)) != (ssize_t)sizeof random)
             return -EIO;
         int n =
             snprintf(f->temporary, sizeof f->temporary, "%s/%s%016" PRIx64, folder, start, random);
         if (n < 0 || (size_t)n >= sizeof f->temporary)
             return -ENAMETOOLONG;
-        f->fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        f->fd = TSRI_RETRY(
+            open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
         if (f->fd < 0 && errno != EEXIST)
             return -errno;
         if (f->fd < 0)
             continue;
         /* Some file systems know no locks: there nothing is removed either. */
-        if (flock(f->fd, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR))
+        if (TSRI_RETRY(flock(f->fd, LOCK_EX | LOCK_NB)) && errno == EWOULDBLOCK)
             st.st_nlink = 0;
-        else if (fstat(f->fd, &st))
+        else if (TSRI_RETRY(fstat(f->fd, &st)))
             return -errno;
         if (st.st_nlink)
             return 0;
@@ -83,8 +85,8 @@ int tsri_new_file_open(tsri_new_file *f, const char *path)
     if (!*path || strlen(path) >= sizeof f->path)
         return *path ? -ENAMETOOLONG : -ENOENT;
     strcpy(f->path, path);
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        f->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (TSRI_RETRY(stat(path, &st)) == 0 && !S_ISREG(st.st_mode)) {
+        f->fd = TSRI_RETRY(open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY));
         return f->fd < 0 ? -errno : 0;
     }
     strcpy(folder, path);
@@ -135,9 +137,9 @@ static int end_writing(tsri_new_file *f, bool sync)
     if (f->stream)
         fclose(f->stream);
     int rc = -f->error;
-    if (!rc && sync && fsync(f->fd))
+    if (!rc && sync && TSRI_RETRY(fsync(f->fd)))
         rc = -errno;
-    if (close(f->fd) && !rc)
+    if (close(f->fd) && errno != EINTR && !rc) /* interrupted, it is closed all the same */
         rc = -errno;
     f->stream = NULL;
     f->fd = -1;
@@ -152,10 +154,10 @@ int tsri_new_file_keep(tsri_new_file *f, bool sync)
     int held = fcntl(f->fd, F_DUPFD_CLOEXEC, 0), rc = held < 0 ? -errno : 0;
     int ended = end_writing(f, sync && !rc);
     rc = rc ? rc : ended;
-    if (!rc && rename(f->temporary, f->path))
+    if (!rc && TSRI_RETRY(rename(f->temporary, f->path)))
         rc = -errno;
     if (rc)
-        unlink(f->temporary);
+        TSRI_RETRY(unlink(f->temporary));
     if (held >= 0)
         close(held);
     return rc;
@@ -167,16 +169,22 @@ void tsri_new_file_drop(tsri_new_file *f)
         return;
     end_writing(f, false);
     if (f->temporary[0])
-        unlink(f->temporary);
+        TSRI_RETRY(unlink(f->temporary));
+}
+
+int tsri_sync_folder(int fd)
+{
+    const int error = TSRI_RETRY(fsync(fd)) ? errno : 0;
+    return error == EIO || error == ENOSPC || error == EDQUOT ? -error : 0;
 }
 
 static int make_one(const char *path, mode_t mode)
 {
     struct stat st;
-    if (mkdir(path, mode) == 0)
+    if (TSRI_RETRY(mkdir(path, mode)) == 0)
         return 0;
     int error = errno;
-    if (stat(path, &st) == 0)
+    if (TSRI_RETRY(stat(path, &st)) == 0)
         return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
     return -error;
 }

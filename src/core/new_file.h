@@ -28,6 +28,10 @@ typedef struct tsri_new_file {
  * missing and can't be made. */
 int tsri_make_folders(const char *path, mode_t mode);
 
+/* Syncs a folder's entries, so that a new name survives a crash. Returns 0 also where the file
+ * system can't do that; -errno where it tried and failed. */
+int tsri_sync_folder(int fd);
+
 /* 0, or -errno, with nothing to end. */
 int tsri_new_file_open(tsri_new_file *f, const char *path);
 /* Like tsri_new_file_open, with f->stream to write through. *f must stay where it is. */

@@ -11,6 +11,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "src/core/retry.h"
 #include "src/nn/safetensors_text.h"
 
 enum {
@@ -301,8 +302,8 @@ static tsr_status check_extents(const tsri_st_file *f)
 static tsr_status load_header(tsri_st_file *f, tsri_mem *mem)
 {
     struct stat st;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0 || fstat(f->fd, &st))
+    f->fd = TSRI_RETRY(open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (f->fd < 0 || TSRI_RETRY(fstat(f->fd, &st)))
         return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", f->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return tsri_fail(TSR_ERR_IO, "%s: not a regular file", f->path);
@@ -382,6 +383,23 @@ const tsri_st_entry *tsri_st_find(const tsri_st_file *f, const char *name)
     const tsri_st_entry **found =
         f->count ? bsearch(&k, f->by_name, (size_t)f->count, sizeof k, compare_names) : NULL;
     return found ? *found : NULL;
+}
+
+tsr_status tsri_st_header(const tsri_st_file *f, tsri_mem *mem, char **out_header,
+                          size_t *out_bytes)
+{
+    const uint64_t at = sizeof(uint64_t);
+    const size_t bytes = (size_t)(f->data_at - at);
+    char *header = tsri_mem_alloc(mem, bytes);
+    TSRI_NEED(header);
+    tsr_status status = read_at(f, at, header, bytes);
+    if (status != TSR_OK) {
+        tsri_mem_free(header);
+        return status;
+    }
+    *out_header = header;
+    *out_bytes = bytes;
+    return TSR_OK;
 }
 
 const char *tsri_st_metadata(const tsri_st_file *f, const char *key)

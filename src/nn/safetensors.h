@@ -38,6 +38,9 @@ int64_t tsri_st_count(const tsri_st_file *file);
 const tsri_st_entry *tsri_st_at(const tsri_st_file *file, int64_t i);
 /* By name; NULL if there is none. */
 const tsri_st_entry *tsri_st_find(const tsri_st_file *file, const char *name);
+/* The header's bytes as they are in the file, in memory of mem's. */
+tsr_status tsri_st_header(const tsri_st_file *file, tsri_mem *mem, char **out_header,
+                          size_t *out_bytes);
 /* The value of a key of "__metadata__"; NULL if there is none. */
 const char *tsri_st_metadata(const tsri_st_file *file, const char *key);
 /* TSR_ERR_UNSUPPORTED if Tessera lacks the tensor's dtype, or takes fewer axes. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/nn/safetensors.h"
 #include "src/core/new_file.h"
+#include "src/core/retry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -265,21 +266,19 @@ tsr_status tsri_st_writer_write(tsri_st_writer *w, const char *name, uint64_t of
     return TSR_OK;
 }
 
-/* So that the new name survives a crash. Some file systems can't sync a folder: that is no error.
- */
+/* So that the new name survives a crash. */
 static tsr_status sync_folder(const tsri_st_writer *w)
 {
     char *copy = tsri_mem_strdup(w->mem, w->path);
     TSRI_NEED(copy);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = TSRI_RETRY(open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     tsri_mem_free(copy);
     if (fd < 0)
         return TSR_OK;
-    int error = fsync(fd) ? errno : 0;
+    int rc = tsri_sync_folder(fd);
     close(fd);
-    return error == EIO
-               ? tsri_fail(TSR_ERR_IO, "%s: can't sync its folder: %s", w->path, strerror(error))
-               : TSR_OK;
+    return rc ? tsri_fail(TSR_ERR_IO, "%s: can't sync its folder: %s", w->path, strerror(-rc))
+              : TSR_OK;
 }
 
 tsr_status tsri_st_writer_finish(tsri_st_writer *w)

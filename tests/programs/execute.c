@@ -3,6 +3,7 @@
 #include "execute.h"
 #include "oracle.h"
 
+#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,6 @@
 
 #include "src/graph/graph.h"
 #include "src/optim/optim.h"
-#include "src/train/checkpoint/folder.h"
 
 typedef struct job {
     declared d;
@@ -660,16 +660,15 @@ static void ignore_log(void *arg, tsr_log_level level, const char *text)
     (void)arg, (void)level, (void)text;
 }
 
+static int remove_path(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
 static void remove_checkpoints(const char *folder)
 {
-    char step[96], lock[96];
-    snprintf(step, sizeof step, "%s/step-00000007", folder);
-    snprintf(lock, sizeof lock, "%s/.lock", folder);
-    if (access(folder, F_OK))
-        return;
-    tsri_ckpt_remove(step);
-    unlink(lock);
-    rmdir(folder);
+    nftw(folder, remove_path, 4, FTW_DEPTH | FTW_PHYS);
 }
 
 void execute(const program *p, run_log *log)

@@ -2,9 +2,10 @@
 /* A training run beside its steps: it evaluates, keeps checkpoints, and goes on from one. */
 #include "src/cli/run/run.h"
 #include "src/core/clock.h"
+#include "src/comm/agree.h"
 #include "src/core/new_file.h"
+#include "src/train/checkpoint/folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,17 +14,6 @@
 #include <unistd.h>
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
-static bool has_checkpoint(const char *folder)
-{
-    bool any = false;
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));)
-        any |= !strncmp(e->d_name, "step-", 5);
-    if (d)
-        closedir(d);
-    return any;
-}
-
 static tsr_status add_parts(run_rank *r)
 {
     TSRI_TRY(tsr_checkpoint_add_bytes(r->checkpoint, "run", &r->of, sizeof r->of));
@@ -61,16 +51,18 @@ static tsr_status make_folder(const char *folder)
 /* Goes on from the newest checkpoint, if there is one. */
 static tsr_status open_checkpoint(run_rank *r, const tsri_upkeep *u)
 {
-    int64_t step;
     TSRI_TRY(tsr_checkpoint_create(r->world, u->checkpoint, TSR_CHECKPOINT_OPTS(.keep = u->keep),
                                    &r->checkpoint));
     r->of = (run_saved){r->program->rows, r->program->steps_per_epoch};
     TSRI_TRY(add_parts(r));
     TSRI_TRY(make_folder(u->checkpoint));
     /* No rank may save before all have looked. */
-    bool any = has_checkpoint(u->checkpoint);
-    TSRI_TRY(tsr_world_barrier(r->world));
-    if (any && !u->resumes)
+    int64_t *steps, step;
+    int n;
+    tsr_status status = tsri_ckpt_list(NULL, u->checkpoint, &steps, &n);
+    tsri_mem_free(steps);
+    TSRI_TRY(tsri_agree(r->world, status));
+    if (n && !u->resumes)
         return tsr_set_error(TSR_ERR_STATE,
                              "%s: has checkpoints of another run, and resume is false: name "
                              "another folder, or remove them",

@@ -16,6 +16,7 @@
 
 #include "src/core/dims.h"
 #include "src/core/new_file.h"
+#include "src/core/retry.h"
 #include "src/nn/safetensors.h"
 #include "src/nn/safetensors_text.h"
 #include "src/train/checkpoint/checksum.h"
@@ -366,10 +367,10 @@ static tsr_status parse(reader *r, const char *text, size_t bytes)
 static tsr_status read_file(tsri_mem *mem, const char *path, char **out_text, size_t *out_bytes)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = TSRI_RETRY(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     tsr_status status = TSR_OK;
     *out_text = NULL;
-    if (fd < 0 || fstat(fd, &st))
+    if (fd < 0 || TSRI_RETRY(fstat(fd, &st)))
         status = tsri_fail(TSR_ERR_IO, "%s: can't open: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode) || st.st_size > TSRI_ST_MAX_HEADER)
         status =

@@ -18,7 +18,8 @@ static tsr_status write_files(tsri_ckpt_job *job)
     if (snprintf(path, sizeof path, "%s/%s", job->making, name) >= (int)sizeof path)
         return tsri_fail(TSR_ERR_IO, "%.200s...: the path is too long", job->making);
     TSRI_TRY(tsri_ckpt_shard_write(&job->mem, path, job->index.id, job->nsources, job->sources));
-    return tsri_ckpt_commit(job->folder, job->index.step, job->index.id, job->nfiles, &job->keep);
+    return tsri_ckpt_commit(job->folder, job->index.step, job->index.id, job->nfiles, &job->keep,
+                            &job->stays);
 }
 
 static void *run_job(void *arg)
@@ -30,6 +31,14 @@ static void *run_job(void *arg)
     if (job->status != TSR_OK)
         snprintf(job->text, sizeof job->text, "%s", tsr_last_error());
     return NULL;
+}
+
+void tsri_ckpt_warn(const tsr_checkpoint *c, const tsri_ckpt_stays *stays)
+{
+    if (stays->n)
+        tsri_log(c->world, TSR_LOG_WARNING,
+                 "%s: %d of the entries are of no checkpoint, or can't be removed, and stay: %s",
+                 c->folder, stays->n, stays->names);
 }
 
 void tsri_ckpt_job_free(tsri_ckpt_job *job)
@@ -47,6 +56,7 @@ tsr_status tsri_ckpt_join(tsr_checkpoint *c)
     c->job = NULL;
     if (job->is_thread)
         pthread_join(job->thread, NULL);
+    tsri_ckpt_warn(c, &job->stays);
     const tsr_status status =
         job->status == TSR_OK ? TSR_OK : tsri_fail(job->status, "%s", job->text);
     tsri_ckpt_job_free(job);

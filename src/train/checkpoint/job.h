@@ -24,10 +24,13 @@ typedef struct tsri_ckpt_job {
     bool is_thread;
     tsr_status status;
     char text[1024]; /* of the error */
+    tsri_ckpt_stays stays;
 } tsri_ckpt_job;
 
 /* Starts the job of c->job: tsri_ckpt_join ends it. */
 void tsri_ckpt_job_start(tsr_checkpoint *c);
+/* Logs what removing checkpoints has left, if there is any. */
+void tsri_ckpt_warn(const tsr_checkpoint *c, const tsri_ckpt_stays *stays);
 /* Frees a job that does not run. */
 void tsri_ckpt_job_free(tsri_ckpt_job *job);
 

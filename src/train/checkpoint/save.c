@@ -18,6 +18,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/core/live.h"
+#include "src/core/retry.h"
 #include "src/core/rng.h"
 #include "src/graph/variable.h"
 #include "src/train/checkpoint/checksum.h"
@@ -79,7 +80,7 @@ static tsr_status exchange(tsr_world *w, const void *mine, size_t bytes, void *a
 static tsr_status make_id(char id[TSRI_CKPT_ID])
 {
     uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
+    if (TSRI_RETRY(getrandom(random, sizeof random, 0)) != sizeof random)
         return tsri_fail(TSR_ERR_IO, "getrandom: %s", strerror(errno));
     snprintf(id, TSRI_CKPT_ID, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     return TSR_OK;
@@ -366,11 +367,11 @@ static tsr_status make_folder(saving *s)
     tsr_status status =
         tsri_ckpt_making_path(c->folder, job->index.step, job->index.id, job->making);
     if (status == TSR_OK && job->rank == 0 && c->lock_fd < 0)
-        status = tsri_ckpt_lock(c->folder, &c->lock_fd);
-    if (status == TSR_OK && job->rank == 0 && mkdir(job->making, 0777))
+        status = tsri_ckpt_lock(c->folder, &c->lock_fd, &job->stays);
+    if (status == TSR_OK && job->rank == 0 && TSRI_RETRY(mkdir(job->making, 0777)))
         status = tsri_fail(TSR_ERR_IO, "%s: can't make it: %s", job->making, strerror(errno));
     TSRI_TRY(tsri_agree(c->world, status));
-    if (access(job->making, W_OK))
+    if (TSRI_RETRY(access(job->making, W_OK)))
         status = tsri_fail(TSR_ERR_IO,
                            "%s: %s; all ranks write into it, so the folder must be one that all "
                            "machines share",
@@ -421,20 +422,22 @@ static tsr_status prepare(saving *s)
 /* All ranks' writing has ended: whether it went well for all, and no file is left if not. */
 static tsr_status settle(tsr_checkpoint *c, tsr_status status, int64_t step, const char *id)
 {
-    char making[PATH_MAX];
+    tsri_ckpt_stays stays = {0};
     status = tsri_agree(c->world, status);
     if (!id[0])
         return status;
     if (status != TSR_OK) {
-        if (c->world->rank == 0 && tsri_ckpt_making_path(c->folder, step, id, making) == TSR_OK)
-            tsri_ckpt_remove(making);
+        if (c->world->rank == 0)
+            tsri_ckpt_discard(c->folder, step, id, &stays);
+        tsri_ckpt_warn(c, &stays);
         return status;
     }
     /* The last rank may not have seen all files, as of a file system of a network. */
     const tsri_ckpt_keep keep = {c->opts.keep, c->opts.keep_best, c->opts.larger_is_better};
     const int nfiles = c->opts.one_file ? 1 : c->world->nranks;
     if (c->world->rank == 0)
-        status = tsri_ckpt_commit(c->folder, step, id, nfiles, &keep);
+        status = tsri_ckpt_commit(c->folder, step, id, nfiles, &keep, &stays);
+    tsri_ckpt_warn(c, &stays);
     return tsri_agree(c->world, status);
 }
 
@@ -479,7 +482,8 @@ static tsr_status save(tsr_checkpoint *c, int64_t step, double metric)
         tsri_ckpt_job_start(c);
     else if (s.job) {
         if (s.job->rank == 0 && s.job->making[0])
-            tsri_ckpt_remove(s.job->making);
+            tsri_ckpt_discard(c->folder, step, s.job->index.id, &s.job->stays);
+        tsri_ckpt_warn(c, &s.job->stays);
         tsri_ckpt_job_free(s.job);
         c->job = NULL;
     }

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/train/checkpoint/shard.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/train/checkpoint/checksum.h"
 
@@ -135,39 +132,25 @@ struct tsri_ckpt_shard {
 };
 
 /* The header as bytes: its sum is of them. */
-static tsr_status check_seal(tsri_mem *mem, const char *path)
+static tsr_status check_seal(const tsri_ckpt_shard *s, const char *path)
 {
-    unsigned char prefix[8];
-    uint64_t bytes = 0;
+    char *header, sum[DIGITS + 1];
+    size_t bytes;
+    TSRI_TRY(tsri_st_header(s->file, s->mem, &header, &bytes));
+    char *at = find_seal(header, bytes);
     tsr_status status = TSR_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || pread(fd, prefix, sizeof prefix, 0) != sizeof prefix)
-        status = tsri_fail(TSR_ERR_IO, "%s: can't read", path);
-    for (int i = 7; status == TSR_OK && i >= 0; i--)
-        bytes = bytes << 8 | prefix[i];
-    char *header = status == TSR_OK ? tsri_mem_alloc(mem, (size_t)bytes) : NULL, *at = NULL;
-    if (status == TSR_OK && !header)
-        status = TSR_ERR_NO_MEMORY;
-    for (size_t done = 0; status == TSR_OK && done < bytes;) {
-        ssize_t n = pread(fd, header + done, (size_t)bytes - done, (off_t)(8 + done));
-        if (n <= 0 && errno != EINTR)
-            status = tsri_fail(TSR_ERR_IO, "%s: can't read its header", path);
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (status == TSR_OK && !(at = find_seal(header, (size_t)bytes)))
+    if (!at)
         status = tsri_fail(TSR_ERR_FORMAT, "%s: no file of a checkpoint, or a damaged one", path);
     if (status == TSR_OK) {
-        char said[DIGITS + 1] = "", sum[DIGITS + 1];
-        memcpy(said, at, DIGITS);
+        char found[DIGITS + 1] = "";
+        memcpy(found, at, DIGITS);
         memcpy(at, zeros, DIGITS);
-        snprintf(sum, sizeof sum, "%016" PRIx64, tsri_checksum(header, (size_t)bytes));
-        if (strcmp(said, sum) != 0)
+        snprintf(sum, sizeof sum, "%016" PRIx64, tsri_checksum(header, bytes));
+        if (strcmp(found, sum) != 0)
             status = tsri_fail(TSR_ERR_FORMAT, "%s: its header is damaged: its checksum is another",
                                path);
     }
     tsri_mem_free(header);
-    if (fd >= 0)
-        close(fd);
     return status;
 }
 
@@ -218,7 +201,7 @@ static tsr_status read_sums(tsri_ckpt_shard *s, const char *path)
 static tsr_status open_shard(tsri_ckpt_shard *s, const char *path, const char *id)
 {
     TSRI_TRY(tsri_st_open(s->mem, path, &s->file));
-    TSRI_TRY(check_seal(s->mem, path));
+    TSRI_TRY(check_seal(s, path));
     const char *found = tsri_st_metadata(s->file, "tessera.id");
     if (!found || strcmp(found, id) != 0)
         return tsri_fail(TSR_ERR_FORMAT, "%s: it is of another save than the index", path);
