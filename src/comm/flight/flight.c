@@ -350,3 +350,17 @@ void tsri_flight_waited(tsri_flight *f, uint64_t number)
     atomic_store_explicit(&e->waits, waits > 0 ? -waits : waits, memory_order_release);
     let_go(e, number, state);
 }
+
+void tsri_flight_sleeps_on(tsri_flight *f, int rank)
+{
+    if (!f)
+        return;
+    uint64_t count = atomic_load_explicit(&f->sleeps_for, memory_order_relaxed) >> 32;
+    atomic_store_explicit(&f->sleeps_for, (count + 1) << 32 | (uint32_t)(rank + 1),
+                          memory_order_relaxed);
+}
+
+int tsri_flight_sleeps_for(uint64_t before, uint64_t now)
+{
+    return before == now ? -1 : (int)(now & UINT32_MAX) - 1;
+}

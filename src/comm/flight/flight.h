@@ -110,6 +110,10 @@ typedef struct tsri_flight {
     _Atomic int32_t dumped;
     _Atomic int32_t exit, exit_status; /* tsri_flight_exit; the code or signal */
     _Atomic int32_t ngroups;
+    /* The rank that this one sleeps for, plus 1; in the upper half a count that grows while it
+     * sleeps. So a count that stands still is of a rank that does not wait, or of a process that
+     * stands still itself. */
+    _Atomic uint64_t sleeps_for;
     char run[TSRI_FLIGHT_RUN]; /* what tells this run from others */
     tsri_flight_group group[TSRI_FLIGHT_GROUPS];
     _Alignas(TSRI_FLIGHT_LINE) tsri_flight_entry entry[TSRI_FLIGHT_CALLS];
@@ -152,6 +156,12 @@ void tsri_flight_refused(tsri_flight *f, uint64_t number);
 /* Before the rank sleeps until world rank `rank` comes; and when it has come. */
 void tsri_flight_waits(tsri_flight *f, uint64_t number, int rank);
 void tsri_flight_waited(tsri_flight *f, uint64_t number);
+/* Notes that the rank goes on sleeping for world rank `rank`. Called about ten times a second while
+ * it sleeps in any call. */
+void tsri_flight_sleeps_on(tsri_flight *f, int rank);
+/* Returns the rank that a rank sleeps for, by two values of its sleeps_for, half a second or more
+ * apart; -1 if it does not sleep, or stands still. */
+int tsri_flight_sleeps_for(uint64_t before, uint64_t now);
 
 /* --- report.c --------------------------------------------------------------------------------- */
 /* Passes on the `status` of a recorded call, and keeps the error's text. If another rank is to

@@ -34,8 +34,10 @@
  * What ends one group ends all of a root's: the first rank that sees a peer die or not come, fails
  * itself, or is told to abort, leaves a note in the store (the key "end"), and then cuts its
  * connections. Peers that wait for it see that, find the note and do the same; the others look for
- * it ten times a second. A rank that leaves in peace says so, of each twin before that one's
- * connections go (the key "left/RANK/TWIN").
+ * it ten times a second. A rank that sleeps notes for whom (the key "sleep/RANK"), so that a rank
+ * that loses patience blames the end of the chain, and not a rank that waits itself. A rank that
+ * leaves in peace says so, of each twin before that one's connections go (the key
+ * "left/RANK/TWIN").
  */
 #ifndef TESSERA_COMM_GLOO_INSIDE_H
 #define TESSERA_COMM_GLOO_INSIDE_H
@@ -206,7 +208,10 @@ tsr_status tsri_gloo_check(tsri_gloo_root *root);
 /* Ends all, for all ranks, unless it is over already: then the first end stays. Returns as
  * tsri_gloo_check. */
 tsr_status tsri_gloo_fail(tsri_gloo_root *root, tsr_status status, int about, const char *text);
-/* Begins and ends looking for the ends that others note. */
+/* What rank `rank` has left in the store about its sleep, as in its tsri_flight.sleeps_for; 0:
+ * nothing. */
+uint64_t tsri_gloo_sleep_of(tsri_gloo_root *root, int rank);
+/* Begins and ends looking for the ends that others note, and noting for whom this rank sleeps. */
 tsr_status tsri_gloo_watch(tsri_gloo_root *root);
 void tsri_gloo_unwatch(tsri_gloo_root *root);
 /* Requests to the store, from any thread. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store, seen by several threads, and how all of a root's groups end together. */
+#include "src/comm/flight/flight.h"
 #include "src/comm/gloo/inside.h"
 #include "src/core/clock.h"
 #include "src/core/foreign.h"
 #include "src/core/thread.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,10 +133,50 @@ tsr_status tsri_gloo_fail(tsri_gloo_root *root, tsr_status status, int about, co
     return tsri_gloo_check(root);
 }
 
-/* --- looking for it --------------------------------------------------------------------------- */
+/* --- who sleeps for whom ---------------------------------------------------------------------- */
+static void sleep_key(const tsri_gloo_root *root, int rank, char *key, size_t size)
+{
+    snprintf(key, size, "%ssleep/%d", root->key, rank);
+}
+
+uint64_t tsri_gloo_sleep_of(tsri_gloo_root *root, int rank)
+{
+    char key[80], note[40];
+    const char *p = note;
+    size_t bytes = 0;
+    int count, next;
+    sleep_key(root, rank, key, sizeof key);
+    if (tsri_gloo_store_poll(root, key, false, note, sizeof note - 1, &bytes) != TSR_OK)
+        return 0;
+    note[bytes] = 0;
+    if (!tsri_take_int(&p, 0, INT_MAX, &count) || !tsri_take_char(&p, ' ') ||
+        !tsri_take_int(&p, 0, root->world->nranks, &next) || *p)
+        return 0;
+    return (uint64_t)count << 32 | (uint32_t)next;
+}
+
+/* Lets the other machines' ranks know that this one sleeps on. */
+static void note_sleep(tsri_gloo_root *root, uint64_t *noted)
+{
+    const tsri_flight *f = root->world->flight;
+    uint64_t now = f ? atomic_load(&f->sleeps_for) : 0;
+    char key[80], note[40];
+    if (now == *noted)
+        return;
+    *noted = now;
+    sleep_key(root, root->world->rank, key, sizeof key);
+    int n =
+        snprintf(note, sizeof note, "%d %d", (int)(now >> 32 & INT_MAX), (int)(now & UINT32_MAX));
+    (void)tsri_gloo_store_set(root, key, note, (size_t)n);
+}
+
+/* --- looking for the end ---------------------------------------------------------------------- */
 static void *watch(void *arg)
 {
+    enum { NOTE_EVERY = 3 };
     tsri_gloo_root *root = arg;
+    uint64_t noted = 0;
+    int looks = 0;
     char key[64], note[NOTE_BYTES + 1];
     end_key(root, key, sizeof key);
     pthread_mutex_lock(&root->lock);
@@ -150,6 +192,8 @@ static void *watch(void *arg)
         note[bytes] = 0;
         if (status == TSR_OK && bytes && read_note(note, root->world->nranks, &end))
             declare(root, &end);
+        else if (status == TSR_OK && ++looks % NOTE_EVERY == 0)
+            note_sleep(root, &noted);
         pthread_mutex_lock(&root->lock);
         /* The store is gone: what peers do is still seen by their connections. */
         if (status != TSR_OK && status != TSR_ERR_TIMEOUT)

@@ -92,23 +92,67 @@ static void look_for_dead(tsri_gloo_group *g, const tsri_gloo_job *job)
     tsri_gloo_fail(root, TSR_ERR_DEAD, g->pub.ranks[dead], text);
 }
 
+/* The world rank of the member that the group waits for, the first of several; -1: none. */
+static int find_awaited(const tsri_gloo_group *g)
+{
+    for (int m = 0; m < g->pub.nranks; m++)
+        if (m != g->pub.index && is_awaited(g, m))
+            return g->pub.ranks[m];
+    return -1;
+}
+
+/* Follows the ranks that sleep, from `rank`, by the notes that their watchers leave in the store:
+ * returns the one that keeps them all waiting, and in *out_waiter who sleeps for it. A rank whose
+ * note does not change for a second waits for nobody, or stands still. */
+static int find_behind(tsri_gloo_group *g, int rank, int *out_waiter)
+{
+    enum { SLICES = 10, MOST = 16 };
+    tsri_gloo_root *root = g->comm->root;
+    int direct = rank, waiter = root->world->rank;
+    *out_waiter = waiter;
+    for (int i = 0; i < MOST && rank >= 0; i++) {
+        uint64_t before = tsri_gloo_sleep_of(root, rank), now = before;
+        for (int k = 0; k < SLICES && before == now && before && !atomic_load(&root->ended); k++) {
+            tsri_flight_sleeps_on(root->world->flight, direct);
+            tsri_sleep_s(0.1);
+            now = tsri_gloo_sleep_of(root, rank);
+        }
+        int next = tsri_flight_sleeps_for(before, now);
+        if (next == root->world->rank || next >= root->world->nranks)
+            return direct; /* they wait for each other */
+        if (next < 0) {
+            *out_waiter = waiter;
+            return rank;
+        }
+        waiter = rank;
+        rank = next;
+    }
+    return direct;
+}
+
 /* Nothing has happened for so long: says who is to blame, to all. */
 static void give_up(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
     tsri_gloo_root *root = g->comm->root;
     const tsri_call_entry record = current_call(g, job);
     char text[1280], call[192], absent[256] = "";
-    int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED), stage = atomic_load(&g->stage);
-    for (int m = 0; at < 0 && m < g->pub.nranks; m++)
-        if (__atomic_load_n(&g->due[m], __ATOMIC_RELAXED))
-            at = m;
-    int about = at < 0 ? -1 : g->pub.ranks[at];
+    int at = find_awaited(g), waiter, stage = atomic_load(&g->stage);
+    uint64_t moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+    int about = find_behind(g, at, &waiter);
+    if (atomic_load(&root->ended) || __atomic_load_n(&g->moved, __ATOMIC_RELAXED) != moved)
+        return;
     tsri_call_text(&record, call, sizeof call);
     if (stage == TSRI_GLOO_CONNECTING)
         name_absent(g, absent, sizeof absent);
     if (strchr(absent, ','))
         snprintf(text, sizeof text, "ranks%s did not come to %s within %g s", absent, call,
                  root->world->timeout_s);
+    else if (waiter != root->world->rank)
+        snprintf(
+            text, sizeof text,
+            "rank %d did not finish what rank %d waits for within %g s; rank %d waits for rank "
+            "%d in %s",
+            about, waiter, root->world->timeout_s, root->world->rank, at, call);
     else
         snprintf(text, sizeof text, "rank %d did not %s %s within %g s",
                  at < 0 ? root->world->rank : about,
@@ -132,11 +176,12 @@ static void await(tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what, u
     double timeout = root->world->timeout_s, since = tsri_now_s(), look = 1;
     uint64_t moved = 0, ndone = 0;
     while (!is_reached(g, job, what, most)) {
-        const struct timespec t = tsri_in_s(timeout < 10 ? timeout / 10 : 1);
-        int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
-        if (job && at >= 0)
-            tsri_flight_waits(root->world->flight, job->flight, g->pub.ranks[at]);
-        pthread_cond_timedwait(&g->done, &root->lock, &t);
+        const struct timespec t = tsri_in_s(timeout < 1 ? timeout / 10 : 0.1);
+        int awaited = find_awaited(g);
+        if (job && awaited >= 0)
+            tsri_flight_waits(root->world->flight, job->flight, awaited);
+        if (pthread_cond_timedwait(&g->done, &root->lock, &t) && awaited >= 0)
+            tsri_flight_sleeps_on(root->world->flight, awaited);
         uint64_t now_moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
         double now = tsri_now_s();
         if (now_moved != moved || g->ndone != ndone) {

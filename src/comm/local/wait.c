@@ -175,6 +175,69 @@ static void behind_text(tsri_local_group *g, uint64_t seq, int named, char *buf,
         buf[0] = 0;
 }
 
+static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq, double s)
+{
+    tsri_member *m = &g->members[index];
+    const struct timespec t = {.tv_nsec = (long)(s * 1e9)};
+    atomic_fetch_add(&m->waiters, 1);
+    uint32_t wake = atomic_load(&m->wake);
+    if (!tsri_local_reached(g, index, which, seq))
+        syscall(SYS_futex, &m->wake, FUTEX_WAIT, wake, &t, NULL, 0);
+    atomic_fetch_sub(&m->waiters, 1);
+}
+
+/* --- timeouts --------------------------------------------------------------------------------- */
+
+static uint64_t look_at_sleep(const tsri_local *local, int place)
+{
+    return atomic_load(&tsri_arena_flight(&local->arena, place)->sleeps_for);
+}
+
+/* Follows the ranks that sleep, from the one that member `index` is: returns the one that keeps
+ * them all waiting, and in *out_waiter who sleeps for it, this rank or another. Sleeps for half a
+ * second, unless the member comes. */
+static int find_behind(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
+                       int *out_waiter)
+{
+    enum { SLICES = 6 };
+    const tsri_local *local = g->local;
+    const tsr_world *world = local->pub.world;
+    uint64_t before[TSRI_ARENA_MAX_RANKS];
+    int direct = g->pub.ranks[index], rank = direct, waiter = world->rank;
+    for (int i = 0; i < local->arena.nranks; i++)
+        before[i] = look_at_sleep(local, i);
+    for (int i = 0; i < SLICES && !tsri_local_reached(g, index, which, seq); i++) {
+        tsri_flight_sleeps_on(world->flight, direct);
+        sleep_on(g, index, which, seq, slice_s);
+    }
+    *out_waiter = world->rank;
+    for (int i = 0; i < local->arena.nranks; i++) {
+        int place = tsri_local_place_of(local, rank);
+        int next =
+            place < 0 ? -1 : tsri_flight_sleeps_for(before[place], look_at_sleep(local, place));
+        if (next < 0 || next >= world->nranks) {
+            *out_waiter = waiter;
+            return rank;
+        }
+        waiter = rank;
+        rank = next;
+    }
+    return direct; /* they wait for each other */
+}
+
+/* Blames `rank`, for which `waiter` sleeps. */
+static tsr_status fail_behind(tsri_local_group *g, int index, int rank, int waiter,
+                              const tsri_call_entry *call)
+{
+    char mine[192], behind[512];
+    behind_text(g, call->seq, index, behind, sizeof behind);
+    return tsri_fail(TSR_ERR_TIMEOUT,
+                     "rank %d did not finish what rank %d waits for within %g s; rank %d waits for "
+                     "rank %d in %s%s",
+                     rank, waiter, g->local->pub.world->timeout_s, g->local->pub.world->rank,
+                     g->pub.ranks[index], tsri_call_text(call, mine, sizeof mine), behind);
+}
+
 static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for which,
                                const tsri_call_entry *call)
 {
@@ -227,17 +290,6 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
     return TSR_OK;
 }
 
-static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq, double s)
-{
-    tsri_member *m = &g->members[index];
-    const struct timespec t = {.tv_nsec = (long)(s * 1e9)};
-    atomic_fetch_add(&m->waiters, 1);
-    uint32_t wake = atomic_load(&m->wake);
-    if (!tsri_local_reached(g, index, which, seq))
-        syscall(SYS_futex, &m->wake, FUTEX_WAIT, wake, &t, NULL, 0);
-    atomic_fetch_sub(&m->waiters, 1);
-}
-
 /* Where the core of the awaited rank is busy with something else, spinning keeps it from getting
  * this one. So after some spins in vain only every now and then a long one tries again. */
 static bool spin(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
@@ -271,14 +323,23 @@ static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for whi
     double deadline = tsri_now_s() + g->local->pub.world->timeout_s;
     tsri_flight *flight = g->local->pub.world->flight;
     uint64_t number = g->flight[call->seq % TSRI_CALL_RING];
+    int waiter;
     /* Whom it waits for stays on record where it comes to nothing. */
     tsri_flight_waits(flight, number, g->pub.ranks[index]);
     while (!tsri_local_reached(g, index, which, seq)) {
         TSRI_TRY(check_peers(g, which, seq, call));
         double left = deadline - tsri_now_s();
-        if (left <= 0 && !tsri_local_reached(g, index, which, seq))
-            return fail_timeout(g, index, which, call);
-        sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);
+        if (left > 0) {
+            sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);
+            tsri_flight_sleeps_on(flight, g->pub.ranks[index]);
+            continue;
+        }
+        int rank = find_behind(g, index, which, seq, &waiter);
+        TSRI_TRY(check_peers(g, which, seq, call)); /* others may have found out meanwhile */
+        if (tsri_local_reached(g, index, which, seq))
+            break;
+        return waiter == g->local->pub.world->rank ? fail_timeout(g, index, which, call)
+                                                   : fail_behind(g, index, rank, waiter, call);
     }
     tsri_flight_waited(flight, number);
     return TSR_OK;

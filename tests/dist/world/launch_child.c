@@ -259,6 +259,24 @@ static tsr_status parts(tsr_world *w)
     return status;
 }
 
+/* Collectives without end, of messages that no socket holds: the ranks are always inside one. */
+static tsr_status stream(tsr_world *w)
+{
+    enum { INTS = 1 << 20 };
+    tsr_group *g = tsr_world_group(w);
+    int32_t *data = calloc(INTS, sizeof *data);
+    tsr_status status = data && g ? tsr_group_barrier(g) : TSR_ERR_NO_MEMORY;
+    printf("streams.\n");
+    fflush(stdout);
+    for (int i = 0; status == TSR_OK; i++) {
+        status = tsr_broadcast(g, data, INTS, TSR_I32, i % w->nranks);
+        if (status == TSR_OK)
+            status = tsr_all_reduce(g, data, INTS / 8, TSR_I32, TSR_REDUCE_MAX);
+    }
+    free(data);
+    return status;
+}
+
 /* Descriptors that are sockets or files; those by which peers are watched are neither. */
 static int count_fds(void)
 {
@@ -327,6 +345,8 @@ int main(int argc, char **argv)
         status = give_up(w);
     else if (status == TSR_OK && !strcmp(mode, "parts"))
         status = parts(w);
+    else if (status == TSR_OK && !strcmp(mode, "stream"))
+        status = stream(w);
     else if (status == TSR_OK && !strcmp(mode, "again"))
         status = again(&w);
     else if (status == TSR_OK && !strcmp(mode, "meet"))
