@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 300, FILES_OF_A_RANK = 5, FILES_OF_SERVER = 65536 };
+enum { PATIENCE_MS = 300, FILES_OF_SERVER = 65536 };
 
 /* --- before the first attempt ----------------------------------------------------------------- */
 
@@ -47,16 +48,61 @@ static int open_signals(launch *l)
     return l->signal_fd < 0 ? errno : 0;
 }
 
-static void want_files(launch *l)
+/* Descriptors that are open now. */
+static rlim_t count_files(rlim_t limit)
 {
-    rlim_t wanted = 64 + FILES_OF_A_RANK * (rlim_t)l->config.nlocal;
-    if (l->config.nnodes > 1) /* of the store, which any of us may come to serve to all ranks */
-        wanted = FILES_OF_SERVER;
+    enum { MOST = 65536 };
+    rlim_t n = 0;
+    for (int fd = 0; fd < MOST && (rlim_t)fd < limit; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Descriptors that the launcher keeps of a rank while that runs. */
+static rlim_t files_of_rank(const launch_config *c, int r)
+{
+    rlim_t n = 1; /* by which it knows of the rank's end */
+    for (int bit = LAUNCH_OUT; bit <= LAUNCH_ERR; bit++) {
+        bool tee = c->tee[r] & bit, redirect = c->redirect[r] & bit;
+        bool direct = bit == LAUNCH_OUT && c->shown[r] && !c->prefix;
+        if (tee)
+            n += 2;
+        else if (!redirect && !direct)
+            n++;
+    }
+    return n;
+}
+
+/* Takes as many descriptors as the ranks need. Returns false, and says so, if the limit allows
+ * fewer. */
+static bool want_files(launch *l)
+{
+    /* Signals, ends of ranks, two consoles, the guard's pipe, memory; six while a rank starts; and
+     * threads, sockets and events of the line between nodes. */
+    enum { OWN = 7, STARTING = 6, LINE = 16 };
+    const launch_config *c = &l->config;
     getrlimit(RLIMIT_NOFILE, &l->old_files);
+    rlim_t need = count_files(l->old_files.rlim_cur) + OWN + STARTING, most = l->old_files.rlim_max;
+    for (int r = 0; r < c->nlocal; r++)
+        need += files_of_rank(c, r);
+    rlim_t wanted = need + 64;
+    if (c->nnodes > 1) { /* of the store, which any of us may come to serve to all ranks */
+        need += LINE;
+        wanted = FILES_OF_SERVER;
+    }
+    if (need > most) {
+        fprintf(stderr,
+                "tessera launch: %d rank%s need%s %llu open files, but the limit is %llu: raise it "
+                "(ulimit -n), or start fewer ranks\n",
+                c->nlocal, c->nlocal == 1 ? "" : "s", c->nlocal == 1 ? "s" : "",
+                (unsigned long long)need, (unsigned long long)most);
+        return false;
+    }
     struct rlimit more = l->old_files;
-    more.rlim_cur = wanted < more.rlim_max ? wanted : more.rlim_max;
+    more.rlim_cur = wanted < most ? wanted : most;
     if (l->old_files.rlim_cur < wanted)
         setrlimit(RLIMIT_NOFILE, &more);
+    return true;
 }
 
 void launch_make_run_id(char id[LAUNCH_RUN_ID_MAX + 1])
@@ -90,7 +136,8 @@ static int open_launch(launch *l)
     int rc, token = launch_take_token(&l->config);
     if (token != CLI_OK)
         return token;
-    want_files(l);
+    if (!want_files(l))
+        return CLI_FAILED;
     l->ranks = calloc((size_t)l->config.nlocal, sizeof *l->ranks);
     if (!l->ranks || (rc = launch_console_open(l->console)) != 0 || (rc = open_signals(l)) != 0) {
         fprintf(stderr, "tessera launch: %s\n", l->ranks ? strerror(rc) : "out of memory");

@@ -64,14 +64,14 @@ typedef struct launch_config {
 /* --- output.c --------------------------------------------------------------------------------- */
 
 /* Our own stdout or stderr. Nobody waits for a reader who does not read: what can't be written now
- * is kept, and the ranks' streams are not read while it is much. */
+ * is kept, however much a line brings, and the ranks' streams are not read while it is much. */
 typedef struct launch_console {
     int fd;
     bool is_own;    /* opened again, so that no write waits */
     bool is_broken; /* its reader is gone, or it can't be written */
     int error;      /* why, if it has no reader that could have gone; 0: none */
-    char *queue;
-    size_t used;
+    char *queue;    /* what is kept lies at queue[from], used bytes of it */
+    size_t from, used, capacity;
 } launch_console;
 
 /* One of a rank's output streams, on its way to the console, a file, or both. */
@@ -91,6 +91,7 @@ typedef struct launch_stream {
 /* Queues of both; 0 or an errno. */
 int launch_console_open(launch_console console[2]);
 void launch_console_close(launch_console console[2]);
+/* Waits for the reader only where there is no memory. */
 void launch_console_put(launch_console *c, const char *p, size_t n);
 void launch_console_print(launch_console *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

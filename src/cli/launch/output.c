@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 /* A turn of a stream brings at most CHUNK lines, each with its tag, and a line that had begun: that
- * fits the queue beside BUSY. A line longer than LONGEST goes out in pieces. */
-enum { CHUNK = 1 << 14, LONGEST = 1 << 16, QUEUE = 1 << 19, BUSY = 1 << 17, TAIL = 1 << 14 };
+ * fits the queue beside BUSY, unless the line is a long one, for which the queue grows. A line
+ * longer than LONGEST goes out in pieces. */
+enum { CHUNK = 1 << 14, LONGEST = 1 << 28, QUEUE = 1 << 19, BUSY = 1 << 17, TAIL = 1 << 14 };
 /* A pipe that poll calls writable takes so much without waiting (PIPE_BUF). */
 enum { PIECE = 4096 };
-enum { PATIENCE_MS = 300 }; /* for what the launcher itself has to say */
 
 /* --- the console ------------------------------------------------------------------------------ */
 
@@ -41,7 +41,8 @@ int launch_console_open(launch_console console[2])
 {
     for (int i = 0; i < 2; i++) {
         int given = i ? STDERR_FILENO : STDOUT_FILENO, own = open_again(given);
-        console[i] = (launch_console){.fd = own < 0 ? given : own, .is_own = own >= 0};
+        console[i] =
+            (launch_console){.fd = own < 0 ? given : own, .is_own = own >= 0, .capacity = QUEUE};
         console[i].queue = malloc(QUEUE);
         if (!console[i].queue)
             return ENOMEM;
@@ -66,18 +67,18 @@ bool launch_console_has_room(const launch_console *c)
 
 void launch_console_flush(launch_console *c, int wait_ms)
 {
-    size_t at = 0;
     int64_t end = launch_now_ms() + wait_ms;
-    while (at < c->used && !c->is_broken) {
+    while (c->used > 0 && !c->is_broken) {
         struct pollfd p = {.fd = c->fd, .events = POLLOUT};
         int64_t left = wait_ms < 0 ? -1 : end - launch_now_ms();
         int ready = poll(&p, 1, wait_ms >= 0 && left < 0 ? 0 : (int)left);
         if (ready == 0)
             break;
-        size_t n = c->used - at < PIECE ? c->used - at : PIECE;
-        ssize_t w = ready < 0 ? -1 : write(c->fd, c->queue + at, n);
+        size_t n = c->used < PIECE ? c->used : PIECE;
+        ssize_t w = ready < 0 ? -1 : write(c->fd, c->queue + c->from, n);
         if (w >= 0) {
-            at += (size_t)w;
+            c->from += (size_t)w;
+            c->used -= (size_t)w;
         } else if (errno != EINTR && errno != EAGAIN) {
             c->is_broken = true;
             c->error = errno == EPIPE ? 0 : errno;
@@ -88,16 +89,37 @@ void launch_console_flush(launch_console *c, int wait_ms)
         }
     }
     if (c->is_broken)
-        at = c->used;
-    memmove(c->queue, c->queue + at, c->used - at);
-    c->used -= at;
+        c->used = 0;
+    if (c->used > 0)
+        return;
+    c->from = 0;
+    char *less = c->capacity > QUEUE ? realloc(c->queue, QUEUE) : NULL;
+    if (less) {
+        c->queue = less;
+        c->capacity = QUEUE;
+    }
+}
+
+/* Makes room for n bytes behind those of the queue, or for as many as there is memory for. */
+static void make_room(launch_console *c, size_t n)
+{
+    if (c->from + c->used + n <= c->capacity)
+        return;
+    memmove(c->queue, c->queue + c->from, c->used);
+    c->from = 0;
+    char *more = c->used + n > c->capacity ? realloc(c->queue, c->used + n) : NULL;
+    if (more) {
+        c->queue = more;
+        c->capacity = c->used + n;
+    }
 }
 
 void launch_console_put(launch_console *c, const char *p, size_t n)
 {
     while (n > 0 && !c->is_broken) {
-        size_t part = n < QUEUE - c->used ? n : QUEUE - c->used;
-        memcpy(c->queue + c->used, p, part);
+        make_room(c, n);
+        size_t room = c->capacity - c->from - c->used, part = n < room ? n : room;
+        memcpy(c->queue + c->from + c->used, p, part);
         c->used += part;
         p += part;
         n -= part;
@@ -113,10 +135,7 @@ void launch_console_print(launch_console *c, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    /* Rather without it than waiting for a reader who takes nothing. */
-    if (n >= 0 && (size_t)n > QUEUE - c->used)
-        launch_console_flush(c, PATIENCE_MS);
-    if (n >= 0 && (size_t)n <= QUEUE - c->used)
+    if (n >= 0)
         launch_console_put(c, text, (size_t)n);
     free(n >= 0 ? text : NULL);
 }
@@ -247,6 +266,11 @@ static void end_line(launch_stream *s)
     append(s, "\n", 1);
     launch_console_put(s->console, s->line, s->used);
     s->used = 0;
+    if (s->capacity > QUEUE) { /* the next line is not as long, most likely */
+        free(s->line);
+        s->line = NULL;
+        s->capacity = 0;
+    }
 }
 
 static void take_lines(launch_stream *s, const char *p, size_t n)

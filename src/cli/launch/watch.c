@@ -356,33 +356,59 @@ static int wait_ms(const launch *l, int64_t verdict_until)
     return until > now ? (int)(until - now) : 0;
 }
 
-/* One turn: waits for something to happen, and deals with all but signals and verdicts. */
-static void turn(launch *l, struct pollfd *fds, int timeout)
+/* Descriptors that are open, each with the stream that it is of, or NULL. */
+typedef struct open_fds {
+    struct pollfd *fd;
+    launch_stream **stream;
+    int n;
+} open_fds;
+
+static void add_fd(open_fds *o, int fd, short events, launch_stream *stream)
 {
-    int n = 0, nlocal = l->config.nlocal;
-    fds[n++] = (struct pollfd){.fd = l->signal_fd, .events = POLLIN};
-    fds[n++] = (struct pollfd){.fd = l->nodes ? launch_nodes_fd(l->nodes) : -1, .events = POLLIN};
-    for (int i = 0; i < 2; i++) {
-        bool waits = l->console[i].used > 0;
-        fds[n++] = (struct pollfd){.fd = waits ? l->console[i].fd : -1, .events = POLLOUT};
-    }
-    /* Closed streams are -1, which poll passes over. */
-    for (int i = 0; i < 2 * nlocal; i++) {
+    if (fd < 0)
+        return;
+    o->fd[o->n] = (struct pollfd){.fd = fd, .events = events};
+    o->stream[o->n++] = stream;
+}
+
+static bool can_read(const launch_stream *s)
+{
+    return s->from >= 0 && (!s->console || launch_console_has_room(s->console));
+}
+
+/* Waits until something can be read or written. Where poll fails, as it does for more descriptors
+ * than a limit that somebody has lowered meanwhile, all are looked at, none of which waits. */
+static void wait_for_any(open_fds *o, int timeout)
+{
+    enum { LOOK_US = 10000 };
+    if (poll(o->fd, (nfds_t)o->n, timeout) >= 0 || errno == EINTR)
+        return;
+    usleep(LOOK_US);
+    for (int i = 0; i < o->n; i++)
+        o->fd[i].revents = o->fd[i].events;
+}
+
+/* One turn: waits for something to happen, and deals with all but verdicts. */
+static void turn(launch *l, open_fds *o, int timeout)
+{
+    o->n = 0;
+    add_fd(o, l->signal_fd, POLLIN, NULL);
+    if (l->nodes)
+        add_fd(o, launch_nodes_fd(l->nodes), POLLIN, NULL);
+    for (int i = 0; i < 2; i++)
+        add_fd(o, l->console[i].used > 0 ? l->console[i].fd : -1, POLLOUT, NULL);
+    for (int i = 0; i < 2 * l->config.nlocal; i++) {
         launch_stream *s = i & 1 ? &l->ranks[i / 2].err : &l->ranks[i / 2].out;
-        bool reads = !s->console || launch_console_has_room(s->console);
-        fds[n++] = (struct pollfd){.fd = reads ? s->from : -1, .events = POLLIN};
+        add_fd(o, can_read(s) ? s->from : -1, POLLIN, s);
     }
-    poll(fds, (nfds_t)n, timeout);
-    for (int i = 0; i < 2 * nlocal; i++)
-        if (fds[4 + i].revents) {
-            launch_stream *s = i & 1 ? &l->ranks[i / 2].err : &l->ranks[i / 2].out;
-            if (!s->console || launch_console_has_room(s->console))
-                launch_stream_pump(s);
-        }
+    wait_for_any(o, timeout);
+    for (int i = 0; i < o->n; i++)
+        if (o->stream[i] && o->fd[i].revents && can_read(o->stream[i]))
+            launch_stream_pump(o->stream[i]);
     for (int i = 0; i < 2; i++)
         if (l->console[i].used > 0)
             launch_console_flush(&l->console[i], 0);
-    if (fds[0].revents)
+    if (o->fd[0].revents)
         take_signals(l);
     settle_suspect(l);
     stop_when_due(l);
@@ -402,18 +428,11 @@ static void finish_streams(launch *l)
         launch_console_flush(&l->console[i], patience);
 }
 
-void launch_watch(launch *l)
+/* Until all ranks have ended, of all nodes. */
+static void watch_ranks(launch *l, open_fds *o)
 {
-    struct pollfd *fds = calloc(4 + 2 * (size_t)l->config.nlocal, sizeof *fds);
     bool over = !l->nodes, told = false;
     int64_t verdict_until = -1;
-    if (!fds) {
-        static const launch_cause none = {
-            .is_set = true, .is_final = true, .exit_code = 1, .rank = -1, .text = "out of memory"};
-        launch_stop(l, &none, SIGKILL);
-        say(l, "");
-        return;
-    }
     look_at_all(l); /* what ended while the others were started */
     while (l->running > 0 || !over) {
         if (l->running == 0 && !told && !l->cause.is_set && l->suspect == LAUNCH_NOBODY) {
@@ -422,7 +441,7 @@ void launch_watch(launch *l)
         }
         if (l->running == 0 && l->cause.is_set && verdict_until < 0)
             verdict_until = launch_now_ms() + VERDICT_MS;
-        turn(l, fds, wait_ms(l, verdict_until));
+        turn(l, o, wait_ms(l, verdict_until));
         if (l->nodes && !over)
             take_verdict(l, &over);
         if (!over && verdict_until >= 0 && launch_now_ms() >= verdict_until) {
@@ -431,8 +450,6 @@ void launch_watch(launch *l)
             over = true;
         }
     }
-    finish_streams(l);
-    free(fds);
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
@@ -442,9 +459,84 @@ static bool group_is_gone(pid_t pgid)
     return kill(-pgid, 0) != 0 && errno == ESRCH;
 }
 
+/* Whether a rank that has been reaped has left processes in its group. Their parents are gone or of
+ * the group too, so the last of them is our child (PR_SET_CHILD_SUBREAPER), and the group's number
+ * is nobody else's before it is reaped here; then the rank has no number any more. */
+static bool has_left_processes(launch_rank *r)
+{
+    if (r->pid <= 0)
+        return false;
+    while (waitpid(-r->pid, NULL, WNOHANG) > 0)
+        ;
+    if (group_is_gone(r->pid))
+        r->pid = 0;
+    return r->pid > 0;
+}
+
+/* Names the lowest rank that has left processes running; -1: none has. */
+static int find_left(const launch *l)
+{
+    int first = -1;
+    for (int r = l->config.nlocal - 1; r >= 0; r--)
+        if (has_left_processes(&l->ranks[r]))
+            first = l->base + r;
+    return first;
+}
+
+/* All ranks have ended well. Processes that they have started and left have a quarter of a second
+ * to end too, as a `tee` does that reads the rank's output; then they are stopped as ranks are. */
+static void stop_what_is_left(launch *l, open_fds *o)
+{
+    bool told = false;
+    for (int r = 0; r < l->config.nlocal; r++)
+        if (l->ranks[r].pid > 0)
+            waitpid(l->ranks[r].pid, NULL, 0);
+    int rank = find_left(l);
+    if (rank < 0)
+        return;
+    launch_guard_forget(l);
+    for (int r = 0; r < l->config.nlocal; r++)
+        if (l->ranks[r].pid > 0)
+            launch_guard_tell(l, l->ranks[r].pid);
+    l->stopping = true;
+    l->stop_signal = SIGTERM;
+    l->stuck_at_ms = -1;
+    l->stop_at_ms = launch_now_ms() + TELL_MS;
+    l->kill_at_ms = l->stop_at_ms + launch_grace_ms(&l->config, false);
+    while ((rank = find_left(l)) >= 0 && (l->kill_at_ms >= 0 || l->stuck_at_ms >= 0)) {
+        if (!told && l->stop_at_ms < 0) {
+            told = true;
+            launch_console_print(&l->console[1],
+                                 "tessera launch: stopping what rank %d has left running\n", rank);
+        }
+        turn(l, o, wait_ms(l, -1));
+    }
+    if (rank >= 0)
+        launch_console_print(&l->console[1],
+                             "tessera launch: what rank %d has left running does not end\n", rank);
+}
+
+void launch_watch(launch *l)
+{
+    size_t most = 4 + 2 * (size_t)l->config.nlocal;
+    open_fds o = {.fd = calloc(most, sizeof *o.fd), .stream = calloc(most, sizeof *o.stream)};
+    if (o.fd && o.stream) {
+        watch_ranks(l, &o);
+        if (!l->cause.is_set && !l->stopping)
+            stop_what_is_left(l, &o);
+        finish_streams(l);
+    } else {
+        static const launch_cause none = {
+            .is_set = true, .is_final = true, .exit_code = 1, .rank = -1, .text = "out of memory"};
+        launch_stop(l, &none, SIGKILL);
+        say(l, "");
+    }
+    free(o.fd);
+    free(o.stream);
+}
+
 /* Orphans of the ranks are our children (PR_SET_CHILD_SUBREAPER): reaping them tells when a group
- * is empty. After a failure nothing of a group may be left; what a rank that ended well has left
- * running is the user's. */
+ * is empty. After a failure nothing of a group may be left. */
 void launch_reap_all(launch *l)
 {
     int64_t until = launch_now_ms() + REAP_MS;

@@ -283,7 +283,9 @@ static void watch(spawn *s)
             else if (ms < 0 || ms > LOOK_MS)
                 ms = LOOK_MS;
         }
-        (void)poll(s->polled, (nfds_t)n, ms);
+        if (poll(s->polled, (nfds_t)n, ms) < 0 && errno != EINTR)
+            usleep(
+                1000); /* no room in the kernel, or a limit that was lowered: all are looked at */
         /* Deaths first: the reports of who waited for the dead come with them. */
         for (int r = 0; r < s->arena.nranks; r++)
             if (s->process[r].pid)
