@@ -16,7 +16,8 @@ typedef struct cli_links {
     const char *name; /* of the link: "shared memory" */
     double latency_s, bytes_per_s, local_bytes_per_s;
     double flops_per_s, f64_flops_per_s, kernel_s; /* of a rank; built in: 0, 0, below 0 */
-    char when[32];                                 /* "2026-11-21T20:00:00Z" */
+    double core_share; /* of the time in which it was measured, a rank had a core */
+    char when[32];     /* "2026-11-21T20:00:00Z" */
 } cli_links;
 
 /* "$XDG_CACHE_HOME/tessera/links.json", or under ~/.cache. False if there is no such folder. */
@@ -26,7 +27,9 @@ void cli_links_find(tsr_device kind, cli_links *out_links);
 /* Measures what a rank computes on one core of this machine, while others do as well: products of
  * f32 and f64, and what starting a kernel takes. Not collective. */
 tsr_status cli_measure_compute(tsr_world *world, cli_links *out_links);
-/* Measures with `ranks` thread ranks, and keeps the figures. */
+/* Measures with `ranks` thread ranks, several times, and keeps the figures. Other programs that
+ * take the cores, figures that differ from time to time, or that no machine has: an error, and what
+ * was kept before stays. */
 tsr_status cli_links_measure(int ranks, cli_links *out_links);
 /* The facts that tell machines apart: the processor's model and the number of its cores. */
 void cli_machine(char *buf, size_t size);
