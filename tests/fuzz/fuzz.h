@@ -17,6 +17,9 @@
 #include <tessera/status.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* A target may have a mutator of its own, which replay.c runs, too. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 
 #define FUZZ_MUST(condition, ...)                                           \
     do {                                                                    \

@@ -8,40 +8,12 @@
 
 #include "src/config/inside.h"
 #include "src/config/layers/layers.h"
-#include "tests/fuzz/fuzz.h"
-
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
+#include "tests/fuzz/mutate.h"
 
 #ifndef FUZZ_BYTES
 #define FUZZ_BYTES 4
 #endif
 enum { MOST_NAMES = 64, NAME_MOST = 12, ENTRY_MOST = 400 };
-
-typedef struct text {
-    char *at;
-    size_t size, most;
-    uint64_t rng;
-} text;
-
-/* SplitMix64 (Steele, Lea, Flood 2014). */
-static uint32_t draw(text *t, uint32_t below)
-{
-    uint64_t z = t->rng += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ z >> 31) >> 32) % below;
-}
-
-static void replace(text *t, size_t at, size_t n, const char *with)
-{
-    size_t more = strlen(with);
-    if (t->size - n + more > t->most)
-        return;
-    memmove(t->at + at + more, t->at + at + n, t->size - at - n);
-    memcpy(t->at + at, with, more);
-    t->size += more - n;
-}
 
 static const char *any_number(text *t)
 {
@@ -272,40 +244,6 @@ static void make_rule(text *t, char entry[ENTRY_MOST])
     snprintf(entry, ENTRY_MOST, "  - {match: '%s', sbp: %s, %s: %s}\n",
              patterns[draw(t, sizeof patterns / sizeof *patterns)], any_sbp(t), keys[draw(t, 3)],
              any_sbp(t));
-}
-
-/* The line at or behind a drawn place; false if there is none. */
-static bool draw_line(text *t, size_t *out_at, size_t *out_n)
-{
-    size_t at = t->size ? draw(t, (uint32_t)t->size) : 0;
-    while (at && t->at[at - 1] != '\n')
-        at--;
-    size_t end = at;
-    while (end < t->size && t->at[end] != '\n')
-        end++;
-    *out_at = at;
-    *out_n = end - at + (end < t->size);
-    return *out_n > 0;
-}
-
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '-';
-}
-
-/* A drawn word or number of the text. */
-static bool draw_word(text *t, size_t *out_at, size_t *out_n)
-{
-    size_t at = t->size ? draw(t, (uint32_t)t->size) : 0, end;
-    while (at < t->size && !is_word(t->at[at]))
-        at++;
-    while (at && is_word(t->at[at - 1]))
-        at--;
-    for (end = at; end < t->size && is_word(t->at[end]);)
-        end++;
-    *out_at = at;
-    *out_n = end - at;
-    return end > at;
 }
 
 static void change_word(text *t)

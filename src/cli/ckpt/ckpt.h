@@ -45,6 +45,8 @@ const ckpt_tensor *ckpt_find(const ckpt_source *s, const char *name);
 /* Reads and checks all of a tensor: row-major, of its own dtype. */
 tsr_status ckpt_read(ckpt_source *s, const ckpt_tensor *t, void *out_data);
 size_t ckpt_bytes(const ckpt_tensor *t);
+/* Puts the rows of a piece, row-major at `from`, where they lie in the whole tensor `to`. */
+void ckpt_place(const tsri_ckpt_tensor *t, const tsri_ckpt_piece *p, const char *from, char *to);
 /* File `file` of a checkpoint; opened and checked if it is not yet. */
 tsr_status ckpt_shard(ckpt_source *s, int file, tsri_ckpt_shard **out_shard);
 

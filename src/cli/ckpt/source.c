@@ -125,9 +125,7 @@ tsr_status ckpt_shard(ckpt_source *s, int file, tsri_ckpt_shard **out_shard)
     return TSR_OK;
 }
 
-/* Puts the rows of a piece where they lie in the whole. */
-static void place_rows(const tsri_ckpt_tensor *t, const tsri_ckpt_piece *p, const char *from,
-                       char *to)
+void ckpt_place(const tsri_ckpt_tensor *t, const tsri_ckpt_piece *p, const char *from, char *to)
 {
     const int last = p->dims.ndim - 1;
     const size_t size = tsr_dtype_size(t->dtype);
@@ -160,7 +158,7 @@ static tsr_status read_piece(ckpt_source *s, const ckpt_tensor *t, int piece, ch
     tsr_status status =
         data ? tsri_ckpt_shard_read(shard, entry, 0, bytes, data) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)
-        place_rows(of, p, data, out_data);
+        ckpt_place(of, p, data, out_data);
     tsri_mem_free(data);
     return status;
 }

@@ -140,6 +140,8 @@ tsr_status tsri_ckpt_index_write(tsri_ckpt_index *index, const char *folder)
 typedef struct reader {
     tsri_ckpt_index *index;
     const char *path;
+    bool has_tensors;
+    int mark, *marks; /* by file: that of the last tensor with a piece there; NULL: none yet */
 } reader;
 
 static tsr_status bad(const reader *r, const char *what)
@@ -174,52 +176,113 @@ static bool numbers_of(const cJSON *json, int *out_n, int64_t numbers[TSR_MAX_ND
     return true;
 }
 
-static bool read_piece(const reader *r, const cJSON *json, const tsri_ckpt_tensor *t,
-                       tsri_ckpt_piece *p)
+/* One piece of `n`. A rank's own begins at 0 and has the tensor's shape, but for bytes (a value),
+ * of which each rank may have another number; any other piece lies within the tensor. */
+static bool is_piece_legal(const tsri_ckpt_tensor *t, const tsri_ckpt_piece *p, int n)
+{
+    bool legal = p->dims.ndim == t->dims.ndim && tsri_dims_fit(p->dims);
+    for (int i = 0; i < t->dims.ndim && legal; i++)
+        legal = t->own
+                    ? p->offset[i] == 0
+                    : p->offset[i] <= t->dims.d[i] && p->dims.d[i] <= t->dims.d[i] - p->offset[i];
+    const bool varies = n > 1 && t->dtype == TSR_U8 && t->dims.ndim == 1;
+    return legal && (!t->own || varies || tsr_dims_equal(p->dims, t->dims));
+}
+
+static bool read_piece(const reader *r, const cJSON *json, tsri_ckpt_piece *p)
 {
     int64_t file;
     int ndim;
     if (cJSON_GetArraySize(json) != 3 || !cJSON_IsArray(json) ||
         !number_of(cJSON_GetArrayItem(json, 0), &file) || file >= r->index->nfiles ||
         !numbers_of(cJSON_GetArrayItem(json, 1), &ndim, p->offset) ||
-        !numbers_of(cJSON_GetArrayItem(json, 2), &p->dims.ndim, p->dims.d) ||
-        ndim != p->dims.ndim || ndim != t->dims.ndim)
+        !numbers_of(cJSON_GetArrayItem(json, 2), &p->dims.ndim, p->dims.d) || ndim != p->dims.ndim)
         return false;
     p->file = (int)file;
-    for (int i = 0; i < ndim && !t->own; i++)
-        if (p->offset[i] > t->dims.d[i] || p->dims.d[i] > t->dims.d[i] - p->offset[i])
-            return false;
     return true;
 }
 
-/* Whether the pieces have as many elements as the tensor. */
-static bool are_enough(const tsri_ckpt_tensor *t)
+static int compare_offsets(const void *a, const void *b)
 {
-    int64_t left = tsr_dims_count(t->dims);
-    for (int i = 0; i < t->npieces && left >= 0; i++)
-        left -= tsr_dims_count(t->pieces[i].dims);
-    return left == 0;
+    const tsri_ckpt_piece *x = a, *y = b;
+    int i = 0;
+    while (i < x->dims.ndim - 1 && x->offset[i] == y->offset[i])
+        i++;
+    return i < x->dims.ndim ? (x->offset[i] > y->offset[i]) - (x->offset[i] < y->offset[i]) : 0;
 }
 
-static tsr_status read_pieces(const reader *r, const cJSON *json, tsri_ckpt_tensor *t)
+/*
+ * Whether the pieces, each of which lies within the tensor, are the cells of a grid over it, as
+ * every signature cuts one: then they are disjoint, and cover it. Sorts them row-major. The cells
+ * that begin at 0 on all axes but `a` are stride[a] apart in that order, and say where the axis is
+ * cut; every other piece must lie between such cuts.
+ */
+static bool is_grid(tsri_ckpt_tensor *t)
+{
+    int64_t stride[TSR_MAX_NDIM], cells[TSR_MAX_NDIM], n = 1;
+    if (tsr_dims_count(t->dims) == 0)
+        return t->npieces == 0;
+    if (t->npieces)
+        qsort(t->pieces, (size_t)t->npieces, sizeof *t->pieces, compare_offsets);
+    for (int a = t->dims.ndim - 1; a >= 0; a--) {
+        stride[a] = n;
+        cells[a] = 0;
+        for (int64_t at = 0; at < t->dims.d[a]; cells[a]++) {
+            const int64_t i = cells[a] * stride[a];
+            if (i >= t->npieces || t->pieces[i].offset[a] != at || !t->pieces[i].dims.d[a])
+                return false;
+            at += t->pieces[i].dims.d[a];
+        }
+        n *= cells[a];
+    }
+    for (int64_t i = 0; i < t->npieces && n == t->npieces; i++)
+        for (int a = 0; a < t->dims.ndim; a++) {
+            const tsri_ckpt_piece *p = &t->pieces[i],
+                                  *cut = &t->pieces[i / stride[a] % cells[a] * stride[a]];
+            if (p->offset[a] != cut->offset[a] || p->dims.d[a] != cut->dims.d[a])
+                return false;
+        }
+    return n == t->npieces;
+}
+
+/* Whether no file has two of the tensor's pieces: it would be one tensor there, read for both. */
+static bool has_own_files(reader *r, const tsri_ckpt_tensor *t)
+{
+    r->mark++;
+    for (int i = 0; i < t->npieces; i++) {
+        if (r->marks[t->pieces[i].file] == r->mark)
+            return false;
+        r->marks[t->pieces[i].file] = r->mark;
+    }
+    return true;
+}
+
+static tsr_status read_pieces(reader *r, const cJSON *json, tsri_ckpt_tensor *t)
 {
     const cJSON *pieces = cJSON_GetObjectItemCaseSensitive(json, "pieces"), *item;
     const int n = cJSON_GetArraySize(pieces);
     if (!cJSON_IsArray(pieces) || (t->own && n < 1))
         return bad_tensor(r, t->name, "it has no pieces");
+    if (!r->marks) {
+        r->marks = tsri_pool_alloc(&r->index->pool, (size_t)r->index->nfiles * sizeof *r->marks);
+        TSRI_NEED(r->marks);
+    }
     t->pieces = tsri_pool_alloc(&r->index->pool, (size_t)n * sizeof *t->pieces);
     TSRI_NEED(t->pieces);
-    cJSON_ArrayForEach(
-        item,
-        pieces) if (!read_piece(r, item, t,
-                                &t->pieces
-                                     [t->npieces++])) return bad_tensor(r, t->name,
-                                                                        "a piece makes no sense");
+    cJSON_ArrayForEach(item, pieces)
+    {
+        tsri_ckpt_piece *p = &t->pieces[t->npieces++];
+        if (!read_piece(r, item, p))
+            return bad_tensor(r, t->name, "a piece makes no sense");
+        if (!is_piece_legal(t, p, n))
+            return bad_tensor(r, t->name, "a piece does not lie within it");
+    }
     for (int i = 0; t->own && n > 1 && i < n; i++)
         if (n != r->index->nranks || t->pieces[i].file != i % r->index->nfiles)
             return bad_tensor(r, t->name, "its pieces are not one of each rank");
-    return t->own || are_enough(t) ? TSR_OK
-                                   : bad_tensor(r, t->name, "its pieces do not make it up");
+    if (!t->own && !has_own_files(r, t))
+        return bad_tensor(r, t->name, "two of its pieces are in one file");
+    return t->own || is_grid(t) ? TSR_OK : bad_tensor(r, t->name, "its pieces do not make it up");
 }
 
 static tsr_status read_text(const reader *r, const cJSON *json, const char *key, const char **out)
@@ -229,7 +292,7 @@ static tsr_status read_text(const reader *r, const cJSON *json, const char *key,
     return *out ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-static tsr_status read_tensor_of(const reader *r, const cJSON *json, tsri_ckpt_tensor *t)
+static tsr_status read_tensor_of(reader *r, const cJSON *json, tsri_ckpt_tensor *t)
 {
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(json, "dtype");
     const tsri_st_dtype *known =
@@ -327,10 +390,16 @@ static tsr_status read_member(reader *r, tsri_span key, tsri_span value)
     if (is_files || is_key(key, "ranks")) {
         if (!span_number(value, 1, 1 << 20, &number))
             return bad(r, "its number of files or ranks makes no sense");
-        *(is_files ? &index->nfiles : &index->nranks) = (int)number;
+        int *const n = is_files ? &index->nfiles : &index->nranks;
+        if (*n) /* the pieces were held against the first */
+            return bad(r, "its number of files or ranks stands there twice");
+        *n = (int)number;
     }
     if (!is_key(key, "tensors"))
         return TSR_OK;
+    if (r->has_tensors || !index->nfiles || !index->nranks)
+        return bad(r, "its tensors stand there twice, or before the numbers of files and ranks");
+    r->has_tensors = true;
     tsri_members m = {.at = value.p, .end = value.p + value.n};
     tsri_span k, v;
     while (tsri_members_next(&m, &k, &v))

@@ -35,7 +35,8 @@ typedef struct tsri_ckpt_tensor {
     /* Every rank has one of its own. One piece: they were equal; else piece i is rank i's, whole.
      */
     bool own;
-    int npieces; /* boxes that cover the tensor */
+    int npieces; /* cells of a grid over the tensor: disjoint, and all of it; each in another file
+                  */
     tsri_ckpt_piece *pieces;
 } tsri_ckpt_tensor;
 
