@@ -14,12 +14,16 @@ REAL_FN REAL floor_rest(REAL x, REAL y)
     return rest != 0 && (y < 0) != (rest < 0) ? rest + y : rest;
 }
 
-/* Returns floor(x / y), as if x / y were exact. */
+/* Returns floor(x / y), as if x / y were exact; a zero has the sign of x / y. The rest with the sign
+ * of x is taken off, as that with the sign of y is infinite beside an infinite y. */
 REAL_FN REAL floor_quotient(REAL x, REAL y)
 {
     if (y == 0)
         return x / y;
-    const REAL q = (x - floor_rest(x, y)) / y, whole = floor(q);
+    const REAL rest = fmod(x, y), beside = rest != 0 && (y < 0) != (rest < 0);
+    const REAL q = (x - rest) / y - beside, whole = floor(q);
+    if (whole == 0 && q <= (REAL)0.5)
+        return x / y * 0;
     return q - whole > (REAL)0.5 ? whole + 1 : whole;
 }
 

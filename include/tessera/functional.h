@@ -381,8 +381,9 @@ TSR_API tsr_tensor *tsr_smooth_l1_loss_at(tsr_tensor *x, tsr_tensor *y, double b
  * default delta: 1). */
 TSR_API tsr_tensor *tsr_huber_loss_at(tsr_tensor *x, tsr_tensor *y, double delta,
                                       tsr_reduction reduction, const char *file, int line);
-/* Returns y (log y - x), reduced: x is a logarithm, and y one too where log_target says. PyTorch's
- * batchmean is the sum divided by the number of rows. */
+/* Returns y (log y - x), reduced: x is a logarithm, and y one too where log_target is true; a term
+ * with y = 0 is 0, one with y below 0 NaN. PyTorch's batchmean is the sum divided by the number of
+ * rows. */
 TSR_API tsr_tensor *tsr_kl_div_at(tsr_tensor *x, tsr_tensor *y, bool log_target,
                                   tsr_reduction reduction, const char *file, int line);
 /* Returns -y log x - (1 - y) log(1 - x), reduced; logarithms are not below -100. */

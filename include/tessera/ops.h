@@ -404,14 +404,17 @@ typedef struct tsr_attention_opts {
     (&(const tsr_attention_opts){ \
         .scale = TSR_NOT_GIVEN, .size = sizeof(tsr_attention_opts), __VA_ARGS__})
 /* Returns softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e).
- * Composed of ops, so that every axis may be split. opts may be NULL. */
+ * Composed of ops, so that every axis may be split. A NaN in a key that `causal` hides from a query
+ * has no effect on it, forward or backward; one in v may reach all queries. opts may be NULL. */
 TSR_API tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                                      const tsr_attention_opts *opts, const char *file, int line);
 /*
  * Returns softmax(scale q k^T + mask) v of each head, with the shapes of tsr_attention, without
  * ever holding the scores: PyTorch's scaled_dot_product_attention. The mask is of bools, true where
  * a query sees a key, or of q's dtype, added to the scores; it broadcasts to (b,h,s,t); NULL is
- * none. A query that sees no key gets zeros. Memory is that of the operands and results, also for
+ * none. A query that sees no key gets zeros. A bool mask and `causal` select: a NaN in a key that
+ * they hide from a query has no effect on it, forward or backward. A NaN in v may reach all
+ * queries, and one in a key those that a mask of floats hides it from, as in PyTorch. Memory is that of the operands and results, also for
  * gradients, but for the mask's own gradient and for dropout, which hold the scores. Batch, heads,
  * queries and e may be split; keys only in the gradient: tsr_attention splits them too. opts may be
  * NULL.

@@ -23,11 +23,12 @@ static void write_integer(tsr_dtype dtype, bool one, bool max, void *dst)
 void tsri_fill_identity(tsr_dtype dtype, tsr_reduce_op op, int64_t count, void *dst)
 {
     const bool one = op == TSR_REDUCE_PRODUCT, max = op == TSR_REDUCE_MAX;
-    const double value = one ? 1 : max ? -INFINITY : INFINITY;
+    const bool sum = op == TSR_REDUCE_SUM || op == TSR_REDUCE_AVG;
+    const double value = sum ? -0.0 : one ? 1 : max ? -INFINITY : INFINITY; /* -0 + x is x */
     const size_t size = tsr_dtype_size(dtype), all = (size_t)count * size;
     if (count <= 0)
         return;
-    if (op == TSR_REDUCE_SUM || op == TSR_REDUCE_AVG) {
+    if (sum && !tsri_is_float(dtype)) {
         memset(dst, 0, all);
         return;
     }

@@ -279,6 +279,7 @@ typedef struct tsri_attrs {
         } scale;
         struct {
             int32_t ta, tb; /* transpose a, b */
+            int32_t hides;  /* a masked element of the result hides what b has for it from a */
         } matmul;
         struct {
             int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT */

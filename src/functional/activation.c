@@ -68,10 +68,11 @@ tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const c
     if (!tsri_op_begin(&c, "logsumexp", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
-    tsr_tensor *top = tsr_max(tsr_detach(x), axes, true);
-    if (top->failed)
-        return top;
-    top = tsr_where(tsr_isfinite(top), top, tsri_number(x, 0, file, line));
+    tsr_tensor *top = tsri_number(x, 0, file, line);
+    if (tsr_dims_count(x->shape) > 0) { /* of nothing, log 0 */
+        tsr_tensor *most = tsr_max(tsr_detach(x), axes, true);
+        top = tsr_where(tsr_isfinite(most), most, top);
+    }
     tsr_tensor *sum = tsr_sum(tsr_exp(tsr_sub(x, top)), axes, true);
     tsr_tensor *y = tsri_as(&c, tsr_add(tsr_log(sum), top), x);
     return keepdim ? y : tsri_shaped(y, tsri_drop_axes(x->shape, mask), file, line);
@@ -80,8 +81,12 @@ tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const c
 tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line)
 {
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "argmin", 1, &x, 0, (tsri_loc){file, line}))
+    if (!tsri_op_begin(&c, "argmin", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axis(&c, x, &axis))
         return c.failed;
+    if (x->shape.d[axis] == 0)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "axis %d of %s has size 0; nothing has no minimum",
+                            axis, tsri_op_dims(&c, x));
     if (tsri_is_float(x->dtype))
         return tsr_argmax(tsr_neg(x), axis);
     /* -1 - x turns the order of whole numbers round, and wraps for none. */
@@ -160,5 +165,5 @@ tsr_tensor *tsr_gumbel_softmax_at(tsr_tensor *x, double tau, bool hard, int axis
     e = tsr_maximum(e, tsri_number(x, 0x1p-25, file, line));
     tsr_tensor *noisy = tsr_sub(x, tsr_log(e));
     tsr_tensor *soft = tsr_softmax(tsr_mul_scalar(noisy, 1 / tau), axis);
-    return hard ? straight_through(soft, axis, file, line) : soft;
+    return hard && tsr_dims_count(x->shape) ? straight_through(soft, axis, file, line) : soft;
 }

@@ -95,9 +95,9 @@ tsr_tensor *tsr_kl_div_at(tsr_tensor *x, tsr_tensor *y, bool log_target, tsr_red
     tsr_tensor *loss;
     if (log_target) {
         loss = tsr_mul(tsr_exp(y), tsr_sub(y, x));
-    } else { /* 0 log 0 is 0 */
-        tsr_tensor *some = tsr_greater(y, tsri_number(y, 0, file, line));
-        tsr_tensor *log = tsr_log(tsr_where(some, y, tsri_number(y, 1, file, line)));
+    } else { /* 0 log 0 is 0; of a target below 0 the logarithm is NaN */
+        tsr_tensor *is_zero = tsr_equal(y, tsri_number(y, 0, file, line));
+        tsr_tensor *log = tsr_log(tsr_where(is_zero, tsri_number(y, 1, file, line), y));
         loss = tsr_sub(tsr_mul(y, log), tsr_mul(y, x));
     }
     return tsri_reduced(loss, reduction, file, line);
@@ -308,12 +308,12 @@ tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_los
         return c.failed;
     x = tsri_full(&c, x);
     o.weight = tsri_full(&c, o.weight);
-    tsr_tensor *counts = NULL, *ids = labels;
+    tsr_tensor *counts = NULL, *seen = NULL, *ids = labels;
     if (o.has_ignore_index) {
         tsr_tensor *ignored =
             tsr_equal(labels, tsri_number(labels, (double)o.ignore_index, file, line));
         ids = tsr_where(ignored, tsri_number(labels, 0, file, line), labels);
-        counts = tsr_cast(tsr_logical_not(ignored), x->dtype);
+        counts = seen = tsr_cast(tsr_logical_not(ignored), x->dtype);
     }
     if (o.weight) {
         tsr_tensor *w = tsr_index_select(o.weight, 0, ids);
@@ -328,7 +328,10 @@ tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_los
     if (o.has_ignore_index) /* an ignored row may be infinite */
         loss = tsr_where(tsr_logical_not(counts), tsri_number(x, 0, file, line), loss);
     loss = tsr_mul(loss, counts);
-    if (o.reduction != TSR_MEAN)
+    if (o.reduction != TSR_MEAN || labels->shape.d[0] == 0)
         return tsri_reduced(loss, o.reduction, file, line);
-    return tsr_div(tsr_sum(loss, TSR_ALL_AXES, false), tsr_sum(counts, TSR_ALL_AXES, false));
+    tsr_tensor *by = tsr_sum(counts, TSR_ALL_AXES, false);
+    if (seen)
+        by = tsri_make_divisor(by, o.weight ? tsr_sum(seen, TSR_ALL_AXES, false) : by, c.loc);
+    return tsr_div(tsr_sum(loss, TSR_ALL_AXES, false), by);
 }

@@ -118,6 +118,8 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
  * is -inf. */
 tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
                           tsri_loc loc);
+/* Returns x, plus 1 where n, of x's dtype, is 0: a divisor that keeps 0 / 0 from being NaN. */
+tsr_tensor *tsri_make_divisor(tsr_tensor *x, tsr_tensor *n, tsri_loc loc);
 /* Returns 0 where all elements of x, which has floats, are finite, else infinity; of shape (1).
  * Where x is split, that is P(max). */
 tsr_tensor *tsri_make_fault(tsr_tensor *x, tsri_loc loc);

@@ -2,12 +2,14 @@
 /* Attention's work on a row of scores of one block of keys. Included once per instruction set; see
  * vec.h and softmax_t.h. */
 
-/* Adds the mask to the row. */
+/* Adds the mask to the row; where it is -inf the sum is, also of a NaN. */
 VEC_FN void attend_mask(const tsri_fast_attend *p)
 {
+    const vf none = vset1(-__builtin_inff());
     for (int64_t i = 0; p->mask && i < p->n; i += W) {
         vf by = p->mask_step ? vload_upto(p->mask + i, p->n - i) : vset1(*p->mask);
-        vstore_upto(p->s + i, vload_upto(p->s + i, p->n - i) + by, p->n - i);
+        vf sum = vload_upto(p->s + i, p->n - i) + by;
+        vstore_upto(p->s + i, vchoose(by == none, none, sum), p->n - i);
     }
 }
 
@@ -53,13 +55,14 @@ static void attend(const tsri_fast_attend *p)
 static void attend_back(const tsri_fast_attend *p)
 {
     const vf lse = vset1(p->lse), gain = vset1(p->gain), mean = vset1(p->mean);
-    const vf scale = vset1(p->scale);
+    const vf scale = vset1(p->scale), zero = vset1(0.0f), hidden = vset1(-__builtin_inff());
     attend_mask(p);
     for (int64_t i = 0; i < p->n; i += W) {
-        vf weight = vexp(vload_upto(p->s + i, p->n - i) - lse) * gain;
-        vf slope = vload_upto(p->slope + i, p->n - i);
-        vstore_upto(p->s + i, weight, p->n - i);
-        vstore_upto(p->slope + i, weight * (slope - mean) * scale, p->n - i);
+        const vf s = vload_upto(p->s + i, p->n - i);
+        vf weight = vexp(s - lse) * gain, slope = vload_upto(p->slope + i, p->n - i);
+        slope = weight * (slope - mean) * scale;
+        vstore_upto(p->s + i, vchoose(s == hidden, zero, weight), p->n - i);
+        vstore_upto(p->slope + i, vchoose(s == hidden, zero, slope), p->n - i);
     }
     attend_clear(p->s, p->n, p->width);
     attend_clear(p->slope, p->n, p->width);

@@ -97,9 +97,10 @@ static int64_t score(const head *h, int64_t i)
     const attention *v = h->v;
     const int64_t n = seen(v, i);
     for (int64_t j = 0; j < n; j++) {
-        h->row[j] = v->ref.attrs.attention.scale * dot(h->q + i * v->d, h->k + j * v->d, v->d);
-        if (h->mask)
-            h->row[j] += masked(h, i, j);
+        const double mask = h->mask ? masked(h, i, j) : 0;
+        h->row[j] = mask; /* -inf hides the key, also a NaN in it */
+        if (mask != -INFINITY)
+            h->row[j] += v->ref.attrs.attention.scale * dot(h->q + i * v->d, h->k + j * v->d, v->d);
     }
     return n;
 }
@@ -161,6 +162,8 @@ static void backward(const attention *v, void *const *in, void *const *out, int6
         const double mean = dot(y + i * v->e, dyi, v->e);
         const int64_t n = lse == -INFINITY ? 0 : score(&h, i);
         for (int64_t j = 0; j < n; j++) {
+            if (h.row[j] == -INFINITY)
+                continue;
             const double weight = exp(h.row[j] - lse);
             const double slope = scale * weight * (dot(dyi, h.v_ + j * v->e, v->e) - mean);
             add(dv + j * v->e, weight, dyi, v->e);

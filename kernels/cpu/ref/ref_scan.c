@@ -84,7 +84,7 @@ static void forward(const scan *v, tsr_dtype dtype, const void *x, void *y)
         if (v->ref.attrs.scan.fn == TSRI_SCAN_PRODUCT) {
             sum *= now;
         } else {
-            const double top = now > most ? now : most, about = top == -INFINITY ? 0 : top;
+            const double top = now > most ? now : most, about = isinf(top) ? 0 : top;
             sum = sum * exp(most - about) + exp(now - about);
             most = top;
         }
@@ -97,7 +97,8 @@ static void forward(const scan *v, tsr_dtype dtype, const void *x, void *y)
 
 /* From the end, with s[i] = dy[i] + what comes from behind: of a product s[i+1] x[i+1], by which
  * dx[i] = y[i-1] s[i]; of a logarithm s[i+1] e^(y[i] - y[i+1]), by which dx[i] = e^(x[i] - y[i])
- * s[i]. Nothing is divided by what may be 0. */
+ * s[i]. Nothing is divided by what may be 0. An infinite y[i+1] is a constant of what came before it:
+ * its s goes to the infinite x[i+1] alone, whose slope is NaN, as PyTorch's is. */
 static void backward(const scan *v, tsr_dtype dtype, void *const *p, const int64_t *off,
                      const int64_t *step)
 {
@@ -111,7 +112,8 @@ static void backward(const scan *v, tsr_dtype dtype, void *const *p, const int64
             dx = (i ? AT(2, i - 1) : 1) * s;
             behind = x;
         } else {
-            s = dy + (i == v->size - 1 || y == -INFINITY ? 0 : s * exp(y - behind));
+            const bool apart = i == v->size - 1 || y == -INFINITY || isinf(behind);
+            s = dy + (apart ? 0 : s * exp(y - behind));
             dx = x == -INFINITY ? 0 : exp(x - y) * s;
             behind = y;
         }

@@ -78,10 +78,11 @@ static __device__ __forceinline__ A score(const shape &v, const buffers<T> &b, i
 {
     if (i < 0 || i >= v.s || j < 0 || j >= v.t || j > i + v.ahead)
         return -tsri_infinity<A>();
-    A x = (A)v.scale * dot<A>(b.q, v.q, i, b.k, v.k, j, v.d);
-    if (b.mask)
-        x += tsri_to<A>(b.mask[i * v.mask.step[2] + j * v.mask.step[3]]);
-    return x;
+    const A mask =
+        b.mask ? tsri_to<A>(b.mask[i * v.mask.step[2] + j * v.mask.step[3]]) : (A)0;
+    if (mask == -tsri_infinity<A>()) /* hides the key, also a NaN in it */
+        return mask;
+    return (A)v.scale * dot<A>(b.q, v.q, i, b.k, v.k, j, v.d) + mask;
 }
 
 /* Adds to sums[] the lanes' weights times their rows of x, of features from `first` on: lane l has
@@ -169,8 +170,8 @@ static __device__ __forceinline__ A weight_of(const shape &v, const buffers<T> &
     const double lse = b.lse[i * v.lse.step[2]];
     if (lse == -tsri_infinity<double>())
         return 0;
-    const A about = (A)lse;
-    return tsri_exp(score<A>(v, b, i, j) - about) * (A)exp((double)about - lse);
+    const A about = (A)lse, x = score<A>(v, b, i, j);
+    return x == -tsri_infinity<A>() ? (A)0 : tsri_exp(x - about) * (A)exp((double)about - lse);
 }
 
 /* A warp a query: its sum of y dy, and dq. */

@@ -30,7 +30,7 @@ template <typename T> static __global__ void forward(lines g, T *y, const T *x)
                 value = sum *= now;
             } else {
                 const double top = now > most ? now : most;
-                const double about = top == -tsri_infinity<double>() ? 0 : top;
+                const double about = fabs(top) == tsri_infinity<double>() ? 0 : top;
                 sum = sum * exp(most - about) + exp(now - about);
                 most = top;
                 value = sum == 0 ? most : about + log(sum);
@@ -59,7 +59,8 @@ static __global__ void backward(lines g, T *dx, const T *x, const T *y, const T 
             } else {
                 const double sum = tsri_to<double>(y[at[2] + i * g.step[2]]);
                 const double none = -tsri_infinity<double>();
-                s = slope + (i == g.n - 1 || sum == none ? 0 : s * exp(sum - behind));
+                const bool apart = i == g.n - 1 || sum == none || fabs(behind) == -none;
+                s = slope + (apart ? 0 : s * exp(sum - behind));
                 value = now == none ? 0 : exp(now - sum) * s;
                 behind = sum;
             }

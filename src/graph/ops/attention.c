@@ -56,7 +56,7 @@ const tsri_op_def tsri_def_causal_mask = {.rule_of = rule_mask,
 
 /* The operands and options of either attention, checked. */
 typedef struct call {
-    tsr_tensor *in[4]; /* q, k, v, the mask: (b,h,s,t) or 1, of q's dtype; or NULL */
+    tsr_tensor *in[4]; /* q, k, v, the mask: (b,h,s,t) or 1, bool or of q's dtype; or NULL */
     double scale, dropout;
     bool causal;
 } call;
@@ -94,20 +94,38 @@ static bool read_call(const tsri_ctx *c, tsr_tensor *q, tsr_tensor *k, tsr_tenso
     return true;
 }
 
+/* Returns a number of x's dtype: -inf is the score of a key that is not seen. */
+static tsr_tensor *number(const tsr_tensor *x, double value, tsri_loc loc)
+{
+    return tsri_make_fill(x->graph, TSR_SCALAR, x->dtype, x->placement, value, loc);
+}
+
 /* Returns the scores (b,h,s,t), -inf where a query does not see the key. */
 static tsr_tensor *make_scores(const call *v, tsri_loc loc)
 {
     /* The queries are fewer numbers than the scores. */
     tsr_tensor *x = tsr_matmul_t_at(tsri_make_scale(v->in[0], v->scale, loc), v->in[1], false, true,
                                     loc.file, loc.line);
-    if (v->in[3])
-        x = tsr_add_at(x, v->in[3], loc.file, loc.line);
+    tsr_tensor *mask = v->in[3];
+    const bool selects = mask && mask->dtype == TSR_BOOL;
+    if (x->failed)
+        return x;
+    x->op->attrs.matmul.hides = v->causal || selects;
+    if (mask)
+        x = selects ? tsr_where_at(mask, x, number(x, -INFINITY, loc), loc.file, loc.line)
+                    : tsr_add_at(x, mask, loc.file, loc.line);
     return v->causal ? tsr_causal_mask_at(x, 0, -INFINITY, loc.file, loc.line) : x;
 }
 
 static tsr_tensor *compose(const call *v, tsri_loc loc)
 {
-    tsr_tensor *weights = tsr_softmax_at(make_scores(v, loc), -1, loc.file, loc.line);
+    tsr_tensor *scores = make_scores(v, loc);
+    tsr_tensor *weights = tsr_softmax_at(scores, -1, loc.file, loc.line);
+    if (v->in[3] && !scores->failed) { /* of a query that sees no key 0, not 0/0 */
+        tsr_tensor *unseen =
+            tsr_equal_at(scores, number(scores, -INFINITY, loc), loc.file, loc.line);
+        weights = tsr_where_at(unseen, number(weights, 0, loc), weights, loc.file, loc.line);
+    }
     if (v->dropout > 0)
         weights = tsr_dropout_at(weights, v->dropout, loc.file, loc.line);
     return tsr_matmul_at(weights, v->in[2], loc.file, loc.line);
@@ -127,7 +145,7 @@ tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
 
 /* --- attention as one op ---------------------------------------------------------------------- */
 
-/* Sets *mask to one of four axes and of x's dtype: of bools, 0 where true and -inf elsewhere. */
+/* Sets *mask to one of four axes, bool or of q's dtype. */
 static bool read_mask(const tsri_ctx *c, const call *v, tsr_tensor **mask)
 {
     const tsr_tensor *q = v->in[0];
@@ -146,18 +164,11 @@ static bool read_mask(const tsri_ctx *c, const call *v, tsr_tensor **mask)
             "the mask is %s; it must broadcast to the scores (%lld,%lld,%lld,%lld)",
             tsri_op_dims(c, x), (long long)scores.d[0], (long long)scores.d[1],
             (long long)scores.d[2], (long long)scores.d[3]);
-    if (x->dtype == TSR_BOOL) {
-        tsr_tensor *ends[2];
-        for (int i = 0; i < 2; i++)
-            ends[i] =
-                tsri_make_fill(c->g, TSR_SCALAR, q->dtype, x->placement, i ? -INFINITY : 0, c->loc);
-        x = tsr_where_at(x, ends[0], ends[1], c->loc.file, c->loc.line);
-    } else if (x->dtype != q->dtype && !tsri_autocast_joins(c->g, x, q)) {
+    if (x->dtype != TSR_BOOL && x->dtype != q->dtype && !tsri_autocast_joins(c->g, x, q))
         return tsri_op_refuse(c, TSR_ERR_DTYPE,
                               "the mask is %s and the queries are %s; legal are bool and their "
                               "dtype",
                               tsr_dtype_name(x->dtype), tsr_dtype_name(q->dtype));
-    }
     *mask = x->failed ? x : tsri_make_reshape(x, dims, c->loc);
     return !(*mask)->failed;
 }
@@ -176,6 +187,8 @@ tsr_tensor *tsr_scaled_dot_product_attention_at(tsr_tensor *q, tsr_tensor *k, ts
     o.in[3] = mask;
     if (o.dropout > 0)
         return compose(&o, loc);
+    if (mask && mask->dtype == TSR_BOOL) /* -inf hides a key, whatever its score */
+        o.in[3] = tsr_where_at(mask, number(q, 0, loc), number(q, -INFINITY, loc), file, line);
     tsri_attrs attrs = {0};
     attrs.attention.scale = o.scale;
     attrs.attention.causal = o.causal;

@@ -88,9 +88,26 @@ static tsr_tensor *grad_of_matrix(tsri_op *op, tsr_tensor *dc)
     return tsri_graph_add_like(TSRI_OP_LINEAR_DW, NULL, 2, in, b, op->loc);
 }
 
+/* Returns x with 0 where it is not finite. Where an element of a product is masked, its gradient is
+ * 0, and must not meet a NaN of b on its way to a; where a NaN of b is seen, the gradient of the
+ * element is NaN already. */
+static tsr_tensor *finite_alone(tsr_tensor *x, tsri_loc loc)
+{
+    if (x->failed)
+        return x;
+    tsr_tensor *end[2];
+    for (int i = 0; i < 2; i++)
+        end[i] =
+            tsri_make_fill(x->graph, TSR_SCALAR, x->dtype, x->placement, i ? INFINITY : 0, loc);
+    tsr_tensor *size = tsr_abs_at(x, loc.file, loc.line);
+    return tsr_where_at(tsr_less_at(size, end[1], loc.file, loc.line), x, end[0], loc.file,
+                        loc.line);
+}
+
 static void grad_matmul(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
-    tsr_tensor *a = op->in[0], *b = op->in[1], *dc = dout[0];
+    tsr_tensor *a = op->in[0], *dc = dout[0];
+    tsr_tensor *b = op->attrs.matmul.hides ? finite_alone(op->in[1], op->loc) : op->in[1];
     bool ta = op->attrs.matmul.ta, tb = op->attrs.matmul.tb;
     if (want[0]) {
         tsr_tensor *da =
@@ -113,9 +130,9 @@ static double flops_matmul(const tsri_op *op)
     return 2 * k * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-static const tsri_attr_field matmul_attrs[] = {TSRI_ATTR_FIELD(matmul.ta, I32, "transpose_a"),
-                                               TSRI_ATTR_FIELD(matmul.tb, I32, "transpose_b"),
-                                               TSRI_ATTR_END};
+static const tsri_attr_field matmul_attrs[] = {
+    TSRI_ATTR_FIELD(matmul.ta, I32, "transpose_a"), TSRI_ATTR_FIELD(matmul.tb, I32, "transpose_b"),
+    TSRI_ATTR_FIELD(matmul.hides, I32, "hides"), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
                                      .gradient = grad_matmul,

@@ -156,7 +156,8 @@ tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
     tsr_tensor *sum = tsri_make_sum(op->out[0], 1u << 0, false, scale, loc);
     if (!by_weight)
         return sum;
-    return tsr_div_at(sum, tsri_make_sum(op->out[1], 1u << 0, false, 1, loc), file, line);
+    tsr_tensor *count = tsri_make_sum(op->out[1], 1u << 0, false, 1, loc);
+    return tsr_div_at(sum, tsri_make_divisor(count, count, loc), file, line);
 }
 
 tsr_tensor *tsr_cross_entropy_at(tsr_tensor *logits, tsr_tensor *labels, tsr_reduction reduction,
