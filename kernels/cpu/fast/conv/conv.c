@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: which kernel takes one, and 1x1 as matrix products. */
+#include "kernels/cpu/conv_edges.h"
 #include "kernels/cpu/fast/gemm16.h"
 
 static bool images(const tsri_arg *a, int64_t *n, int64_t *channels, int64_t size[2])
@@ -39,6 +40,20 @@ bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv)
     return true;
 }
 
+/* Dense or grouped windows, that may reach into zeros around the images. */
+static tsr_status choose(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
+                         tsri_kernel **out_kernel)
+{
+    if (c->bf16)
+        return c->groups == 1 && tsri_isa16_best() ? tsri_fast_unfold(mem, desc, c, out_kernel)
+                                                   : tsri_fast_decline(desc);
+    if (tsri_fast_overlap_suits(desc, c))
+        return tsri_fast_overlap(mem, desc, c, out_kernel);
+    if (tsri_fast_planar_suits(desc, c))
+        return tsri_fast_planar(mem, desc, c, out_kernel);
+    return tsri_fast_direct(mem, desc, c, out_kernel);
+}
+
 tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     tsri_fast_conv c;
@@ -50,14 +65,8 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     if (c.groups == 1 && c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 &&
         c.stride[1] == 1 && !c.pad[0] && !c.pad[1])
         return tsri_fast_product(mem, desc, c.n * c.in[0] * c.in[1], c.co, c.ci, out_kernel);
-    if (c.bf16)
-        return c.groups == 1 && tsri_isa16_best() ? tsri_fast_unfold(mem, desc, &c, out_kernel)
-                                                  : tsri_fast_decline(desc);
     if (tsri_fast_winograd_suits(desc, &c))
         return tsri_fast_winograd(mem, desc, &c, out_kernel);
-    if (tsri_fast_overlap_suits(desc, &c))
-        return tsri_fast_overlap(mem, desc, &c, out_kernel);
-    if (tsri_fast_planar_suits(desc, &c))
-        return tsri_fast_planar(mem, desc, &c, out_kernel);
-    return tsri_fast_direct(mem, desc, &c, out_kernel);
+    TSRI_TRY(choose(mem, desc, &c, out_kernel));
+    return tsri_conv_edges(mem, desc, out_kernel);
 }
