@@ -331,8 +331,9 @@ TSR_API tsr_variable *tsr_optimizer_state(const tsr_optimizer *o, const tsr_vari
                                           const char *name);
 /* Returns the number of updates made so far. */
 TSR_API int64_t tsr_optimizer_steps(const tsr_optimizer *o);
-/* Takes a metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. All
- * ranks must report the same; not collective. Without such a schedule it does nothing. */
+/* Takes a metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. A metric
+ * that is not finite is no improvement, and later ones are not compared with it. All ranks must
+ * report the same; not collective. Without such a schedule it does nothing. */
 TSR_API void tsr_optimizer_report(tsr_optimizer *o, double metric);
 
 #ifdef __cplusplus

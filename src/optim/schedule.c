@@ -106,15 +106,20 @@ double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step)
     }
 }
 
-static bool is_better(const tsr_schedule *s, double metric, double best)
+/* Whether a metric improves on the best one so far. One that is not finite improves on none, and
+ * none is measured against it. */
+static bool improves(const tsri_plateau *p, const tsr_schedule *s, double metric)
 {
+    if (!isfinite(metric) || !p->has_best || !isfinite(p->best))
+        return isfinite(metric);
+    const double best = p->best;
     const double by = s->absolute ? s->threshold : s->threshold * best;
     return s->rises ? metric > best + by : metric < best - by;
 }
 
 void tsri_plateau_report(tsri_plateau *p, const tsr_schedule *s, double lr, double metric)
 {
-    if (!p->has_best || is_better(s, metric, p->best)) {
+    if (improves(p, s, metric)) {
         p->has_best = true;
         p->best = metric;
         p->bad = 0;

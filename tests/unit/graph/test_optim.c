@@ -194,6 +194,29 @@ static void test_plateau(void **state)
     tsr_optimizer_destroy(o);
 }
 
+/* Metrics that are not finite improve on nothing, and a finite one after them does. */
+static void test_plateau_not_finite(void **state)
+{
+    static const double firsts[] = {NAN, INFINITY, -INFINITY};
+    const fixture *f = *state;
+    for (int rises = 0; rises < 2; rises++)
+        for (int i = 0; i < 3; i++) {
+            tsr_optimizer *o =
+                tsr_sgd(f->net, TSR_SGD_OPTS(.lr = 1, .schedule = TSR_PLATEAU_LR(.factor = 0.5,
+                                                                                 .patience = 1,
+                                                                                 .rises = rises)));
+            tsr_optimizer_report(o, firsts[i]);
+            for (int step = 0; step < 8; step++)
+                tsr_optimizer_report(o, rises ? 1 + step : 9 - step);
+            assert_true(tsr_optimizer_lr(o) == 1);
+            tsr_optimizer_report(o, firsts[i]);
+            assert_true(tsr_optimizer_lr(o) == 1);
+            tsr_optimizer_report(o, firsts[i]);
+            assert_true(tsr_optimizer_lr(o) == 0.5);
+            tsr_optimizer_destroy(o);
+        }
+}
+
 /* Ranks compare what the first states start from. */
 static void test_described(void **state)
 {
@@ -316,6 +339,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_options, setup, teardown),
         cmocka_unit_test_setup_teardown(test_set_lr, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plateau, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_plateau_not_finite, setup, teardown),
         cmocka_unit_test_setup_teardown(test_described, setup, teardown),
         cmocka_unit_test_setup_teardown(test_minimize, setup, teardown),
         cmocka_unit_test_setup_teardown(test_minimize_errors, setup, teardown),
