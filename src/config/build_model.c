@@ -237,7 +237,12 @@ static tsr_schedule make_schedule(const tsri_program *p)
                          .max_momentum = s->max_momentum,
                          .linear = s->linear,
                          .three_phase = s->three_phase,
-                         .keep_momentum = s->keep_momentum};
+                         .keep_momentum = s->keep_momentum,
+                         .factor = s->factor,
+                         .patience = s->patience,
+                         .cooldown = s->cooldown,
+                         .threshold = s->threshold,
+                         .absolute = s->absolute};
     const bool ends = made.kind == TSR_SCHEDULE_COSINE || made.kind == TSR_SCHEDULE_ONE_CYCLE;
     if (ends && !made.steps)
         made.steps = p->steps - s->warmup;

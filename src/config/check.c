@@ -300,8 +300,13 @@ static tsr_status check_upkeep(tsri_experiment *e)
     if (eval->scores.name && has(e, "model"))
         return tsri_yaml_fail_key(eval->scores.node,
                                   "not beside 'model': what a model gives is known");
-    if (tsri_section_has(&tsri_train_section, &e->train, "eval") && eval->test_part)
+    const bool evaluates = tsri_section_has(&tsri_train_section, &e->train, "eval");
+    if (evaluates && eval->test_part)
         TSRI_TRY(tsri_check_test_part(e));
+    if (e->optimizer.schedule.head.variant == TSR_SCHEDULE_PLATEAU && !evaluates)
+        return tsri_yaml_fail_key(e->optimizer.schedule.head.node,
+                                  "'train.eval' is missing: plateau goes by the loss of "
+                                  "evaluations");
     if (eval->every)
         TSRI_TRY(check_every(eval->every, tsri_eval_section.fields[0].legal, &eval->each));
     return save->every ? check_every(save->every, tsri_eval_section.fields[0].legal, &save->each)

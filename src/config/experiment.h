@@ -108,6 +108,21 @@ tsr_status tsri_experiment_fail(const tsri_experiment *e, const char *train_key,
 /* Writes the whole experiment as YAML, overrides applied and defaults filled in. Reading it back
  * gives the same experiment, and the same text. */
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out);
+/* A key whose value differs from that in the run that a run goes on from. */
+typedef struct tsri_resume_change {
+    const char *key, *was, *now; /* texts: a path, and values as errors show them */
+    bool is_kept;                /* the new value has no effect: it speaks of the beginning */
+} tsri_resume_change;
+/*
+ * Compares an experiment, dumped, with the dump that a checkpoint holds of the run that it was
+ * saved by. Lists the keys that differ, in the pool, in the order of tessera-yaml(5). `path` is
+ * what errors call the checkpoint. Errors: TSR_ERR_STATE, a key that a resumed run refuses to
+ * change, naming it, its place in the file of e, and both values; TSR_ERR_FORMAT, a dump that is
+ * none.
+ */
+tsr_status tsri_experiment_resume(const tsri_experiment *e, const char *path, const char *now,
+                                  const char *then, struct tsri_pool *pool, int *out_n,
+                                  tsri_resume_change **out_changes);
 /* Writes the manual page tessera-yaml(5), from the tables that the parser reads by. */
 tsr_status tsri_config_man(FILE *out);
 /* Writes a JSON Schema (2020-12) of the files, from the same tables. Each value may be a text with

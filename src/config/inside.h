@@ -103,6 +103,9 @@ typedef struct tsri_config_schedule {
     double start_factor, end_factor, max_lr, pct_start, div_factor, final_div_factor;
     double base_momentum, max_momentum;
     bool linear, three_phase, keep_momentum;
+    double factor, threshold;
+    int64_t patience, cooldown;
+    bool absolute;
 } tsri_config_schedule;
 
 typedef struct tsri_config_state {

@@ -303,6 +303,7 @@ static const tsri_field common_fields[] = {
      .offset = offsetof(tsri_config_op, placement),
      .fallback = TSRI_NONE,
      .legal = "the name of a placement",
+     .on_resume = TSRI_RESUME_WINS,
      .doc = "Where it is made. Operands that live elsewhere are moved there. By default where the "
             "first operand is; of entries without operands the first placement of the file."},
     {.name = "sbp",

@@ -272,6 +272,18 @@ const tsri_yaml *tsri_section_node(const void *base, const char *field)
     return node ? node : head->node;
 }
 
+/* --- a run that goes on ----------------------------------------------------------------------- */
+tsri_on_resume tsri_field_on_resume(const tsri_field *f, tsri_on_resume above)
+{
+    const bool is_place = f->kind == TSRI_FIELD_PATH || f->kind == TSRI_FIELD_SBP;
+    return f->on_resume ? f->on_resume : is_place ? TSRI_RESUME_WINS : above;
+}
+
+tsri_on_resume tsri_selector_on_resume(const tsri_section *s, tsri_on_resume above)
+{
+    return s->on_resume ? s->on_resume : above;
+}
+
 /* --- dumping ---------------------------------------------------------------------------------- */
 static void dump_items(const tsri_field *f, const tsri_items *items, int indent, FILE *out)
 {

@@ -41,6 +41,15 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_NAMED,    /* tsri_items: a mapping from names to sections */
 } tsri_field_kind;
 
+/* The fate of another value of a key in a run that goes on from a checkpoint. */
+typedef enum tsri_on_resume {
+    TSRI_RESUME_AS_SECTION, /* as the key whose section it is in; at the top it wins */
+    TSRI_RESUME_WINS,       /* the run goes on with the new value */
+    TSRI_RESUME_REFUSED,
+    TSRI_RESUME_KEPT, /* it speaks of the beginning: what the checkpoint has stays, with a warning
+                       */
+} tsri_on_resume;
+
 typedef struct tsri_section tsri_section;
 
 typedef struct tsri_field {
@@ -54,6 +63,7 @@ typedef struct tsri_field {
     const char *legal; /* FLOATS, ANY, NAME: what it is, for errors and the manual */
     const char *doc;
     const char *json; /* ANY: its JSON Schema; NULL: anything */
+    tsri_on_resume on_resume;
 } tsri_field;
 
 extern const char tsri_field_needed[];
@@ -68,6 +78,7 @@ struct tsri_section {
     const tsri_field *fields;
     /* A field whose word adds the fields of a variant, into the same struct. NULL: none. */
     const char *selector;
+    tsri_on_resume on_resume; /* of the selector */
     int nvariants;
     const tsri_section *variants;
     const char *operands; /* of an op: "x y?"; NULL: it has none */
@@ -147,6 +158,13 @@ const tsri_yaml *tsri_section_node(const void *base, const char *field);
 
 /* Writes a section's struct: as a block whose lines start with `indent` blanks, or as "{...}". */
 void tsri_section_dump(const tsri_section *s, const void *base, int indent, bool flow, FILE *f);
+
+/* The fate of another value of a field; `above` is that of the section that it is in. File names
+ * and signatures win unless the field says otherwise: they say where something is, not what it is.
+ */
+tsri_on_resume tsri_field_on_resume(const tsri_field *f, tsri_on_resume above);
+/* And of a section's selector. */
+tsri_on_resume tsri_selector_on_resume(const tsri_section *s, tsri_on_resume above);
 
 /* --- single values: src/config/values.c ------------------------------------------------------- */
 tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,

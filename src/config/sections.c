@@ -190,11 +190,11 @@ const tsri_section tsri_model_section = {.name = "model",
                                          .variants = models};
 
 /* --- data ------------------------------------------------------------------------------------- */
-#define DATA(kind_, key, fallback_, low, high, doc_) \
-    FIELD(kind_, tsri_config_data, #key, key, fallback_, low, high, doc_)
+#define DATA(kind_, key, fallback_, low, high, ...) \
+    FIELD(kind_, tsri_config_data, #key, key, fallback_, low, high, __VA_ARGS__)
 
 static const tsri_field data_fields[] = {
-    DATA(INT, batch_size, "64", 1, 0x1p31, "Rows of the global batch."),
+    DATA(INT, batch_size, "64", 1, 0x1p31, "Rows of the global batch.", REFUSED),
     DATA(BOOL, shuffle, "true", 0, 0, "A new order in each epoch."),
     DATA(INT, seed, "0", 0, MOST, "Of the order, the crops and the flips."),
     DATA(INT, workers, "1", 0, 1024, "Threads that decode; 0: the rank itself does."),
@@ -205,16 +205,16 @@ static const tsri_field data_fields[] = {
         DATA(BOOL, normalize, "true", 0, 0, "By the set's usual mean and deviation.")
 #define TEST_PART                                     \
     DATA(FLOAT, test_part, TSRI_NONE, 1e-9, 0.999999, \
-         "The last rows, so great a part of all, are for evaluation and not trained on.")
+         "The last rows, so great a part of all, are for evaluation and not trained on.", REFUSED)
 static const tsri_field folder_fields[] = {
     DATA(PATH, dir, TSRI_NONE, 0, 0, "The set's folder. Default: the variable TESSERA_DATA."),
     IMAGE_FIELDS,
 };
 static const tsri_field synthetic_fields[] = {
     DATA(SHAPE, shape, TSRI_NEEDED, 1, TSR_MAX_NDIM - 1,
-         "Of a row; of up to three sizes: an image of (channels, height, width)."),
-    DATA(INT, classes, TSRI_NEEDED, 1, 0x1p31, "Labels are 0 to classes - 1."),
-    DATA(INT, samples, "1024", 1, 0x7fffffff, "Rows of the set."),
+         "Of a row; of up to three sizes: an image of (channels, height, width).", REFUSED),
+    DATA(INT, classes, TSRI_NEEDED, 1, 0x1p31, "Labels are 0 to classes - 1.", REFUSED),
+    DATA(INT, samples, "1024", 1, 0x7fffffff, "Rows of the set.", REFUSED),
     DATA(INT, test_samples, "256", 1, 0x7fffffff, "Others of the same patterns, for evaluation."),
     IMAGE_FIELDS,
 };
@@ -223,21 +223,24 @@ static const tsri_field text_fields[] = {
     DATA(PATH, tokens, TSRI_NONE, 0, 0,
          "In place of file: tokens, a .npy file of whole numbers along one axis."),
     DATA(INT, vocab, TSRI_NONE, 1, 0x1p31,
-         "How many tokens there are. Default: 256 of bytes; of tokens the largest one, and 1."),
+         "How many tokens there are. Default: 256 of bytes; of tokens the largest one, and 1.",
+         REFUSED),
     DATA(INT, context, "128", 1, 0x1p31,
          "Elements of a row: windows of the text, one behind the other. The label of each is the "
          "one "
-         "behind it."),
+         "behind it.",
+         REFUSED),
     TEST_PART,
 };
 static const tsri_field npy_fields[] = {
     DATA(PATH, x, TSRI_NEEDED, 0, 0, "A .npy file of rows of numbers, in C order."),
     DATA(PATH, y, TSRI_NEEDED, 0, 0, "A .npy file of their labels: whole numbers, one a row."),
     DATA(INT, classes, TSRI_NONE, 1, 0x1p31,
-         "Labels are 0 to classes - 1. Default: the largest label, and 1."),
+         "Labels are 0 to classes - 1. Default: the largest label, and 1.", REFUSED),
     DATA(SHAPE, shape, TSRI_NONE, 1, TSR_MAX_NDIM - 1,
          "Of a row; of up to three sizes: an image of (channels, height, width). Default: that of "
-         "the file. To plan without the files, say it and classes."),
+         "the file. To plan without the files, say it and classes.",
+         REFUSED),
     DATA(FLOAT, mean, "0", 0, 0, "Is subtracted from all numbers."),
     DATA(FLOAT, std, "1", 1e-300, INFINITY, "Divides them."),
     TEST_PART,
@@ -259,6 +262,7 @@ const tsri_section tsri_data_section = {.name = "data",
                                         .size = sizeof(tsri_config_data),
                                         FIELDS(data_fields),
                                         .selector = "dataset",
+                                        .on_resume = TSRI_RESUME_REFUSED,
                                         .nvariants = COUNT(datasets),
                                         .variants = datasets};
 
@@ -353,10 +357,10 @@ static const tsri_field checkpoint_fields[] = {
 };
 const tsri_section tsri_checkpoint_section = {
     .name = "checkpoint", .size = sizeof(tsri_config_checkpoint), FIELDS(checkpoint_fields)};
-#define AMP(kind_, key, fallback_, low, high, doc_) \
-    FIELD(kind_, tsri_config_amp, #key, key, fallback_, low, high, doc_)
+#define AMP(kind_, key, fallback_, low, high, ...) \
+    FIELD(kind_, tsri_config_amp, #key, key, fallback_, low, high, __VA_ARGS__)
 static const tsri_field amp_f16_fields[] = {
-    AMP(FLOAT, init_scale, "65536", 1e-30, 1e30, "By which the loss is multiplied at first."),
+    AMP(FLOAT, init_scale, "65536", 1e-30, 1e30, "By which the loss is multiplied at first.", KEPT),
     AMP(FLOAT, growth_factor, "2", 1.000000001, 1e30, "Multiplies it after growth_interval."),
     AMP(FLOAT, backoff_factor, "0.5", 1e-30, 0.999999999,
         "Multiplies it where gradients are not finite; that update is left out."),
@@ -378,8 +382,8 @@ const tsri_section tsri_amp_section = {.name = "amp",
         .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_train, key), \
         .fallback = TSRI_NONE, .section = section_, .doc = doc_                               \
     }
-#define TRAIN(kind_, key, fallback_, low, high, doc_) \
-    FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, doc_)
+#define TRAIN(kind_, key, fallback_, low, high, ...) \
+    FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, __VA_ARGS__)
 static const tsri_field train_fields[] = {
     TRAIN(INT, epochs, TSRI_NONE, 0, MOST,
           "Times through the data. Batches are full: rows that fill none are left out. Default: as "
@@ -388,7 +392,7 @@ static const tsri_field train_fields[] = {
           "The number of steps, which go over as many epochs as they need. If epochs is given too, "
           "training ends at whichever comes first. For a graph: the number of runs (default 1)."),
     TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
-    TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file."),
+    TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file.", KEPT),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),
     WORD(tsri_config_train, "on_nan", on_nan, "stop", on_nan_words,
          "What a loss that is infinite or not a number does: ends the run before parameters are "
@@ -436,10 +440,10 @@ static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "z
                                              "megatron", "sequence", "auto",  NULL};
 
 /* --- the whole -------------------------------------------------------------------------------- */
-#define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
-    {                                                                                       \
-        .name = #key, .kind = TSRI_FIELD_##kind_, .offset = offsetof(tsri_experiment, key), \
-        .fallback = fallback_, .section = section_, .min = low, .max = high, .doc = doc_    \
+#define PART(kind_, key, fallback_, section_, low, high, ...)                                   \
+    {                                                                                           \
+        .name = #key, .kind = TSRI_FIELD_##kind_, .offset = offsetof(tsri_experiment, key),     \
+        .fallback = fallback_, .section = section_, .min = low, .max = high, .doc = __VA_ARGS__ \
     }
 static const tsri_field experiment_fields[] = {
     {.name = "tessera",
@@ -474,7 +478,8 @@ static const tsri_field experiment_fields[] = {
     WORD(
         tsri_experiment, "dtype", dtype_word, "f32", dtype_words,
         "What is computed in. Data sets are read in f32 and f64 alone, so that training in f16 and "
-        "bf16 can be planned, not run."),
+        "bf16 can be planned, not run.",
+        REFUSED),
     PART(NAMED, placements, TSRI_NONE, &tsri_placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
          "Names for devices and ranks."),
     FIELD(MESH, tsri_experiment, "mesh", mesh, TSRI_NONE, 0, 0,
@@ -498,7 +503,7 @@ static const tsri_field experiment_fields[] = {
          "those before it. A graph takes data, zero1, zero2, zero3 and auto. The rules stand "
          "before the file's own, which so count more; tessera "
          "schema FILE shows them."},
-    PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
+    PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained.", REFUSED),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
     {.name = "tensors",
      .kind = TSRI_FIELD_SECTION,
@@ -513,10 +518,12 @@ static const tsri_field experiment_fields[] = {
     PART(NAMED, graph, TSRI_NONE, &tsri_op_section, 1, TSRI_CONFIG_MAX_OPS,
          "Instead of model: ops, in order. With optimizer, which makes loss small, its parameters "
          "are trained; data feeds its entries of op input. strategy, tensors.match and parameters "
-         "say more of its entries, by their names."),
+         "say more of its entries, by their names.",
+         REFUSED),
     FIELD(NAME, tsri_experiment, "loss", loss, TSRI_NONE, 0, 0,
           "The entry of graph whose gradients can be fetched. With it the graph is one of "
-          "training: dropout drops, batch norm uses the batch's statistics."),
+          "training: dropout drops, batch norm uses the batch's statistics.",
+          REFUSED),
     FIELD(NAMES, tsri_experiment, "fetch", fetch, TSRI_NONE, 0, 0,
           "What a graph's run gives: names of its entries, and grad(NAME). Default: the last "
           "entry."),

@@ -47,6 +47,15 @@ static const tsri_field schedule_one_cycle_fields[] = {
     SCHEDULE(FLOAT, base_momentum, "0.85", 0, 0.999999999, "At the top."),
     SCHEDULE(FLOAT, max_momentum, "0.95", 0, 0.999999999, "At both ends."),
 };
+static const tsri_field schedule_plateau_fields[] = {
+    SCHEDULE(FLOAT, factor, "0.1", 1e-9, 0.999999999, "Multiplies lr at each fall."),
+    SCHEDULE(INT, patience, "10", 0, MOST, "Evaluations without improvement that are let pass."),
+    SCHEDULE(INT, cooldown, "0", 0, MOST, "Evaluations after a fall that do not count."),
+    SCHEDULE(FLOAT, threshold, "0.0001", 0, INFINITY, "What the loss must improve by."),
+    SCHEDULE(BOOL, absolute, "false", 0, 0,
+             "The threshold is a difference, not a part of the least loss."),
+    SCHEDULE(FLOAT, min_lr, "0", 0, INFINITY, "It falls no lower."),
+};
 /* In the order of tsr_schedule_kind. */
 static const tsri_section schedules[] = {
     {.name = "constant", .doc = "lr stays."},
@@ -65,6 +74,10 @@ static const tsri_section schedules[] = {
     {.name = "one_cycle",
      .doc = "Up to max_lr and down again, momentum the other way.",
      FIELDS(schedule_one_cycle_fields)},
+    {.name = "plateau",
+     .doc = "lr falls when the loss of the evaluations that train.eval.every asks for has stopped "
+            "to improve.",
+     FIELDS(schedule_plateau_fields)},
 };
 const tsri_section tsri_schedule_section = {.name = "schedule",
                                             .size = sizeof(tsri_config_schedule),
@@ -80,8 +93,8 @@ static const tsri_field state_fields[] = {
 static const tsri_section state_section = {
     .name = "state", .size = sizeof(tsri_config_state), FIELDS(state_fields)};
 
-#define OPTIMIZER(kind_, key, fallback_, low, high, doc_) \
-    FIELD(kind_, tsri_config_optimizer, #key, key, fallback_, low, high, doc_)
+#define OPTIMIZER(kind_, key, fallback_, low, high, ...) \
+    FIELD(kind_, tsri_config_optimizer, #key, key, fallback_, low, high, __VA_ARGS__)
 #define LR(usual) OPTIMIZER(FLOAT, lr, usual, 0, INFINITY, "Learning rate.")
 #define GROUP(key, doc_) FIELD(FLOAT, tsri_config_group, #key, key, TSRI_NONE, 0, INFINITY, doc_)
 static const tsri_field group_fields[] = {
@@ -119,7 +132,8 @@ static const tsri_field optimizer_fields[] = {
               "All gradients are scaled down to a norm of at most this. Default: they are not."),
     OPTIMIZER(FLOAT, clip_value, TSRI_NONE, 0, INFINITY,
               "Gradients' elements are brought to at most this size. Default: they are not."),
-    OPTIMIZER(INT, accumulate, "1", 1, MOST, "Steps of whose gradients an update takes the mean."),
+    OPTIMIZER(INT, accumulate, "1", 1, MOST, "Steps of whose gradients an update takes the mean.",
+              REFUSED),
     OPTIMIZER(FLOAT, loss_scale, "1", 1e-30, 1e30, "Multiplies the loss, and divides gradients."),
 };
 static const tsri_field sgd_fields[] = {
@@ -150,7 +164,7 @@ static const tsri_field rmsprop_fields[] = {
 static const tsri_field adagrad_fields[] = {
     LR("0.01"),
     OPTIMIZER(FLOAT, lr_decay, "0", 0, INFINITY, ""),
-    OPTIMIZER(FLOAT, initial_accumulator_value, "0", 0, INFINITY, "Of the sums of squares."),
+    OPTIMIZER(FLOAT, initial_accumulator_value, "0", 0, INFINITY, "Of the sums of squares.", KEPT),
     OPTIMIZER(FLOAT, eps, "1e-10", 0, INFINITY, ""),
     OPTIMIZER(FLOAT, weight_decay, "0", 0, INFINITY, ""),
 };
@@ -163,7 +177,7 @@ static const tsri_field lion_fields[] = {
 static const tsri_field own_fields[] = {
     LR("0.001"),
     OPTIMIZER(PATH, plugin, TSRI_NONE, 0, 0, "The library, which reading the file runs."),
-    OPTIMIZER(TEXT, function, TSRI_NEEDED, 0, 0, "The optimizer's name there."),
+    OPTIMIZER(TEXT, function, TSRI_NEEDED, 0, 0, "The optimizer's name there.", REFUSED),
     {.name = "numbers",
      .kind = TSRI_FIELD_ANY,
      .offset = offsetof(tsri_config_optimizer, numbers),
@@ -189,5 +203,6 @@ const tsri_section tsri_optimizer_section = {.name = "optimizer",
                                              .size = sizeof(tsri_config_optimizer),
                                              FIELDS(optimizer_fields),
                                              .selector = "name",
+                                             .on_resume = TSRI_RESUME_REFUSED,
                                              .nvariants = COUNT(optimizers),
                                              .variants = optimizers};

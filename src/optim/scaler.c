@@ -222,7 +222,7 @@ static bool take_count(const char **at, const char *key, int64_t *out)
            tsri_take_char(at, '\n');
 }
 
-tsr_status tsri_scaler_take(tsr_grad_scaler *s, const char *text)
+tsr_status tsri_scaler_take(tsr_grad_scaler *s, const char *text, bool keeps_own)
 {
     tsr_grad_scaler_state next;
     if (!take_word(&text, "grad_scaler\n"))
@@ -238,5 +238,12 @@ tsr_status tsri_scaler_take(tsr_grad_scaler *s, const char *text)
         !take_count(&text, "growth_interval ", &next.growth_interval) ||
         !take_count(&text, "_growth_tracker ", &next.growth_tracker) || *text)
         return tsri_fail(TSR_ERR_FORMAT, "the text of a gradient scaler is malformed");
+    if (keeps_own) {
+        const double scale = next.scale;
+        const int64_t tracker = next.growth_tracker;
+        next = s->now;
+        next.scale = scale;
+        next.growth_tracker = tracker;
+    }
     return tsr_grad_scaler_set(s, &next);
 }

@@ -56,9 +56,10 @@ tsr_status tsri_scaler_settle(tsr_grad_scaler *s);
 void tsri_scaler_forget(tsr_grad_scaler *s, const tsr_optimizer *o);
 /* Writes the state as text, a line for each of PyTorch's keys; none where it is disabled. */
 tsr_status tsri_scaler_put(tsr_grad_scaler *s, FILE *f);
-/* Takes such a text. On an error nothing has changed. TSR_ERR_FORMAT; TSR_ERR_STATE for the text of
- * a disabled scaler. A disabled one ignores all. */
-tsr_status tsri_scaler_take(tsr_grad_scaler *s, const char *text);
+/* Takes such a text; with keeps_own the scale and the tracker alone. On an error nothing has
+ * changed. TSR_ERR_FORMAT; TSR_ERR_STATE for the text of a disabled scaler. A disabled one ignores
+ * all. */
+tsr_status tsri_scaler_take(tsr_grad_scaler *s, const char *text, bool keeps_own);
 
 /* --- in graphs -------------------------------------------------------------------------------- */
 /* Checks that a scaler (NULL: none) can serve in the graph of *c. */

@@ -133,6 +133,8 @@ typedef struct taking {
     bool *is_set;            /* of each class */
     tsri_optim_group *group; /* that lines are about; NULL before the first */
     int nparams, ngroups;
+    bool keeps_own;       /* numbers of groups stay */
+    double lr, common_lr; /* in the text: of the group, and of the first; NAN: it has none */
 } taking;
 
 static bool starts(const char **at, const char *word)
@@ -168,42 +170,57 @@ static tsr_status take_group(taking *t, const char *pattern)
             t->group = &t->groups[i];
     }
     t->ngroups++;
-    return t->group ? TSR_OK
-                    : tsri_fail(TSR_ERR_STATE,
-                                "it has a group '%s' of parameters, which this optimizer has not; "
-                                "make it before",
-                                pattern);
+    t->lr = NAN;
+    return t->group || t->keeps_own
+               ? TSR_OK
+               : tsri_fail(TSR_ERR_STATE,
+                           "it has a group '%s' of parameters, which this optimizer has not; "
+                           "make it before",
+                           pattern);
 }
 
 static tsr_status take_number(taking *t, const char *at)
 {
-    for (int i = 0; i < TSRI_NUMBERS && t->group; i++) {
+    for (int i = 0; i < TSRI_NUMBERS && t->ngroups; i++) {
         const char *value = at;
         double x;
-        if (!(t->o->numbers >> i & 1) || !starts(&value, tsri_number_name(i)) ||
+        if (!(t->keeps_own || t->o->numbers >> i & 1) || !starts(&value, tsri_number_name(i)) ||
             !tsri_take_char(&value, ' '))
             continue;
         if (!take_double(&value, &x) || *value)
             return TSR_ERR_FORMAT;
         TSRI_TRY(tsri_number_check("the checkpoint", (tsri_number)i, x));
-        t->group->number[i] = x;
+        t->lr = i == TSRI_LR ? x : t->lr;
+        t->common_lr = i == TSRI_LR && t->ngroups == 1 ? x : t->common_lr;
+        if (!t->keeps_own)
+            t->group->number[i] = x;
         return TSR_OK;
     }
     return TSR_ERR_FORMAT;
+}
+
+/* Whether a group goes on with what its plateau remembers: another rate starts anew. */
+static bool keeps_plateau(const taking *t)
+{
+    const double lr = isnan(t->lr) ? t->common_lr : t->lr;
+    return !t->keeps_own ||
+           (t->group && tsri_group_schedule(t->o, t->group)->kind == TSR_SCHEDULE_PLATEAU &&
+            lr == tsri_optim_number(t->o, t->group, TSRI_LR));
 }
 
 static tsr_status take_plateau(const taking *t, const char *at)
 {
     int has;
     tsri_plateau p = {0};
-    bool legal = t->group && tsri_take_int(&at, 0, 1, &has) && tsri_take_char(&at, ' ') &&
+    bool legal = t->ngroups && tsri_take_int(&at, 0, 1, &has) && tsri_take_char(&at, ' ') &&
                  take_double(&at, &p.best) && tsri_take_char(&at, ' ') && take_double(&at, &p.lr) &&
                  tsri_take_char(&at, ' ') && take_count(&at, &p.bad) && tsri_take_char(&at, ' ') &&
                  take_count(&at, &p.cooldown) && !*at && p.lr >= 0 && isfinite(p.lr);
     if (!legal)
         return TSR_ERR_FORMAT;
     p.has_best = has;
-    t->group->plateau = p;
+    if (keeps_plateau(t))
+        t->group->plateau = p;
     return TSR_OK;
 }
 
@@ -224,15 +241,16 @@ static tsr_status take_param(taking *t, const char *at)
         return tsri_fail(TSR_ERR_INVALID, "it has a parameter '%s', which this optimizer has not",
                          at);
     const int class = t->o->slots[i].class;
-    if (t->is_set[class] &&
-        (t->classes[class].step != step || t->classes[class].frozen != (bool)frozen))
+    if (t->is_set[class] && (t->classes[class].step != step ||
+                             (!t->keeps_own && t->classes[class].frozen != (bool)frozen)))
         return tsri_fail(TSR_ERR_STATE,
                          "parameter '%s' was frozen apart from others that share its numbers here; "
                          "freeze it, or make its group, as the run before did",
                          at);
     t->is_set[class] = true;
     t->classes[class].step = step;
-    t->classes[class].frozen = frozen;
+    if (!t->keeps_own)
+        t->classes[class].frozen = frozen;
     t->nparams++;
     return TSR_OK;
 }
@@ -267,7 +285,7 @@ static tsr_status check_taken(const taking *t)
     if (t->nparams != o->nslots)
         return tsri_fail(TSR_ERR_INVALID, "it has %d parameters, this optimizer %d", t->nparams,
                          o->nslots);
-    if (t->ngroups != o->ngroups)
+    if (t->ngroups != o->ngroups && !t->keeps_own)
         return tsri_fail(TSR_ERR_STATE, "it has %d groups of parameters, this optimizer %d",
                          t->ngroups - 1, o->ngroups - 1);
     if (o->accumulate && t->accumulate && t->accumulate != o->accumulate)
@@ -300,13 +318,16 @@ static tsr_status take_lines(taking *t, char *text)
     return check_taken(t);
 }
 
-tsr_status tsri_optimizer_take_numbers(tsr_optimizer *o, const char *text)
+tsr_status tsri_optimizer_take_numbers(tsr_optimizer *o, const char *text, bool keeps_own)
 {
     tsri_pool pool;
     tsri_optim_settle(o);
     tsri_pool_init(&pool, &o->world->mem);
     taking t = {
         .o = o,
+        .keeps_own = keeps_own,
+        .lr = NAN,
+        .common_lr = NAN,
         .groups = tsri_pool_dup(&pool, o->groups, (size_t)o->ngroups * sizeof *o->groups),
         .classes = tsri_pool_dup(&pool, o->classes, (size_t)o->nclasses * sizeof *o->classes),
         .is_set = tsri_pool_alloc(&pool, (size_t)o->nclasses),

@@ -20,8 +20,13 @@ bool tsri_optimizer_is_between(const tsr_optimizer *o);
 bool tsri_optimizer_is_local(const tsr_optimizer *o);
 /* Writes steps, rates and numbers of groups, what is frozen, and what plateaus remember. */
 void tsri_optimizer_put_numbers(const tsr_optimizer *o, FILE *f);
-/* Takes such a text, of an optimizer that was made in the same way. On an error nothing has
- * changed. TSR_ERR_FORMAT; TSR_ERR_INVALID and TSR_ERR_STATE naming what does not fit. */
-tsr_status tsri_optimizer_take_numbers(tsr_optimizer *o, const char *text);
+/*
+ * Takes such a text, of an optimizer that was made in the same way. keeps_own: groups, their
+ * numbers and what is frozen stay as the optimizer was made; it takes the counts of updates and
+ * runs, and what the plateau of a group remembers where the group's rate is that of the text. On an
+ * error nothing has changed. TSR_ERR_FORMAT; TSR_ERR_INVALID and TSR_ERR_STATE naming what does not
+ * fit.
+ */
+tsr_status tsri_optimizer_take_numbers(tsr_optimizer *o, const char *text, bool keeps_own);
 
 #endif

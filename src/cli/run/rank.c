@@ -324,6 +324,8 @@ tsr_status run_on_rank(tsr_world *world, void *arg)
     const tsr_status closed = run_metrics_close(&r);
     status = status == TSR_OK ? closed : status;
     tsr_checkpoint_destroy(r.checkpoint);
+    free(r.dump);
+    free(r.changes);
     free(r.evals);
     free(r.losses);
     free(r.seconds);

@@ -76,6 +76,9 @@ typedef struct run_rank {
     run_watch *watch;           /* of the process; NULL: another rank has it */
     tsr_checkpoint *checkpoint; /* NULL: none is kept */
     run_saved of;               /* of the checkpoint that was loaded, or will be saved */
+    char *dump;                 /* the experiment, which checkpoints hold; NULL: none is kept */
+    char *changes;              /* since the checkpoint, a line each; NULL: none */
+    bool is_refused;            /* the checkpoint is not of this experiment */
     int64_t saved, evaluated;   /* after which step last; -1: never */
     run_metrics metrics;
     int nevals;

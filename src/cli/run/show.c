@@ -61,6 +61,8 @@ void run_show_header(const run_rank *r)
     if (r->first > 0)
         printf("goes on after step %lld, from %s\n", (long long)r->first,
                tsri_experiment_upkeep(p->experiment).checkpoint);
+    if (r->first > 0 && r->changes)
+        fputs(r->changes, stdout);
     const run_figures *f = &r->all[most];
     printf("planned: %s a step; %s on rank %d, which needs most", cli_seconds(r->mine.step_s, step),
            cli_bytes((double)run_memory(f), bytes), most);

@@ -5,6 +5,7 @@
 #include "src/comm/agree.h"
 #include "src/core/new_file.h"
 #include "src/train/checkpoint/folder.h"
+#include "src/train/resume.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,9 +14,85 @@
 #include <string.h>
 #include <unistd.h>
 
+/* --- the experiment of a checkpoint ----------------------------------------------------------- */
+/* Runs `put` on a stream in memory. *out_text is the caller's to free. */
+static tsr_status put_text(tsr_status (*put)(const void *arg, FILE *f), const void *arg,
+                           char **out_text)
+{
+    size_t n;
+    char *text = NULL;
+    FILE *f = open_memstream(&text, &n);
+    tsr_status status = f ? put(arg, f) : run_no_memory();
+    if (f && (fclose(f) != 0 || !text) && status == TSR_OK)
+        status = run_no_memory();
+    if (status != TSR_OK) {
+        free(text);
+        text = NULL;
+    }
+    *out_text = text;
+    return status;
+}
+
+static tsr_status put_experiment(const void *arg, FILE *f)
+{
+    return tsri_experiment_dump(arg, f);
+}
+
+typedef struct changes {
+    const run_rank *rank;
+    int n;
+    const tsri_resume_change *list;
+} changes;
+
+/* A line for each change that has an effect; a warning for each that has none. */
+static tsr_status put_changes(const void *arg, FILE *f)
+{
+    const changes *c = arg;
+    for (int i = 0; i < c->n; i++) {
+        const tsri_resume_change *x = &c->list[i];
+        if (!x->is_kept)
+            fprintf(f, "  %s: %s, was %s\n", x->key, x->now, x->was);
+        else if (tsr_world_rank(c->rank->world) == 0)
+            tsri_log(c->rank->world, TSR_LOG_WARNING,
+                     "%s: %s now, and %s in the run that goes on: it speaks of the beginning, and "
+                     "what the checkpoint holds stays",
+                     x->key, x->now, x->was);
+    }
+    return TSR_OK;
+}
+
+/* Compares the experiment that a checkpoint holds with this one: a tsri_ckpt_resume_fn. */
+static tsr_status compare_experiments(void *arg, const char *path, const char *then)
+{
+    run_rank *r = arg;
+    changes c = {.rank = r};
+    tsri_resume_change *list;
+    tsri_pool pool;
+    free(r->changes);
+    r->changes = NULL;
+    if (!then && tsr_world_rank(r->world) == 0)
+        tsri_log(r->world, TSR_LOG_WARNING,
+                 "%s: it holds no experiment, as those of earlier versions: the optimizer goes on "
+                 "with the checkpoint's numbers, whatever the file says now",
+                 path);
+    if (!then)
+        return TSR_OK;
+    tsri_pool_init(&pool, NULL);
+    tsr_status status =
+        tsri_experiment_resume(r->job->experiment, path, r->dump, then, &pool, &c.n, &list);
+    r->is_refused = status == TSR_ERR_STATE;
+    c.list = list;
+    if (status == TSR_OK)
+        status = put_text(put_changes, &c, &r->changes);
+    tsri_pool_finish(&pool);
+    return status;
+}
+
 /* --- checkpoints ------------------------------------------------------------------------------ */
 static tsr_status add_parts(run_rank *r)
 {
+    TSRI_TRY(tsri_checkpoint_add_experiment(r->checkpoint, "experiment", r->dump,
+                                            compare_experiments, r));
     TSRI_TRY(tsr_checkpoint_add_bytes(r->checkpoint, "run", &r->of, sizeof r->of));
     TSRI_TRY(tsr_checkpoint_add_module(r->checkpoint, "model", r->program->module));
     TSRI_TRY(tsr_checkpoint_add_optimizer(r->checkpoint, "optimizer", r->program->optimizer));
@@ -54,6 +131,7 @@ static tsr_status open_checkpoint(run_rank *r, const tsri_upkeep *u)
     TSRI_TRY(tsr_checkpoint_create(r->world, u->checkpoint, TSR_CHECKPOINT_OPTS(.keep = u->keep),
                                    &r->checkpoint));
     r->of = (run_saved){r->program->rows, r->program->steps_per_epoch};
+    TSRI_TRY(put_text(put_experiment, r->job->experiment, &r->dump));
     TSRI_TRY(add_parts(r));
     TSRI_TRY(make_folder(u->checkpoint));
     /* No rank may save before all have looked. */
@@ -83,7 +161,8 @@ tsr_status run_upkeep_open(run_rank *r)
     if (!u.checkpoint)
         return TSR_OK;
     TSRI_TRY(tsri_program_start(r->program, r->plan));
-    return tsri_experiment_fail(r->job->experiment, "checkpoint", open_checkpoint(r, &u));
+    const tsr_status status = open_checkpoint(r, &u);
+    return r->is_refused ? status : tsri_experiment_fail(r->job->experiment, "checkpoint", status);
 }
 
 static tsr_status save(run_rank *r, int64_t step)
@@ -116,6 +195,12 @@ static tsr_status add_eval(run_rank *r, run_eval mine)
     return status;
 }
 
+static bool is_due(const run_rank *r, tsri_every every, int64_t step)
+{
+    const int64_t unit = every.epochs ? r->program->steps_per_epoch : 1;
+    return every.n > 0 && unit > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
+}
+
 /* Leaves the evaluation where the run is to stop. */
 static tsr_status evaluate(run_rank *r, int64_t step, bool *stops)
 {
@@ -135,6 +220,8 @@ static tsr_status evaluate(run_rank *r, int64_t step, bool *stops)
     e.seconds = tsri_now_s() - start;
     TSRI_TRY(add_eval(r, e));
     r->evaluated = step;
+    if (is_due(r, tsri_experiment_upkeep(r->job->experiment).eval, step))
+        tsr_optimizer_report(r->program->optimizer, r->evals[r->nevals - 1].mean.loss);
     if (!r->speaks)
         return TSR_OK;
     if (!r->job->json)
@@ -144,12 +231,6 @@ static tsr_status evaluate(run_rank *r, int64_t step, bool *stops)
 }
 
 /* --- when ------------------------------------------------------------------------------------- */
-static bool is_due(const run_rank *r, tsri_every every, int64_t step)
-{
-    const int64_t unit = every.epochs ? r->program->steps_per_epoch : 1;
-    return every.n > 0 && unit > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
-}
-
 tsr_status run_upkeep_step(run_rank *r, bool *stops)
 {
     const tsri_upkeep u = tsri_experiment_upkeep(r->job->experiment);

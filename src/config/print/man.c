@@ -124,6 +124,12 @@ static void print_field(FILE *f, const tsri_field *field)
         fputs(".\n", f);
     }
     print_default(f, field);
+    if (field->on_resume == TSRI_RESUME_REFUSED)
+        fputs("A resumed run refuses another value.\n", f);
+    else if (field->on_resume == TSRI_RESUME_KEPT)
+        fputs("A resumed run keeps what it began with.\n", f);
+    else if (field->on_resume == TSRI_RESUME_WINS)
+        fputs("A resumed run takes another value.\n", f);
 }
 
 static void print_section(FILE *f, const tsri_section *s);
@@ -206,6 +212,85 @@ static void print_layers(FILE *f)
         fprintf(f, ".Ic %s%s\n", all->variants[i].name, i + 1 < all->nvariants ? " ," : " .");
 }
 
+/* --- resumed runs ----------------------------------------------------------------------------- */
+/* The keys of one fate, each printed once although several variants have it. */
+typedef struct fates {
+    FILE *f;
+    tsri_on_resume fate;
+    int n;
+    char seen[64][64];
+} fates;
+
+static void print_key(fates *all, const char *path, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%.*s%s%.*s", 30, path, path[0] ? "." : "", 30, name);
+    for (int i = 0; i < all->n; i++)
+        if (!strcmp(all->seen[i], key))
+            return;
+    if (all->n == 64)
+        return;
+    snprintf(all->seen[all->n++], sizeof key, "%s", key);
+    fprintf(all->f, ".It Ic %s\n", key);
+}
+
+static void print_fates(fates *all, const tsri_section *s, const char *path, tsri_on_resume above);
+
+static void print_fates_of(fates *all, const tsri_section *s, const char *path,
+                           tsri_on_resume above)
+{
+    for (int i = 0; i < s->nfields; i++) {
+        const tsri_field *f = &s->fields[i];
+        const tsri_on_resume fate = tsri_field_on_resume(f, above);
+        char key[64];
+        if (fate == all->fate && fate != above)
+            print_key(all, path, f->name);
+        if (!is_section(f) || fate == TSRI_RESUME_REFUSED)
+            continue;
+        snprintf(key, sizeof key, "%.*s%s%.*s", 30, path, path[0] ? "." : "", 30, f->name);
+        print_fates(all, f->section, key, fate);
+    }
+}
+
+static void print_fates(fates *all, const tsri_section *s, const char *path, tsri_on_resume above)
+{
+    if (s->selector && s->on_resume == all->fate)
+        print_key(all, path, s->selector);
+    print_fates_of(all, s, path, above);
+    for (int i = 0; i < s->nvariants; i++)
+        print_fates_of(all, &s->variants[i], path, above);
+}
+
+static void print_resume(FILE *f)
+{
+    fates refused = {.f = f, .fate = TSRI_RESUME_REFUSED},
+          kept = {.f = f, .fate = TSRI_RESUME_KEPT};
+    fputs(
+        ".Sh RESUMED RUNS\n"
+        "A run goes on from the newest checkpoint in\n.Ic train.checkpoint.dir ,\n"
+        "which holds the experiment of the run that saved it.\n"
+        "A resumed run is that run: it refuses to change these keys, naming the one that differs:\n"
+        ".Bl -bullet -compact\n",
+        f);
+    print_fates(&refused, &tsri_experiment_section, "", TSRI_RESUME_WINS);
+    fputs(".El\n"
+          "File names, placements and signatures within them may differ: they say where something "
+          "is.\n"
+          "These keys speak of the beginning; what the checkpoint holds stays, and a warning says "
+          "so:\n"
+          ".Bl -bullet -compact\n",
+          f);
+    print_fates(&kept, &tsri_experiment_section, "", TSRI_RESUME_WINS);
+    fputs(".El\n"
+          "Of all other keys the new value wins, and is printed.\n"
+          "A changed\n.Ic lr\nstarts anew, without the falls of a plateau so far; an unchanged one "
+          "keeps them.\n"
+          ".Ic train.steps\nis the total, steps before included.\n"
+          "A checkpoint of an earlier version holds no experiment: the optimizer goes on with the\n"
+          "numbers of the checkpoint, and a warning says so.\n",
+          f);
+}
+
 /* --- the page --------------------------------------------------------------------------------- */
 static const char head[] =
     ".\\\" SPDX-License-Identifier: Apache-2.0\n"
@@ -282,6 +367,7 @@ tsr_status tsri_config_man(FILE *out)
             print_section(out, all->fields[i].section);
     }
     fputs(".El\n", out);
+    print_resume(out);
     print_layers(out);
     print_ops(out);
     fputs(".Sh EXAMPLES\nTraining over two ranks, data parallel but for the classifier, of which "

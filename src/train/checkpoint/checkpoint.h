@@ -14,6 +14,7 @@
 
 #include <tessera/checkpoint.h>
 #include "src/graph/graph.h"
+#include "src/train/resume.h"
 
 typedef enum tsri_part_kind {
     TSRI_PART_MODULE = 0,
@@ -24,13 +25,17 @@ typedef enum tsri_part_kind {
     TSRI_PART_BATCH_SAMPLER,
     TSRI_PART_GENERATOR,
     TSRI_PART_BYTES,
+    TSRI_PART_EXPERIMENT,
 } tsri_part_kind;
 
 typedef struct tsri_part {
     const char *name;
     tsri_part_kind kind;
     void *object;
-    size_t bytes; /* TSRI_PART_BYTES: of the object */
+    size_t bytes;     /* TSRI_PART_BYTES: of the object */
+    const char *text; /* TSRI_PART_EXPERIMENT, as the next two */
+    tsri_ckpt_resume_fn *resume;
+    void *arg;
 } tsri_part;
 
 struct tsri_ckpt_job;
@@ -45,7 +50,10 @@ struct tsr_checkpoint {
     int nparts, capacity;
     int lock_fd;               /* rank 0's, from its first save; -1: none */
     struct tsri_ckpt_job *job; /* the save under way; NULL: none */
-    char *copies;              /* what it copied; kept for the next one */
+    /* The checkpoint that is loaded holds its experiment, so that numbers are the program's: see
+     * tsri_checkpoint_add_experiment. */
+    bool program_wins;
+    char *copies; /* what it copied; kept for the next one */
     size_t copies_bytes;
 };
 
@@ -71,10 +79,10 @@ tsr_status tsri_ckpt_items(tsr_checkpoint *c, bool to_save, tsri_pool *pool, tsr
 
 /* The bytes of a part's value, in pool memory; NULL bytes: it has none. */
 tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_bytes, size_t *out_n);
-/* Puts such bytes back. `moved`: they are of rank 0 of a run with another number of ranks. On an
- * error nothing is changed. */
+/* Puts such bytes back. `moved`: they are of rank 0 of a run with another number of ranks.
+ * program_wins: see tsr_checkpoint. On an error nothing is changed. */
 tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *bytes, size_t n,
-                         bool moved);
+                         bool moved, bool program_wins);
 
 /* Ends the save under way on this rank, if there is one; returns how it ended. */
 tsr_status tsri_ckpt_join(tsr_checkpoint *c);

@@ -40,7 +40,7 @@ static tsr_status add_state(tsr_variable *v, const char *name, void *arg)
 
 static tsr_status add_value(const tsri_part *part, tsri_items *items)
 {
-    tsri_item item = {.part = part, .own = true};
+    tsri_item item = {.part = part, .own = true, .may_lack = part->kind == TSRI_PART_EXPERIMENT};
     TSRI_TRY(tsri_part_get(part, items->pool, &item.bytes, &item.nbytes));
     item.name = part->kind == TSRI_PART_OPTIMIZER
                     ? tsri_pool_printf(items->pool, "%s/numbers", part->name)
@@ -59,7 +59,7 @@ static tsr_status check_live(const tsri_part *part)
         [TSRI_PART_BATCH_SAMPLER] = TSRI_LIVE_BATCH_SAMPLER,
         [TSRI_PART_GENERATOR] = TSRI_LIVE_GENERATOR,
     };
-    return part->kind == TSRI_PART_BYTES
+    return part->kind == TSRI_PART_BYTES || part->kind == TSRI_PART_EXPERIMENT
                ? TSR_OK
                : tsri_live_check(part->object, kinds[part->kind], part->name);
 }

@@ -98,12 +98,21 @@ static bool is_wanted(const loading *l, const char *name)
     return l->items.n && bsearch(&name, l->names, (size_t)l->items.n, sizeof name, compare_names);
 }
 
+/* Whether a part may lack tensors of the checkpoint, or have others: states that follow from
+ * numbers of the program's. */
+static bool may_differ(const loading *l, const tsri_part *part)
+{
+    return l->c->program_wins &&
+           (part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_SCALER);
+}
+
 static tsr_status check_extra(const loading *l)
 {
     for (int i = 0; i < l->index.ntensors && !l->partial; i++) {
         const char *name = l->index.tensors[i].name;
         for (int j = 0; j < l->c->nparts; j++)
-            if (is_of_part(name, &l->c->parts[j]) && !is_wanted(l, name))
+            if (is_of_part(name, &l->c->parts[j]) && !is_wanted(l, name) &&
+                !may_differ(l, &l->c->parts[j]))
                 return tsri_fail(TSR_ERR_INVALID,
                                  "%s: it has '%s', which '%s' has not; a load with .partial = true "
                                  "takes what both have",
@@ -115,12 +124,6 @@ static tsr_status check_extra(const loading *l)
 static tsr_status match_items(loading *l)
 {
     const size_t n = (size_t)l->items.n;
-    l->names = tsri_pool_alloc(&l->pool, n * sizeof *l->names);
-    l->tensors = tsri_pool_alloc(&l->pool, n * sizeof *l->tensors);
-    l->values = tsri_pool_alloc(&l->pool, n * sizeof *l->values);
-    l->shards = tsri_pool_alloc(&l->pool, (size_t)l->index.nfiles * sizeof *l->shards);
-    l->chunk = tsri_pool_alloc(&l->pool, CHUNK);
-    TSRI_NEED(l->names && l->tensors && l->values && l->shards && l->chunk);
     for (int i = 0; i < l->items.n; i++)
         l->names[i] = l->items.item[i].name;
     if (n)
@@ -128,7 +131,7 @@ static tsr_status match_items(loading *l)
     for (int i = 0; i < l->items.n; i++) {
         const tsri_item *item = &l->items.item[i];
         const tsri_ckpt_tensor *t = tsri_ckpt_index_find(&l->index, item->name);
-        if (!t && (l->partial || item->may_lack))
+        if (!t && (l->partial || item->may_lack || may_differ(l, item->part)))
             continue;
         if (!t)
             return tsri_fail(TSR_ERR_INVALID,
@@ -288,8 +291,9 @@ static tsr_status set_value(loading *l, int i)
     const tsri_ckpt_tensor *t = l->tensors[i];
     const int piece = t->npieces > 1 ? piece_here(l, t) : 0;
     const bool moved = l->index.nranks != l->c->world->nranks;
-    tsr_status status = tsri_part_set(item->part, &l->pool, l->values[i],
-                                      (size_t)t->pieces[piece].dims.d[0], moved);
+    tsr_status status =
+        tsri_part_set(item->part, &l->pool, l->values[i], (size_t)t->pieces[piece].dims.d[0], moved,
+                      l->c->program_wins);
     if (status == TSR_OK)
         return TSR_OK;
     char text[600];
@@ -319,7 +323,7 @@ static tsr_status set_values(loading *l)
         for (int i = 0; i < l->items.n; i++) {
             const tsri_item *item = &l->items.item[i];
             const bool now = l->values[i] && (item->part->kind == TSRI_PART_GENERATOR) == last;
-            if (now && tsri_part_set(item->part, &l->pool, item->bytes, item->nbytes, false))
+            if (now && tsri_part_set(item->part, &l->pool, item->bytes, item->nbytes, false, false))
                 tsri_log(l->c->world, TSR_LOG_WARNING,
                          "tsr_checkpoint_load: '%s' is not as it was: %s", item->name,
                          tsr_last_error());
@@ -347,10 +351,37 @@ static tsr_status open_index(loading *l)
     return TSR_OK;
 }
 
+/* Hands the experiment of the checkpoint to the function that compares it. */
+static tsr_status compare_experiments(loading *l)
+{
+    l->c->program_wins = false;
+    for (int i = 0; i < l->items.n; i++) {
+        const tsri_item *item = &l->items.item[i];
+        if (item->part->kind != TSRI_PART_EXPERIMENT)
+            continue;
+        l->tensors[i] = tsri_ckpt_index_find(&l->index, item->name);
+        if (l->tensors[i]) {
+            TSRI_TRY(check_fit(l, item, l->tensors[i]));
+            TSRI_TRY(read_value(l, i));
+        }
+        TSRI_TRY(item->part->resume(item->part->arg, l->path, l->values[i]));
+        l->c->program_wins = l->tensors[i] != NULL;
+    }
+    return TSR_OK;
+}
+
 static tsr_status plan(loading *l)
 {
     TSRI_TRY(open_index(l));
     TSRI_TRY(tsri_ckpt_items(l->c, false, &l->pool, &l->items));
+    const size_t n = (size_t)l->items.n;
+    l->names = tsri_pool_alloc(&l->pool, n * sizeof *l->names);
+    l->tensors = tsri_pool_alloc(&l->pool, n * sizeof *l->tensors);
+    l->values = tsri_pool_alloc(&l->pool, n * sizeof *l->values);
+    l->shards = tsri_pool_alloc(&l->pool, (size_t)l->index.nfiles * sizeof *l->shards);
+    l->chunk = tsri_pool_alloc(&l->pool, CHUNK);
+    TSRI_NEED(l->names && l->tensors && l->values && l->shards && l->chunk);
+    TSRI_TRY(compare_experiments(l));
     return match_items(l);
 }
 

@@ -75,7 +75,7 @@ tsr_status tsr_checkpoint_create(tsr_world *world, const char *folder,
 static tsr_status add(tsr_checkpoint *c, const char *name, tsri_part part, const char *who)
 {
     TSRI_TRY(tsri_live_check(c, TSRI_LIVE_CHECKPOINT, who));
-    if (!c || !name || !part.object)
+    if (!c || !name || (!part.object && !part.text))
         return tsri_fail(TSR_ERR_INVALID, "%s: the %s is NULL%s", who,
                          !c      ? "checkpoint"
                          : !name ? "name"
@@ -131,6 +131,14 @@ tsr_status tsr_checkpoint_add_bytes(tsr_checkpoint *c, const char *name, void *d
 {
     return add(c, name, (tsri_part){.kind = TSRI_PART_BYTES, .object = data, .bytes = bytes},
                __func__);
+}
+
+tsr_status tsri_checkpoint_add_experiment(tsr_checkpoint *c, const char *name, const char *text,
+                                          tsri_ckpt_resume_fn *resume, void *arg)
+{
+    const tsri_part part = {
+        .kind = TSRI_PART_EXPERIMENT, .text = text, .resume = resume, .arg = arg};
+    return add(c, name, part, __func__);
 }
 
 /* --- values out ------------------------------------------------------------------------------- */
@@ -195,6 +203,8 @@ tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_byte
         from = part->object;
         *out_n = part->bytes;
         break;
+    case TSRI_PART_EXPERIMENT:
+        return get_text(pool, part->text, out_bytes, out_n);
     case TSRI_PART_MODULE:
         return TSR_OK;
     }
@@ -203,8 +213,8 @@ tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_byte
 }
 
 /* --- values in -------------------------------------------------------------------------------- */
-/* A loader of another number of ranks stands behind as many batches of the epoch, each a part of
- * the same rows. */
+/* Puts a loader, which may have another number of ranks, seed or order, after as many batches of
+ * the same epoch. */
 static tsr_status move_loader(tsr_loader *l, const tsr_loader_state *from)
 {
     tsr_loader_state before;
@@ -221,7 +231,7 @@ static tsr_status move_loader(tsr_loader *l, const tsr_loader_state *from)
 }
 
 tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *bytes, size_t n,
-                         bool moved)
+                         bool moved, bool program_wins)
 {
     static const size_t sizes[] = {
         [TSRI_PART_LOADER] = sizeof(tsr_loader_state),
@@ -232,6 +242,8 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
     };
     const size_t size = part->kind == TSRI_PART_BYTES ? part->bytes : sizes[part->kind];
     const bool is_text = part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_SCALER;
+    if (part->kind == TSRI_PART_EXPERIMENT)
+        return TSR_OK; /* its function has it */
     if (!is_text && n != size)
         return tsri_fail(TSR_ERR_INVALID, "it has %zu bytes in the checkpoint, %zu here", n, size);
     char *copy = tsri_pool_alloc(pool, n + 1); /* aligned, and ended by a NUL */
@@ -240,11 +252,12 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
     void *state = copy;
     switch (part->kind) {
     case TSRI_PART_OPTIMIZER:
-        return tsri_optimizer_take_numbers(part->object, copy);
+        return tsri_optimizer_take_numbers(part->object, copy, program_wins);
     case TSRI_PART_SCALER:
-        return tsri_scaler_take(part->object, copy);
+        return tsri_scaler_take(part->object, copy, program_wins);
     case TSRI_PART_LOADER:
-        return moved ? move_loader(part->object, state) : tsr_loader_set_state(part->object, state);
+        return moved || program_wins ? move_loader(part->object, state)
+                                     : tsr_loader_set_state(part->object, state);
     case TSRI_PART_SAMPLER:
         return tsr_sampler_set_state(part->object, state);
     case TSRI_PART_BATCH_SAMPLER:
@@ -255,6 +268,7 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
         memcpy(part->object, copy, n);
         return TSR_OK;
     case TSRI_PART_MODULE:
+    case TSRI_PART_EXPERIMENT:
         break;
     }
     return TSR_OK;
