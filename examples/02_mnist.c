@@ -61,6 +61,7 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     const tsr_status status = argc > 1 ? tsr_start_ranks(2, rank, argv) : TSR_ERR_INVALID;
     if (status != TSR_OK)
         fprintf(stderr, "%s\n",

@@ -105,6 +105,7 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     const char *path = argc > 1 ? argv[1] : __FILE__;
     static unsigned char bytes[1 << 20];
     FILE *f = fopen(path, "rb");

@@ -32,6 +32,14 @@ static tsr_status declare(tsr_graph *g, int64_t rows, bool training, void *arg)
     return TSR_OK;
 }
 
+/* A whole number of 1 to `most`; 0 if the text is none. */
+static int count_of(const char *text, long most)
+{
+    char *end;
+    const long n = strtol(text, &end, 10);
+    return end == text || *end || n < 1 || n > most ? 0 : (int)n;
+}
+
 static tsr_status rank(tsr_world *w, void *arg)
 {
     char **args = (char **)arg;
@@ -54,7 +62,7 @@ static tsr_status rank(tsr_world *w, void *arg)
     tsr_plan *plan;
     int64_t step;
     TSR_TRY(tsr_checkpoint_load(c, NULL, &step));
-    for (step = step < 0 ? 0 : step; step < atoi(args[2]);) {
+    for (step = step < 0 ? 0 : step; step < count_of(args[2], 1000000);) {
         double loss;
         const tsr_status s = tsr_program_feed(program, loader, true, &plan, NULL);
         if (s == TSR_END) /* of an epoch; the loader stands at the next one */
@@ -72,11 +80,13 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3) {
-        fprintf(stderr, "usage: 07_resume FOLDER STEPS [RANKS]\n");
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
+    const int ranks = argc > 3 ? count_of(argv[3], 256) : 2;
+    if (argc < 3 || argc > 4 || !ranks || !count_of(argv[2], 1000000)) {
+        fprintf(stderr, "usage: 07_resume FOLDER STEPS [RANKS]     (1 to 256 ranks)\n");
         return 2;
     }
-    if (tsr_start_ranks(argc > 3 ? atoi(argv[3]) : 2, rank, argv) == TSR_OK)
+    if (tsr_start_ranks(ranks, rank, argv) == TSR_OK)
         return 0;
     fprintf(stderr, "%s\n", tsr_last_error());
     return 1;

@@ -102,6 +102,7 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(void)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     if (tsr_start_ranks(2, rank, NULL) == TSR_OK)
         return 0;
     fprintf(stderr, "%s\n", tsr_last_error());

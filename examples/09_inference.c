@@ -90,6 +90,7 @@ static tsr_status rank(tsr_world *w, void *arg)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     if (argc != 2) {
         fprintf(stderr, "usage: 09_inference MODEL.safetensors\n");
         return 2;

@@ -58,6 +58,7 @@ static tsr_status run(tsr_world *world, void *arg)
 
 int main(void)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     if (tsr_start_ranks(3, run, NULL) == TSR_OK)
         return 0;
     fprintf(stderr, "async_all_reduce: %s\n", tsr_last_error());

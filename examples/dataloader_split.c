@@ -107,6 +107,7 @@ static bool read_sizes(int count, char **text, sizes *s)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     sizes s = {.count = 3, .n = {1, 2, 3}};
     if (argc > 1 && !read_sizes(argc - 1, argv + 1, &s))
         return 2;

@@ -67,6 +67,7 @@ static tsr_status train(tsr_world *world, void *arg)
 
 int main(void)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     if (tsr_start_ranks(2, train, NULL) == TSR_OK)
         return 0;
     fprintf(stderr, "ddp_train: %s\n", tsr_last_error());

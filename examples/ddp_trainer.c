@@ -134,6 +134,7 @@ static tsr_status run(tsr_world *world, void *arg)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     int epochs = argc > 1 ? atoi(argv[1]) : 2;
     if (epochs < 1 || argc > 2) {
         fprintf(stderr, "usage: ddp_trainer [EPOCHS]\n");

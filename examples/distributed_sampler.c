@@ -118,6 +118,7 @@ static tsr_status print_replica(const options *o, int rank)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     options o = {.size = -1};
     if (!read_options(argc, argv, &o))
         return 2;

@@ -140,7 +140,6 @@ static tsr_status rank(tsr_world *w, void *arg)
     for (int epoch = 0; epoch < n.o->epochs; epoch++) {
         if (speaks)
             printf("begin training of epoch %d/%d\n", epoch + 1, n.o->epochs);
-        fflush(stdout);
         TSR_TRY(pass(program, train, true, &right));
     }
     if (speaks)
@@ -163,6 +162,7 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     options o = {.out = "mnist_ddp_amp", .epochs = 3, .batch = 32, .amp = TSR_F16};
     for (int i = 1; i < argc; i++) {
         const bool has_value = i + 1 < argc;

@@ -3,7 +3,9 @@
  * Trains MobileNetV2 (or another model) on CIFAR-10, data parallel or in any other signature, as
  * thread ranks (--ranks N) or under `tessera launch`. Public headers only: copy it and change it.
  */
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,7 +364,12 @@ static tsr_status run_rank(tsr_world *world, void *arg)
 }
 
 /* --- the command line ------------------------------------------------------------------------- */
-enum { OPT_STRING, OPT_LONG, OPT_DOUBLE, OPT_FLAG };
+enum { OPT_STRING, OPT_LONG, OPT_COUNT, OPT_SOME, OPT_RANKS, OPT_DOUBLE, OPT_FLAG };
+/* Of whole numbers: the least and the greatest of each type. */
+static const long bounds[][2] = {[OPT_LONG] = {LONG_MIN, LONG_MAX},
+                                 [OPT_COUNT] = {0, 1000000000},
+                                 [OPT_SOME] = {1, 1000000000},
+                                 [OPT_RANKS] = {1, 256}};
 typedef struct option_row {
     const char *name;
     int type;
@@ -378,14 +385,23 @@ static int bad(const char *name, const char *value, const char *legal)
 
 static int set_option(const option_row *r, const char *value)
 {
-    char *end = NULL;
+    char *end = NULL, legal[96];
+    long n;
     switch (r->type) {
     case OPT_STRING:
         *(const char **)r->target = value;
         return 0;
     case OPT_LONG:
-        *(long *)r->target = strtol(value, &end, 10);
-        return *value && !*end ? 0 : bad(r->name, value, "a whole number is needed");
+    case OPT_COUNT:
+    case OPT_SOME:
+    case OPT_RANKS:
+        errno = 0;
+        *(long *)r->target = n = strtol(value, &end, 10);
+        if (*value && !*end && !errno && n >= bounds[r->type][0] && n <= bounds[r->type][1])
+            return 0;
+        snprintf(legal, sizeof legal, "a whole number of %ld to %ld is needed", bounds[r->type][0],
+                 bounds[r->type][1]);
+        return bad(r->name, value, legal);
     case OPT_DOUBLE:
         *(double *)r->target = strtod(value, &end);
         return *value && !*end ? 0 : bad(r->name, value, "a number is needed");
@@ -417,12 +433,6 @@ static int set_words(options *o, const char *variant, const char *act, const cha
         return bad("model", o->model, "mobilenet_v2, convnet or mlp");
     if (strcmp(o->schedule, "constant") && strcmp(o->schedule, "cosine"))
         return bad("schedule", o->schedule, "constant or cosine");
-    if (o->batch_size < 1 || o->epochs < 0 || o->steps < 0 || o->ranks < 0 || o->warmup < 0) {
-        fprintf(stderr,
-                "mobilenet_v2_cifar10: --batch-size is at least 1; --epochs, --steps, --ranks "
-                "and --warmup are at least 0\n");
-        return 2;
-    }
     if (!o->data) {
         fprintf(stderr,
                 "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
@@ -438,14 +448,14 @@ static int parse(int argc, char **argv, options *o)
     long seed = 0;
     const option_row rows[] = {
         {"data", OPT_STRING, &o->data, 0},
-        {"epochs", OPT_LONG, &o->epochs, 0},
-        {"steps", OPT_LONG, &o->steps, 0},
-        {"batch-size", OPT_LONG, &o->batch_size, 0},
+        {"epochs", OPT_COUNT, &o->epochs, 0},
+        {"steps", OPT_COUNT, &o->steps, 0},
+        {"batch-size", OPT_SOME, &o->batch_size, 0},
         {"lr", OPT_DOUBLE, &o->lr, 0},
         {"momentum", OPT_DOUBLE, &o->momentum, 0},
         {"weight-decay", OPT_DOUBLE, &o->weight_decay, 0},
         {"schedule", OPT_STRING, &o->schedule, 0},
-        {"warmup", OPT_LONG, &o->warmup, 0},
+        {"warmup", OPT_COUNT, &o->warmup, 0},
         {"label-smoothing", OPT_DOUBLE, &o->label_smoothing, 0},
         {"dropout", OPT_DOUBLE, &o->dropout, 0},
         {"variant", OPT_STRING, &variant, 0},
@@ -467,7 +477,7 @@ static int parse(int argc, char **argv, options *o)
         {"save", OPT_STRING, &o->save, 0},
         {"metrics", OPT_STRING, &o->metrics, 0},
         {"explain", OPT_STRING, &o->explain, 0},
-        {"ranks", OPT_LONG, &o->ranks, 0},
+        {"ranks", OPT_RANKS, &o->ranks, 0},
     };
     enum { N = sizeof rows / sizeof *rows };
     struct option longs[N + 2] = {{0}};
@@ -513,6 +523,7 @@ static int ranks_of(const char *placement)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     options o = {.data = getenv("TESSERA_DATA"),
                  .placement = "cpu",
                  .sbp_data = "S(0)",

@@ -62,12 +62,12 @@ static tsr_status say(tsr_world *world, void *arg)
     if (status != TSR_OK)
         printf("rank %d: %s: %s\n", tsr_world_rank(world), tsr_status_name(status),
                tsr_last_error());
-    fflush(stdout);
     return status;
 }
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     bool join = argc > 1 && !strcmp(argv[1], "--join");
     if (argc > 2 || (argc > 1 && !join)) {
         fprintf(stderr, "usage: rank_skips [--join]\n");

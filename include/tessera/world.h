@@ -106,7 +106,8 @@ TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *a
 TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
 /*
  * Runs fn, for the main of a program that runs both ways, as this process's rank, where a launcher
- * or an address says that it is one; else as nranks thread ranks, as tsr_spawn_with. Errors are
+ * or an address says that it is one; else as nranks thread ranks, as tsr_spawn_with. nranks is at
+ * least 1, also where a launcher's number counts. Errors are
  * those of fn, with the rank's number, and of tsr_world_create. opts may be NULL.
  */
 TSR_API tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg,

@@ -57,6 +57,7 @@ static void bound_spinning(char **argv)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;

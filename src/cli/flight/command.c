@@ -291,7 +291,7 @@ int cli_flight(int argc, char **argv)
     } else {
         print_text(&f, &a);
     }
-    fflush(stdout);
+    cli_flush();
     for (int i = 0; i < f.naside; i++) {
         if (f.aside[i].broken)
             code = CLI_FAILED;

@@ -29,6 +29,9 @@ tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg, const ts
     tsri_ident id; /* id.by is NULL where nothing says that this process is a rank */
     if (!fn)
         return tsri_fail(TSR_ERR_INVALID, "tsr_start_ranks without a function");
+    if (nranks < 1) /* also where a launcher's number counts: the program is wrong all the same */
+        return tsri_fail(TSR_ERR_INVALID, "tsr_start_ranks of %d ranks: expected at least 1",
+                         nranks);
     TSRI_TRY(tsri_world_opts_resolve(opts, 1, &resolved));
     TSRI_TRY(tsri_ident_read(resolved.init_method, &id));
     return id.by ? run_as_rank(fn, arg, opts) : tsr_spawn_with(nranks, fn, arg, opts);
