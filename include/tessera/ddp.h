@@ -159,7 +159,8 @@ TSR_API void tsr_ddp_no_sync(tsr_ddp *ddp, bool on);
 
 /*
  * Returns a parameter's gradient: its pointer, valid until the next call on ddp, elements
- * row-major, and whether there is one. NULL if the variable is none of ddp's parameters.
+ * row-major; sets *out_there, unless NULL, to whether there is one. NULL and false if the variable
+ * is none of ddp's parameters, as one that is not trained.
  */
 TSR_API void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there);
 /*

@@ -16,7 +16,7 @@ tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int lin
     if (w->shape.ndim != 1 || (n != 1 && n != channels))
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "weights %s of x %s; legal are (1) and (%lld)",
                             tsri_op_dims(&c, w), tsri_op_dims(&c, x), (long long)channels);
-    tsr_dims dims = TSR_DIMS(n);
+    tsr_dims dims = x->shape.ndim ? TSR_DIMS(n) : TSR_SCALAR; /* no more axes than x */
     for (int i = 2; i < x->shape.ndim && n > 1; i++)
         dims.d[dims.ndim++] = 1;
     x = tsri_low(&c, x);

@@ -414,6 +414,8 @@ void tsr_ddp_no_sync(tsr_ddp *ddp, bool on)
 
 void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
 {
+    if (out_there)
+        *out_there = false;
     if (tsri_live_check(ddp, TSRI_LIVE_DDP, __func__) != TSR_OK ||
         tsri_live_check(v, TSRI_LIVE_VARIABLE, __func__) != TSR_OK)
         return NULL;

@@ -487,6 +487,8 @@ static tsr_status ignored(tsr_world *w, void *arg)
     TRY(tsr_ddp_create(net, TSR_DDP_OPTS(.nignored = 1, .ignored = mine), &ddp));
     TRY(tsr_variable_get(v, found, sizeof found));
     CHECK(!memcmp(own, found, sizeof own));
+    bool there = true;
+    CHECK(!tsr_ddp_gradient(ddp, v, &there) && !there);
     CHECK(!tsr_ddp_gradient(ddp, v, NULL));
     tsr_ddp_info info = {.size = sizeof info};
     TRY(tsr_ddp_get_info(ddp, &info));
