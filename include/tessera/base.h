@@ -27,16 +27,39 @@ extern "C" {
  * A macro makes the literal of an options struct, TSR_SGD_OPTS(.lr = 0.1): it holds the defaults,
  * and the caller's fields override them, so that a zero that is given is a zero. NULL stands for
  * all defaults. A struct that is filled without the macro has zeros for what is left out: begin
- * with `tsr_sgd_opts o = *TSR_SGD_OPTS();`. Compilers would warn of each overridden default, under
- * -Wextra and at the caller's line: TSR_KEEP_OVERRIDE_WARNINGS leaves these warnings on.
+ * with `tsr_sgd_opts o = *TSR_SGD_OPTS();`. The literal lives as long as the block that it is in.
+ *
+ * Compilers would warn of each default that is overridden (-Woverride-init, a part of -Wextra).
+ * The macros turn that off for their own literal alone, which works inside functions; for options
+ * at file scope define TSR_KEEP_OVERRIDE_WARNINGS, which leaves the warnings on.
  */
-#if !defined(__cplusplus) && !defined(TSR_KEEP_OVERRIDE_WARNINGS)
-#ifdef __clang__
-#pragma clang diagnostic ignored "-Winitializer-overrides"
+/* clang-format off */
+#ifdef __cplusplus
+/* What this calls is in tessera.hpp. */
+#define TSR_OPTIONS(type, defaults, ...) \
+    tsr_opts_of(TSR_MADE_(type, .size = sizeof(type), __VA_ARGS__))
+#elif defined(TSR_KEEP_OVERRIDE_WARNINGS)
+#define TSR_OPTIONS(type, defaults, ...) (&(const type){TSR_FIELDS_(type, defaults, __VA_ARGS__)})
+#define TSR_OVERRIDDEN_(type, ...) ((type){__VA_ARGS__})
 #else
-#pragma GCC diagnostic ignored "-Woverride-init"
+#define TSR_OPTIONS(type, defaults, ...) \
+    ((const type[1]){TSR_OVERRIDDEN_(type, TSR_FIELDS_(type, defaults, __VA_ARGS__))})
+#define TSR_OVERRIDDEN_(type, ...) \
+    (__extension__({ \
+        _Pragma("GCC diagnostic push") \
+        TSR_QUIET_ \
+        (type){__VA_ARGS__}; \
+        _Pragma("GCC diagnostic pop") \
+    }))
+#ifdef __clang__
+#define TSR_QUIET_ _Pragma("GCC diagnostic ignored \"-Winitializer-overrides\"")
+#else
+#define TSR_QUIET_ _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
 #endif
 #endif
+#define TSR_FIELDS_(type, defaults, ...) TSR_LISTED_ defaults.size = sizeof(type), __VA_ARGS__
+#define TSR_LISTED_(...) __VA_ARGS__
+/* clang-format on */
 /* In C++, where a literal can't give a field twice, a member of an options struct has its default
  * by itself (see tessera.hpp). */
 #ifdef __cplusplus

@@ -51,8 +51,7 @@ typedef struct tsr_checkpoint_opts {
      * log, and the run goes on. Default: it is an error. */
     bool warn;
 } tsr_checkpoint_opts;
-#define TSR_CHECKPOINT_OPTS(...) \
-    (&(const tsr_checkpoint_opts){.keep = 3, .size = sizeof(tsr_checkpoint_opts), __VA_ARGS__})
+#define TSR_CHECKPOINT_OPTS(...) TSR_OPTIONS(tsr_checkpoint_opts, (.keep = 3, ), __VA_ARGS__)
 
 /* Makes an empty list of parts. Nothing is read or written yet. opts may be NULL. Not collective.
  * Errors: TSR_ERR_INVALID, TSR_ERR_STATE (a virtual world), TSR_ERR_NO_MEMORY. */
@@ -126,8 +125,7 @@ typedef struct tsr_checkpoint_load_opts {
      * there, and no others of it. Parts of the file that were not added are left out always. */
     bool partial;
 } tsr_checkpoint_load_opts;
-#define TSR_CHECKPOINT_LOAD_OPTS(...) \
-    (&(const tsr_checkpoint_load_opts){.size = sizeof(tsr_checkpoint_load_opts), __VA_ARGS__})
+#define TSR_CHECKPOINT_LOAD_OPTS(...) TSR_OPTIONS(tsr_checkpoint_load_opts, (), __VA_ARGS__)
 /*
  * Loads a checkpoint into the parts: each rank reads what it needs of any layout that was saved
  * into any that it has; floating-point dtypes convert. The newest checkpoint of the folder that is

@@ -90,12 +90,10 @@ typedef struct tsr_ddp_opts {
                   * patterns. Init_sync sends them; buckets have no place for them */
     const char *const *frozen;
 } tsr_ddp_opts;
-#define TSR_DDP_OPTS(...)                                \
-    (&(const tsr_ddp_opts){.bucket_cap_mb = 25,          \
-                           .broadcast_buffers = true,    \
-                           .init_sync = true,            \
-                           .size = sizeof(tsr_ddp_opts), \
-                           __VA_ARGS__})
+#define TSR_DDP_OPTS(...)                                                              \
+    TSR_OPTIONS(tsr_ddp_opts,                                                          \
+                (.bucket_cap_mb = 25, .broadcast_buffers = true, .init_sync = true, ), \
+                __VA_ARGS__)
 
 /*
  * Wraps a module, all of whose variables are on tsr_local_placement. opts may be NULL. Collective
@@ -179,8 +177,7 @@ typedef struct tsr_ddp_join_opts {
     bool divide_by_active;           /* averages are over the ranks that still have inputs */
     bool throw_on_early_termination; /* the first rank without inputs is an error on all */
 } tsr_ddp_join_opts;
-#define TSR_DDP_JOIN_OPTS(...) \
-    (&(const tsr_ddp_join_opts){.size = sizeof(tsr_ddp_join_opts), __VA_ARGS__})
+#define TSR_DDP_JOIN_OPTS(...) TSR_OPTIONS(tsr_ddp_join_opts, (), __VA_ARGS__)
 /* Allows that ranks from now on run out of inputs at different times. opts may be NULL; all ranks
  * must give the same. Not collective. */
 TSR_API tsr_status tsr_ddp_join_begin(tsr_ddp *ddp, const tsr_ddp_join_opts *opts);

@@ -38,14 +38,9 @@ typedef struct tsr_check_opts {
     double eps TSR_IS(1e-6);                     /* of the differences; default 1e-6 */
     double atol TSR_IS(1e-5), rtol TSR_IS(1e-3); /* default 1e-5 and 1e-3 */
 } tsr_check_opts;
-#define TSR_CHECK_OPTS(...)                                  \
-    (&(const tsr_check_opts){.low = -1,                      \
-                             .high = 1,                      \
-                             .eps = 1e-6,                    \
-                             .atol = 1e-5,                   \
-                             .rtol = 1e-3,                   \
-                             .size = sizeof(tsr_check_opts), \
-                             __VA_ARGS__})
+#define TSR_CHECK_OPTS(...)                                                                        \
+    TSR_OPTIONS(tsr_check_opts, (.low = -1, .high = 1, .eps = 1e-6, .atol = 1e-5, .rtol = 1e-3, ), \
+                __VA_ARGS__)
 
 /*
  * Holds the gradients of a function against central differences, in f64, as torch.autograd's

@@ -211,9 +211,8 @@ typedef struct tsr_conv1d_opts {
     int dilation TSR_IS(1);   /* default 1 */
     int64_t groups TSR_IS(1); /* default 1; C = depthwise */
 } tsr_conv1d_opts;
-#define TSR_CONV1D_OPTS(...)   \
-    (&(const tsr_conv1d_opts){ \
-        .stride = 1, .dilation = 1, .groups = 1, .size = sizeof(tsr_conv1d_opts), __VA_ARGS__})
+#define TSR_CONV1D_OPTS(...) \
+    TSR_OPTIONS(tsr_conv1d_opts, (.stride = 1, .dilation = 1, .groups = 1, ), __VA_ARGS__)
 /* Returns the convolution of x (n,c,l) with w (o,c/groups,k), plus b (o) or NULL -> (n,o,l'). opts
  * may be NULL. */
 TSR_API tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
@@ -227,12 +226,9 @@ typedef struct tsr_conv3d_opts {
     tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
     int64_t groups TSR_IS(1);           /* default 1; C = depthwise */
 } tsr_conv3d_opts;
-#define TSR_CONV3D_OPTS(...)                                   \
-    (&(const tsr_conv3d_opts){.stride = {1, 1, 1},             \
-                              .dilation = {1, 1, 1},           \
-                              .groups = 1,                     \
-                              .size = sizeof(tsr_conv3d_opts), \
-                              __VA_ARGS__})
+#define TSR_CONV3D_OPTS(...)                                                                  \
+    TSR_OPTIONS(tsr_conv3d_opts, (.stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1, ), \
+                __VA_ARGS__)
 /* Returns the convolution of x (n,c,d,h,w) with w (o,c/groups,kd,kh,kw), plus b (o) or NULL ->
  * (n,o,d',h',w'): tsr_conv2d of x's planes, each beside those kd - 1 that its windows reach, which
  * are copied. opts may be NULL. */
@@ -253,12 +249,8 @@ typedef struct tsr_conv_transpose1d_opts {
     int dilation TSR_IS(1);   /* default 1 */
     int64_t groups TSR_IS(1); /* default 1 */
 } tsr_conv_transpose1d_opts;
-#define TSR_CONV_TRANSPOSE1D_OPTS(...)                                             \
-    (&(const tsr_conv_transpose1d_opts){.stride = 1,                               \
-                                        .dilation = 1,                             \
-                                        .groups = 1,                               \
-                                        .size = sizeof(tsr_conv_transpose1d_opts), \
-                                        __VA_ARGS__})
+#define TSR_CONV_TRANSPOSE1D_OPTS(...) \
+    TSR_OPTIONS(tsr_conv_transpose1d_opts, (.stride = 1, .dilation = 1, .groups = 1, ), __VA_ARGS__)
 /* Returns the transposed convolution of x (n,c,l) with w (c,o/groups,k), plus b (o) or NULL ->
  * (n,o,l'). opts may be NULL. */
 TSR_API tsr_tensor *tsr_conv_transpose1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
@@ -274,12 +266,9 @@ typedef struct tsr_conv_transpose2d_opts {
     tsr_hw dilation TSR_IS({1, 1}); /* default 1, 1 */
     int64_t groups TSR_IS(1);       /* default 1 */
 } tsr_conv_transpose2d_opts;
-#define TSR_CONV_TRANSPOSE2D_OPTS(...)                                             \
-    (&(const tsr_conv_transpose2d_opts){.stride = {1, 1},                          \
-                                        .dilation = {1, 1},                        \
-                                        .groups = 1,                               \
-                                        .size = sizeof(tsr_conv_transpose2d_opts), \
-                                        __VA_ARGS__})
+#define TSR_CONV_TRANSPOSE2D_OPTS(...)                                                            \
+    TSR_OPTIONS(tsr_conv_transpose2d_opts, (.stride = {1, 1}, .dilation = {1, 1}, .groups = 1, ), \
+                __VA_ARGS__)
 /* Returns the transposed convolution of x (n,c,h,w) with w (c,o/groups,kh,kw), plus b (o) or NULL
  * -> (n,o,h',w'). opts may be NULL. */
 TSR_API tsr_tensor *tsr_conv_transpose2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
@@ -295,12 +284,9 @@ typedef struct tsr_conv_transpose3d_opts {
     tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
     int64_t groups TSR_IS(1);           /* default 1 */
 } tsr_conv_transpose3d_opts;
-#define TSR_CONV_TRANSPOSE3D_OPTS(...)                                             \
-    (&(const tsr_conv_transpose3d_opts){.stride = {1, 1, 1},                       \
-                                        .dilation = {1, 1, 1},                     \
-                                        .groups = 1,                               \
-                                        .size = sizeof(tsr_conv_transpose3d_opts), \
-                                        __VA_ARGS__})
+#define TSR_CONV_TRANSPOSE3D_OPTS(...)     \
+    TSR_OPTIONS(tsr_conv_transpose3d_opts, \
+                (.stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1, ), __VA_ARGS__)
 /* Returns the transposed convolution of x (n,c,d,h,w) with w (c,o/groups,kd,kh,kw), plus b (o) or
  * NULL -> (n,o,d',h',w'). opts may be NULL. */
 TSR_API tsr_tensor *tsr_conv_transpose3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
@@ -317,9 +303,8 @@ typedef struct tsr_pool1d_opts {
     bool count_include_pad
         TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
 } tsr_pool1d_opts;
-#define TSR_POOL1D_OPTS(...)   \
-    (&(const tsr_pool1d_opts){ \
-        .count_include_pad = true, .size = sizeof(tsr_pool1d_opts), __VA_ARGS__})
+#define TSR_POOL1D_OPTS(...) \
+    TSR_OPTIONS(tsr_pool1d_opts, (.count_include_pad = true, ), __VA_ARGS__)
 /* Returns the largest of each window of x (n,c,l); of equals the first has the gradient. */
 TSR_API tsr_tensor *tsr_max_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
                                       int line);
@@ -336,9 +321,8 @@ typedef struct tsr_pool3d_opts {
     bool count_include_pad
         TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
 } tsr_pool3d_opts;
-#define TSR_POOL3D_OPTS(...)   \
-    (&(const tsr_pool3d_opts){ \
-        .count_include_pad = true, .size = sizeof(tsr_pool3d_opts), __VA_ARGS__})
+#define TSR_POOL3D_OPTS(...) \
+    TSR_OPTIONS(tsr_pool3d_opts, (.count_include_pad = true, ), __VA_ARGS__)
 /* Returns the largest of each window of x (n,c,d,h,w); of equals the first has the gradient. */
 TSR_API tsr_tensor *tsr_max_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
                                       int line);
@@ -446,8 +430,7 @@ typedef struct tsr_nll_loss_opts {
     bool has_ignore_index;
     int64_t ignore_index; /* labels that count nothing */
 } tsr_nll_loss_opts;
-#define TSR_NLL_LOSS_OPTS(...) \
-    (&(const tsr_nll_loss_opts){.size = sizeof(tsr_nll_loss_opts), __VA_ARGS__})
+#define TSR_NLL_LOSS_OPTS(...) TSR_OPTIONS(tsr_nll_loss_opts, (), __VA_ARGS__)
 /* Returns -x[i, label i] of logarithms x (n,c) and labels i64 (n), reduced. opts may be NULL. */
 TSR_API tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels,
                                     const tsr_nll_loss_opts *opts, const char *file, int line);

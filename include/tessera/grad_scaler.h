@@ -33,14 +33,11 @@ typedef struct tsr_grad_scaler_opts {
                                              least 1; default 2000 */
     bool enabled TSR_IS(true);            /* false: losses and gradients stay as they are */
 } tsr_grad_scaler_opts;
-#define TSR_GRAD_SCALER_OPTS(...)                                        \
-    (&(const tsr_grad_scaler_opts){.init_scale = 65536,                  \
-                                   .growth_factor = 2,                   \
-                                   .backoff_factor = 0.5,                \
-                                   .growth_interval = 2000,              \
-                                   .enabled = true,                      \
-                                   .size = sizeof(tsr_grad_scaler_opts), \
-                                   __VA_ARGS__})
+#define TSR_GRAD_SCALER_OPTS(...)                                                \
+    TSR_OPTIONS(tsr_grad_scaler_opts,                                            \
+                (.init_scale = 65536, .growth_factor = 2, .backoff_factor = 0.5, \
+                 .growth_interval = 2000, .enabled = true, ),                    \
+                __VA_ARGS__)
 
 /* Makes a scaler, which belongs to its world. opts may be NULL. NULL on error (tsr_last_error). Not
  * collective, but all ranks must make the same. */

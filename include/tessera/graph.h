@@ -40,7 +40,7 @@ typedef struct tsr_graph_opts {
     tsr_dtype autocast; /* TSR_BF16 or TSR_F16: the whole graph is a region of tsr_autocast */
 } tsr_graph_opts;
 
-#define TSR_GRAPH_OPTS(...) (&(const tsr_graph_opts){.size = sizeof(tsr_graph_opts), __VA_ARGS__})
+#define TSR_GRAPH_OPTS(...) TSR_OPTIONS(tsr_graph_opts, (), __VA_ARGS__)
 
 /*
  * Makes an empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all

@@ -144,8 +144,7 @@ typedef struct tsr_rnn_opts {
     double dropout;         /* of the outputs of all layers but the last; default 0 */
     bool relu;              /* tsr_nn_rnn: relu takes the place of tanh */
 } tsr_rnn_opts;
-#define TSR_RNN_OPTS(...) \
-    (&(const tsr_rnn_opts){.layers = 1, .bias = true, .size = sizeof(tsr_rnn_opts), __VA_ARGS__})
+#define TSR_RNN_OPTS(...) TSR_OPTIONS(tsr_rnn_opts, (.layers = 1, .bias = true, ), __VA_ARGS__)
 /*
  * Makes an LSTM: inputs x (t,n,in), and h0 and c0 (layers d,n,hidden), which may be left out
  * (zeros); outputs y (t,n,d hidden), h_n and c_n (layers d,n,hidden). d is 2 where it is
@@ -189,9 +188,8 @@ typedef struct tsr_multihead_attention_opts {
     bool causal;            /* query s sees keys 0 to s */
     double dropout;         /* of the weights, in training graphs; default 0 */
 } tsr_multihead_attention_opts;
-#define TSR_MULTIHEAD_ATTENTION_OPTS(...)   \
-    (&(const tsr_multihead_attention_opts){ \
-        .bias = true, .size = sizeof(tsr_multihead_attention_opts), __VA_ARGS__})
+#define TSR_MULTIHEAD_ATTENTION_OPTS(...) \
+    TSR_OPTIONS(tsr_multihead_attention_opts, (.bias = true, ), __VA_ARGS__)
 /*
  * Makes an attention of `heads` heads, a divisor of width. Inputs: queries (s,n,width); keys
  * (t,n,width; left out: the queries); values (t,n,width; left out: the keys); a mask (s,t) or (n
@@ -216,12 +214,9 @@ typedef struct tsr_transformer_layer_opts {
     bool norm_first;            /* each branch's norm stands before it */
     bool causal;                /* position s sees 0 to s */
 } tsr_transformer_layer_opts;
-#define TSR_TRANSFORMER_LAYER_OPTS(...)                                              \
-    (&(const tsr_transformer_layer_opts){.inner = 2048,                              \
-                                         .dropout = 0.1,                             \
-                                         .eps = 1e-5,                                \
-                                         .size = sizeof(tsr_transformer_layer_opts), \
-                                         __VA_ARGS__})
+#define TSR_TRANSFORMER_LAYER_OPTS(...)                                                     \
+    TSR_OPTIONS(tsr_transformer_layer_opts, (.inner = 2048, .dropout = 0.1, .eps = 1e-5, ), \
+                __VA_ARGS__)
 /* Makes a layer of PyTorch's TransformerEncoder: "self_attn", "linear1", "linear2", "norm1",
  * "norm2". Inputs: x (s,n,width), and the two masks of tsr_nn_multihead_attention. opts may be
  * NULL. */

@@ -47,12 +47,8 @@ typedef struct tsr_loader_opts {
     int prefetch TSR_IS(2); /* batches decoded ahead, which is also the most workers of use; default
                              * 2; 0: as workers 0 */
 } tsr_loader_opts;
-#define TSR_LOADER_OPTS(...)                                   \
-    (&(const tsr_loader_opts){.batch_size = 64,                \
-                              .workers = 1,                    \
-                              .prefetch = 2,                   \
-                              .size = sizeof(tsr_loader_opts), \
-                              __VA_ARGS__})
+#define TSR_LOADER_OPTS(...) \
+    TSR_OPTIONS(tsr_loader_opts, (.batch_size = 64, .workers = 1, .prefetch = 2, ), __VA_ARGS__)
 
 /*
  * Makes a loader at the start of epoch 0, of fields x (rows, channels, height, width) and y (rows),
@@ -87,8 +83,7 @@ typedef struct tsr_map_dataset {
     tsr_status (*get)(void *arg, int64_t index, void *const *out_fields, const tsr_worker *worker);
     void *arg;
 } tsr_map_dataset;
-#define TSR_MAP_DATASET(...) \
-    (&(const tsr_map_dataset){.size = sizeof(tsr_map_dataset), __VA_ARGS__})
+#define TSR_MAP_DATASET(...) TSR_OPTIONS(tsr_map_dataset, (), __VA_ARGS__)
 
 /* Samples that a collate function makes a batch of. */
 typedef struct tsr_samples {
@@ -154,12 +149,9 @@ typedef struct tsr_map_loader_opts {
     void (*host_free)(void *arg, void *memory, size_t bytes);
     void *host_arg;
 } tsr_map_loader_opts;
-#define TSR_MAP_LOADER_OPTS(...)                                       \
-    (&(const tsr_map_loader_opts){.ranks = 1,                          \
-                                  .batch_size = 1,                     \
-                                  .prefetch_factor = -1,               \
-                                  .size = sizeof(tsr_map_loader_opts), \
-                                  __VA_ARGS__})
+#define TSR_MAP_LOADER_OPTS(...)                                                             \
+    TSR_OPTIONS(tsr_map_loader_opts, (.ranks = 1, .batch_size = 1, .prefetch_factor = -1, ), \
+                __VA_ARGS__)
 
 /*
  * Makes a loader at the start of epoch 0; threads start with the first batch of an epoch. world may

@@ -33,12 +33,9 @@ typedef struct tsr_mobilenet_v2_opts {
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
 } tsr_mobilenet_v2_opts;
-#define TSR_MOBILENET_V2_OPTS(...)                                         \
-    (&(const tsr_mobilenet_v2_opts){.num_classes = 1000,                   \
-                                    .width = 1,                            \
-                                    .dropout = 0.2,                        \
-                                    .size = sizeof(tsr_mobilenet_v2_opts), \
-                                    __VA_ARGS__})
+#define TSR_MOBILENET_V2_OPTS(...)                                                          \
+    TSR_OPTIONS(tsr_mobilenet_v2_opts, (.num_classes = 1000, .width = 1, .dropout = 0.2, ), \
+                __VA_ARGS__)
 /* torchvision's mobilenet_v2, with its parameter names: x (n,3,h,w) -> logits (n,num_classes).
  * sbp: of the parameters. */
 TSR_API tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
@@ -54,13 +51,9 @@ typedef struct tsr_convnet_opts {
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_convnet_opts;
-#define TSR_CONVNET_OPTS(...)                                    \
-    (&(const tsr_convnet_opts){.num_classes = 10,                \
-                               .channels = 1,                    \
-                               .height = 28,                     \
-                               .width = 28,                      \
-                               .size = sizeof(tsr_convnet_opts), \
-                               __VA_ARGS__})
+#define TSR_CONVNET_OPTS(...)                                                                      \
+    TSR_OPTIONS(tsr_convnet_opts, (.num_classes = 10, .channels = 1, .height = 28, .width = 28, ), \
+                __VA_ARGS__)
 /* layer1, layer2: 5x5 convolution (16, 32 channels), batch norm, ReLU, 2x2 max pool; then fc. */
 TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                 const tsr_convnet_opts *opts);
@@ -75,9 +68,8 @@ typedef struct tsr_mlp_opts {
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_mlp_opts;
-#define TSR_MLP_OPTS(...)   \
-    (&(const tsr_mlp_opts){ \
-        .hidden = 128, .outputs = 10, .layers = 2, .size = sizeof(tsr_mlp_opts), __VA_ARGS__})
+#define TSR_MLP_OPTS(...) \
+    TSR_OPTIONS(tsr_mlp_opts, (.hidden = 128, .outputs = 10, .layers = 2, ), __VA_ARGS__)
 /* Flattens x from axis 1, then linear layers "0", "2", "4", ... with ReLU between (as
  * nn.Sequential). */
 TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
@@ -100,13 +92,9 @@ typedef struct tsr_transformer_opts {
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
 } tsr_transformer_opts;
-#define TSR_TRANSFORMER_OPTS(...)                                        \
-    (&(const tsr_transformer_opts){.width = 256,                         \
-                                   .heads = 4,                           \
-                                   .layers = 4,                          \
-                                   .mlp_ratio = 4,                       \
-                                   .size = sizeof(tsr_transformer_opts), \
-                                   __VA_ARGS__})
+#define TSR_TRANSFORMER_OPTS(...)                                                                \
+    TSR_OPTIONS(tsr_transformer_opts, (.width = 256, .heads = 4, .layers = 4, .mlp_ratio = 4, ), \
+                __VA_ARGS__)
 /*
  * Pre-norm blocks "blocks.<i>": x + attn(norm1(x)), then x + mlp(norm2(x)), with linear layers
  * "attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc1" and "mlp.fc2" and gelu between the last two;
@@ -132,9 +120,8 @@ typedef struct tsr_resnet18_opts {
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
 } tsr_resnet18_opts;
-#define TSR_RESNET18_OPTS(...)   \
-    (&(const tsr_resnet18_opts){ \
-        .num_classes = 1000, .width = 64, .size = sizeof(tsr_resnet18_opts), __VA_ARGS__})
+#define TSR_RESNET18_OPTS(...) \
+    TSR_OPTIONS(tsr_resnet18_opts, (.num_classes = 1000, .width = 64, ), __VA_ARGS__)
 /*
  * torchvision's resnet18, with its parameter names: x (n,3,h,w) -> logits (n,num_classes). sbp: of
  * the parameters. Tensor parallel: place "*.conv1.weight" and "*.bn1.*" S(0), "*.conv2.weight"
@@ -152,13 +139,9 @@ typedef struct tsr_lenet_opts {
     tsr_dtype dtype;      /* default TSR_F32 */
     uint64_t seed;
 } tsr_lenet_opts;
-#define TSR_LENET_OPTS(...)                                  \
-    (&(const tsr_lenet_opts){.num_classes = 10,              \
-                             .channels = 1,                  \
-                             .height = 28,                   \
-                             .width = 28,                    \
-                             .size = sizeof(tsr_lenet_opts), \
-                             __VA_ARGS__})
+#define TSR_LENET_OPTS(...)                                                                      \
+    TSR_OPTIONS(tsr_lenet_opts, (.num_classes = 10, .channels = 1, .height = 28, .width = 28, ), \
+                __VA_ARGS__)
 /*
  * LeNet-5 as PyTorch's tutorials have it: "conv1" (6 channels, 5x5, with a padding of 2 for images
  * of 28 x 28) and "conv2" (16 channels, 5x5), each with ReLU and 2x2 max pool, then the linear
@@ -180,15 +163,11 @@ typedef struct tsr_gpt_opts {
     tsr_dtype dtype;                /* default TSR_F32 */
     uint64_t seed;
 } tsr_gpt_opts;
-#define TSR_GPT_OPTS(...)                                \
-    (&(const tsr_gpt_opts){.vocab = 256,                 \
-                           .positions = 1024,            \
-                           .width = 768,                 \
-                           .heads = 12,                  \
-                           .layers = 12,                 \
-                           .dropout = 0.1,               \
-                           .size = sizeof(tsr_gpt_opts), \
-                           __VA_ARGS__})
+#define TSR_GPT_OPTS(...)                                                                  \
+    TSR_OPTIONS(tsr_gpt_opts,                                                              \
+                (.vocab = 256, .positions = 1024, .width = 768, .heads = 12, .layers = 12, \
+                 .dropout = 0.1, ),                                                        \
+                __VA_ARGS__)
 /*
  * GPT-2, with the parameter names of Hugging Face's GPT2Model: ids i64 (b,s) -> logits (b,s,vocab),
  * whose weight is the embedding's, "wte.weight". Blocks are "h.<i>", with weights (in,out).
@@ -213,14 +192,10 @@ typedef struct tsr_lstm_lm_opts {
     tsr_dtype dtype;            /* default TSR_F32 */
     uint64_t seed;
 } tsr_lstm_lm_opts;
-#define TSR_LSTM_LM_OPTS(...)                                    \
-    (&(const tsr_lstm_lm_opts){.vocab = 256,                     \
-                               .width = 256,                     \
-                               .hidden = 256,                    \
-                               .layers = 2,                      \
-                               .dropout = 0.2,                   \
-                               .size = sizeof(tsr_lstm_lm_opts), \
-                               __VA_ARGS__})
+#define TSR_LSTM_LM_OPTS(...)                                                               \
+    TSR_OPTIONS(tsr_lstm_lm_opts,                                                           \
+                (.vocab = 256, .width = 256, .hidden = 256, .layers = 2, .dropout = 0.2, ), \
+                __VA_ARGS__)
 /*
  * A language model: "embedding" (vocab,width), "lstm" (tsr_nn_lstm) and the linear layer "head",
  * with PyTorch's initial values of each: ids i64 (b,s) -> logits (b,s,vocab). The state begins with

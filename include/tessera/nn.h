@@ -204,7 +204,7 @@ typedef struct tsr_load_opts {
     bool partial;
     tsr_load_counts *out_counts; /* written on success; may be NULL */
 } tsr_load_opts;
-#define TSR_LOAD_OPTS(...) (&(const tsr_load_opts){.size = sizeof(tsr_load_opts), __VA_ARGS__})
+#define TSR_LOAD_OPTS(...) TSR_OPTIONS(tsr_load_opts, (), __VA_ARGS__)
 /*
  * Loads a safetensors file into a module's variables by qualified name; float dtypes convert;
  * `num_batches_tracked` is ignored. The names of file and module must be the same, unless the load

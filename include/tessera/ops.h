@@ -291,12 +291,8 @@ typedef struct tsr_conv2d_opts {
     tsr_hw dilation TSR_IS({1, 1}); /* default 1, 1 */
     int64_t groups TSR_IS(1);       /* default 1; C = depthwise */
 } tsr_conv2d_opts;
-#define TSR_CONV2D_OPTS(...)                                   \
-    (&(const tsr_conv2d_opts){.stride = {1, 1},                \
-                              .dilation = {1, 1},              \
-                              .groups = 1,                     \
-                              .size = sizeof(tsr_conv2d_opts), \
-                              __VA_ARGS__})
+#define TSR_CONV2D_OPTS(...) \
+    TSR_OPTIONS(tsr_conv2d_opts, (.stride = {1, 1}, .dilation = {1, 1}, .groups = 1, ), __VA_ARGS__)
 /* Returns the convolution of x (n,c,h,w) with w (o,c/groups,kh,kw), plus b (o) or NULL ->
  * (n,o,h',w'). opts may be NULL. */
 TSR_API tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
@@ -311,9 +307,8 @@ typedef struct tsr_pool2d_opts {
     bool count_include_pad
         TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
 } tsr_pool2d_opts;
-#define TSR_POOL2D_OPTS(...)   \
-    (&(const tsr_pool2d_opts){ \
-        .count_include_pad = true, .size = sizeof(tsr_pool2d_opts), __VA_ARGS__})
+#define TSR_POOL2D_OPTS(...) \
+    TSR_OPTIONS(tsr_pool2d_opts, (.count_include_pad = true, ), __VA_ARGS__)
 /* Returns the largest of each window. */
 TSR_API tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,
                                       int line);
@@ -355,9 +350,8 @@ typedef struct tsr_batch_norm_opts {
      * only with no row. Elsewhere it changes nothing. Not with parts > 1. */
     const tsr_group *sync;
 } tsr_batch_norm_opts;
-#define TSR_BATCH_NORM_OPTS(...)   \
-    (&(const tsr_batch_norm_opts){ \
-        .eps = 1e-5, .momentum = 0.1, .size = sizeof(tsr_batch_norm_opts), __VA_ARGS__})
+#define TSR_BATCH_NORM_OPTS(...) \
+    TSR_OPTIONS(tsr_batch_norm_opts, (.eps = 1e-5, .momentum = 0.1, ), __VA_ARGS__)
 /*
  * Normalises each channel of x. x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var:
  * variables (c), or (R,c) with TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's
@@ -377,8 +371,7 @@ typedef struct tsr_layer_norm_opts {
     double eps TSR_IS(1e-5); /* default 1e-5 */
     int axes;                /* the trailing ones that are normalised together; default 1 */
 } tsr_layer_norm_opts;
-#define TSR_LAYER_NORM_OPTS(...) \
-    (&(const tsr_layer_norm_opts){.eps = 1e-5, .size = sizeof(tsr_layer_norm_opts), __VA_ARGS__})
+#define TSR_LAYER_NORM_OPTS(...) TSR_OPTIONS(tsr_layer_norm_opts, (.eps = 1e-5, ), __VA_ARGS__)
 /* Each row of x (...,f...) has its features' mean and variance taken out; times gamma (f...), plus
  * beta (f...), each of which may be NULL. Statistics are those of the whole row, wherever its
  * features are, and as exact as batch_norm's. opts may be NULL. */
@@ -400,9 +393,8 @@ typedef struct tsr_attention_opts {
     double scale TSR_IS(TSR_NOT_GIVEN); /* of the products; default (TSR_NOT_GIVEN) 1/sqrt(d) */
     double dropout;                     /* of the weights, in training graphs; default 0 */
 } tsr_attention_opts;
-#define TSR_ATTENTION_OPTS(...)   \
-    (&(const tsr_attention_opts){ \
-        .scale = TSR_NOT_GIVEN, .size = sizeof(tsr_attention_opts), __VA_ARGS__})
+#define TSR_ATTENTION_OPTS(...) \
+    TSR_OPTIONS(tsr_attention_opts, (.scale = TSR_NOT_GIVEN, ), __VA_ARGS__)
 /* Returns softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e).
  * Composed of ops, so that every axis may be split. A NaN in a key that `causal` hides from a query
  * has no effect on it, forward or backward; one in v may reach all queries. opts may be NULL. */
@@ -438,8 +430,7 @@ typedef struct tsr_cross_entropy_opts {
     bool has_ignore_index;
     int64_t ignore_index; /* labels that count nothing; a mean divides by the others' number */
 } tsr_cross_entropy_opts;
-#define TSR_CROSS_ENTROPY_OPTS(...) \
-    (&(const tsr_cross_entropy_opts){.size = sizeof(tsr_cross_entropy_opts), __VA_ARGS__})
+#define TSR_CROSS_ENTROPY_OPTS(...) TSR_OPTIONS(tsr_cross_entropy_opts, (), __VA_ARGS__)
 /* Returns the cross entropy of logits (n,c) and labels i64 (n): a scalar, or (n). A label outside
  * [0, c) is an error of the run. opts may be NULL. */
 TSR_API tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
@@ -535,8 +526,7 @@ typedef struct tsr_embedding_opts {
     bool has_padding_idx;
     int64_t padding_idx; /* a row that gets no gradient; negative: from the end */
 } tsr_embedding_opts;
-#define TSR_EMBEDDING_OPTS(...) \
-    (&(const tsr_embedding_opts){.size = sizeof(tsr_embedding_opts), __VA_ARGS__})
+#define TSR_EMBEDDING_OPTS(...) TSR_OPTIONS(tsr_embedding_opts, (), __VA_ARGS__)
 /* Looks up rows of a table. table (v,d), ids (...) -> (...,d): rows of the table. Its gradient is
  * dense, (v,d), and summed in one order. Either axis of the table may be split. opts may be NULL.
  * */

@@ -65,33 +65,26 @@ typedef struct tsr_schedule {
     tsr_schedule_fn *callback;     /* CALLBACK; needed there */
     void *arg;
 } tsr_schedule;
-#define TSR_STEP_LR(...) ((tsr_schedule){.gamma = 0.1, .kind = TSR_SCHEDULE_STEP, __VA_ARGS__})
+#define TSR_STEP_LR(...) \
+    TSR_OVERRIDDEN_(tsr_schedule, .gamma = 0.1, .kind = TSR_SCHEDULE_STEP, __VA_ARGS__)
 #define TSR_MULTI_STEP_LR(...) \
-    ((tsr_schedule){.gamma = 0.1, .kind = TSR_SCHEDULE_MULTI_STEP, __VA_ARGS__})
-#define TSR_EXPONENTIAL_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_EXPONENTIAL, __VA_ARGS__})
-#define TSR_LINEAR_LR(...)                       \
-    ((tsr_schedule){.start_factor = 1.0 / 3,     \
-                    .end_factor = 1,             \
-                    .steps = 5,                  \
-                    .kind = TSR_SCHEDULE_LINEAR, \
-                    __VA_ARGS__})
-#define TSR_COSINE_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_COSINE, __VA_ARGS__})
-#define TSR_COSINE_RESTARTS_LR(...) \
-    ((tsr_schedule){.restart_factor = 1, .kind = TSR_SCHEDULE_COSINE_RESTARTS, __VA_ARGS__})
-#define TSR_ONE_CYCLE_LR(...)                       \
-    ((tsr_schedule){.pct_start = 0.3,               \
-                    .div_factor = 25,               \
-                    .final_div_factor = 1e4,        \
-                    .base_momentum = 0.85,          \
-                    .max_momentum = 0.95,           \
-                    .kind = TSR_SCHEDULE_ONE_CYCLE, \
-                    __VA_ARGS__})
-#define TSR_PLATEAU_LR(...)                       \
-    ((tsr_schedule){.factor = 0.1,                \
-                    .patience = 10,               \
-                    .threshold = 1e-4,            \
-                    .kind = TSR_SCHEDULE_PLATEAU, \
-                    __VA_ARGS__})
+    TSR_OVERRIDDEN_(tsr_schedule, .gamma = 0.1, .kind = TSR_SCHEDULE_MULTI_STEP, __VA_ARGS__)
+#define TSR_EXPONENTIAL_LR(...) \
+    TSR_OVERRIDDEN_(tsr_schedule, .kind = TSR_SCHEDULE_EXPONENTIAL, __VA_ARGS__)
+#define TSR_LINEAR_LR(...)                                                              \
+    TSR_OVERRIDDEN_(tsr_schedule, .start_factor = 1.0 / 3, .end_factor = 1, .steps = 5, \
+                    .kind = TSR_SCHEDULE_LINEAR, __VA_ARGS__)
+#define TSR_COSINE_LR(...) TSR_OVERRIDDEN_(tsr_schedule, .kind = TSR_SCHEDULE_COSINE, __VA_ARGS__)
+#define TSR_COSINE_RESTARTS_LR(...)                                                          \
+    TSR_OVERRIDDEN_(tsr_schedule, .restart_factor = 1, .kind = TSR_SCHEDULE_COSINE_RESTARTS, \
+                    __VA_ARGS__)
+#define TSR_ONE_CYCLE_LR(...)                                                                    \
+    TSR_OVERRIDDEN_(tsr_schedule, .pct_start = 0.3, .div_factor = 25, .final_div_factor = 1e4,   \
+                    .base_momentum = 0.85, .max_momentum = 0.95, .kind = TSR_SCHEDULE_ONE_CYCLE, \
+                    __VA_ARGS__)
+#define TSR_PLATEAU_LR(...)                                                         \
+    TSR_OVERRIDDEN_(tsr_schedule, .factor = 0.1, .patience = 10, .threshold = 1e-4, \
+                    .kind = TSR_SCHEDULE_PLATEAU, __VA_ARGS__)
 
 typedef struct tsr_sgd_opts {
     size_t size;
@@ -102,8 +95,7 @@ typedef struct tsr_sgd_opts {
     tsr_schedule schedule;
     tsr_sbp state; /* signature of momentum; AUTO (the default): each parameter's own */
 } tsr_sgd_opts;
-#define TSR_SGD_OPTS(...) \
-    (&(const tsr_sgd_opts){.lr = 1e-3, .size = sizeof(tsr_sgd_opts), __VA_ARGS__})
+#define TSR_SGD_OPTS(...) TSR_OPTIONS(tsr_sgd_opts, (.lr = 1e-3, ), __VA_ARGS__)
 
 typedef struct tsr_adam_opts {
     size_t size;
@@ -115,14 +107,11 @@ typedef struct tsr_adam_opts {
     tsr_schedule schedule;
     tsr_sbp state; /* signature of the moments; AUTO (the default): each parameter's own */
 } tsr_adam_opts;
-#define TSR_ADAM_OPTS(...)                                 \
-    (&(const tsr_adam_opts){.lr = 1e-3,                    \
-                            .beta1 = 0.9,                  \
-                            .beta2 = 0.999,                \
-                            .eps = 1e-8,                   \
-                            .weight_decay = TSR_NOT_GIVEN, \
-                            .size = sizeof(tsr_adam_opts), \
-                            __VA_ARGS__})
+#define TSR_ADAM_OPTS(...)                                                                        \
+    TSR_OPTIONS(                                                                                  \
+        tsr_adam_opts,                                                                            \
+        (.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = TSR_NOT_GIVEN, ), \
+        __VA_ARGS__)
 
 typedef struct tsr_rmsprop_opts {
     size_t size;
@@ -135,9 +124,8 @@ typedef struct tsr_rmsprop_opts {
     tsr_schedule schedule;
     tsr_sbp state;
 } tsr_rmsprop_opts;
-#define TSR_RMSPROP_OPTS(...)   \
-    (&(const tsr_rmsprop_opts){ \
-        .lr = 1e-2, .alpha = 0.99, .eps = 1e-8, .size = sizeof(tsr_rmsprop_opts), __VA_ARGS__})
+#define TSR_RMSPROP_OPTS(...) \
+    TSR_OPTIONS(tsr_rmsprop_opts, (.lr = 1e-2, .alpha = 0.99, .eps = 1e-8, ), __VA_ARGS__)
 
 typedef struct tsr_adagrad_opts {
     size_t size;
@@ -149,9 +137,8 @@ typedef struct tsr_adagrad_opts {
     tsr_schedule schedule;
     tsr_sbp state;
 } tsr_adagrad_opts;
-#define TSR_ADAGRAD_OPTS(...)   \
-    (&(const tsr_adagrad_opts){ \
-        .lr = 1e-2, .eps = 1e-10, .size = sizeof(tsr_adagrad_opts), __VA_ARGS__})
+#define TSR_ADAGRAD_OPTS(...) \
+    TSR_OPTIONS(tsr_adagrad_opts, (.lr = 1e-2, .eps = 1e-10, ), __VA_ARGS__)
 
 /* Lion (Chen et al. 2023): the sign of an average of gradients; weight decay is apart. */
 typedef struct tsr_lion_opts {
@@ -163,9 +150,8 @@ typedef struct tsr_lion_opts {
     tsr_schedule schedule;
     tsr_sbp state;
 } tsr_lion_opts;
-#define TSR_LION_OPTS(...)   \
-    (&(const tsr_lion_opts){ \
-        .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99, .size = sizeof(tsr_lion_opts), __VA_ARGS__})
+#define TSR_LION_OPTS(...) \
+    TSR_OPTIONS(tsr_lion_opts, (.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99, ), __VA_ARGS__)
 
 /* Makes an optimizer (SGD) over all trainable variables of a module. NULL on error
  * (tsr_last_error). opts may be NULL. */
@@ -196,15 +182,11 @@ typedef struct tsr_param_group_opts {
     double eps TSR_IS(TSR_NOT_GIVEN);
     const tsr_schedule *schedule; /* NULL: the optimizer's */
 } tsr_param_group_opts;
-#define TSR_PARAM_GROUP_OPTS(...)                                        \
-    (&(const tsr_param_group_opts){.lr = TSR_NOT_GIVEN,                  \
-                                   .weight_decay = TSR_NOT_GIVEN,        \
-                                   .momentum = TSR_NOT_GIVEN,            \
-                                   .beta1 = TSR_NOT_GIVEN,               \
-                                   .beta2 = TSR_NOT_GIVEN,               \
-                                   .eps = TSR_NOT_GIVEN,                 \
-                                   .size = sizeof(tsr_param_group_opts), \
-                                   __VA_ARGS__})
+#define TSR_PARAM_GROUP_OPTS(...)                                                               \
+    TSR_OPTIONS(tsr_param_group_opts,                                                           \
+                (.lr = TSR_NOT_GIVEN, .weight_decay = TSR_NOT_GIVEN, .momentum = TSR_NOT_GIVEN, \
+                 .beta1 = TSR_NOT_GIVEN, .beta2 = TSR_NOT_GIVEN, .eps = TSR_NOT_GIVEN, ),       \
+                __VA_ARGS__)
 /*
  * Makes the parameters whose qualified names fit a pattern (as tsr_module_place's) a group with
  * numbers of its own, as "*.bias" without weight decay; a parameter is in the last group that it
@@ -271,12 +253,9 @@ typedef struct tsr_minimize_opts {
      * scalar on all ranks. For an enabled scaler alone. NULL: unasked. */
     tsr_tensor **out_found_inf;
 } tsr_minimize_opts;
-#define TSR_MINIMIZE_OPTS(...)                                     \
-    (&(const tsr_minimize_opts){.loss_scale = 1,                   \
-                                .norm_type = 2,                    \
-                                .accumulate = 1,                   \
-                                .size = sizeof(tsr_minimize_opts), \
-                                __VA_ARGS__})
+#define TSR_MINIMIZE_OPTS(...)                                                           \
+    TSR_OPTIONS(tsr_minimize_opts, (.loss_scale = 1, .norm_type = 2, .accumulate = 1, ), \
+                __VA_ARGS__)
 /* As tsr_minimize, of the sum of n losses, with options (NULL: none). The norm is that of the whole
  * gradients, however they are laid out. */
 TSR_API void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,

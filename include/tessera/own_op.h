@@ -124,8 +124,7 @@ typedef struct tsr_op_def {
     unsigned in_dtypes[TSR_OP_MAX_INPUTS];
 } tsr_op_def;
 
-#define TSR_OP_DEF(...) \
-    (&(const tsr_op_def){.outputs = 1, .flops = 1, .size = sizeof(tsr_op_def), __VA_ARGS__})
+#define TSR_OP_DEF(...) TSR_OPTIONS(tsr_op_def, (.outputs = 1, .flops = 1, ), __VA_ARGS__)
 
 /* Defines an op. Texts are copied. Not collective; every rank of a program defines the same ops.
  * Errors: TSR_ERR_INVALID naming the op and what is wrong with its definition. */
@@ -156,8 +155,7 @@ typedef struct tsr_op_verify_opts {
     FILE *report; /* a line for each signature; NULL: none */
 } tsr_op_verify_opts;
 
-#define TSR_OP_VERIFY_OPTS(...) \
-    (&(const tsr_op_verify_opts){.size = sizeof(tsr_op_verify_opts), __VA_ARGS__})
+#define TSR_OP_VERIFY_OPTS(...) TSR_OPTIONS(tsr_op_verify_opts, (), __VA_ARGS__)
 
 /*
  * Tells whether an op is what its definition says, for operands of these shapes, by itself on a

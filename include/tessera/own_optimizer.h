@@ -53,8 +53,7 @@ typedef struct tsr_optimizer_def {
     const char *states[TSR_UPDATE_STATES];     /* names; NULL: the end */
     tsr_op_option numbers[TSR_UPDATE_NUMBERS]; /* a name of NULL: the end */
 } tsr_optimizer_def;
-#define TSR_OPTIMIZER_DEF(...) \
-    (&(const tsr_optimizer_def){.size = sizeof(tsr_optimizer_def), __VA_ARGS__})
+#define TSR_OPTIMIZER_DEF(...) TSR_OPTIONS(tsr_optimizer_def, (), __VA_ARGS__)
 
 /* Defines an optimizer. Texts are copied; it goes with the world. Not collective; every rank
  * defines the same. Errors: TSR_ERR_INVALID naming the optimizer and what is wrong with its
@@ -69,9 +68,7 @@ typedef struct tsr_own_optimizer_opts {
     tsr_schedule schedule;
     tsr_sbp state;
 } tsr_own_optimizer_opts;
-#define TSR_OWN_OPTIMIZER_OPTS(...)   \
-    (&(const tsr_own_optimizer_opts){ \
-        .lr = 1e-3, .size = sizeof(tsr_own_optimizer_opts), __VA_ARGS__})
+#define TSR_OWN_OPTIMIZER_OPTS(...) TSR_OPTIONS(tsr_own_optimizer_opts, (.lr = 1e-3, ), __VA_ARGS__)
 
 /* Makes an optimizer that was defined, over all trainable variables of a module. NULL on error
  * (tsr_last_error). opts may be NULL. */

@@ -105,12 +105,10 @@ typedef struct tsr_compile_opts {
      * plan keeps copies. */
     const char *link_name[3];
 } tsr_compile_opts;
-#define TSR_COMPILE_OPTS(...)                                    \
-    (&(const tsr_compile_opts){.bucket_mb = 4,                   \
-                               .kernel_s = TSR_NOT_GIVEN,        \
-                               .on_nan = TSR_NAN_WARN,           \
-                               .size = sizeof(tsr_compile_opts), \
-                               __VA_ARGS__})
+#define TSR_COMPILE_OPTS(...)                                                          \
+    TSR_OPTIONS(tsr_compile_opts,                                                      \
+                (.bucket_mb = 4, .kernel_s = TSR_NOT_GIVEN, .on_nan = TSR_NAN_WARN, ), \
+                __VA_ARGS__)
 
 /*
  * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out

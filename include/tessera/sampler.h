@@ -95,9 +95,8 @@ typedef struct tsr_random_sampler_opts {
     tsr_generator *generator;   /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_random_sampler_opts;
-#define TSR_RANDOM_SAMPLER_OPTS(...)   \
-    (&(const tsr_random_sampler_opts){ \
-        .num_samples = -1, .size = sizeof(tsr_random_sampler_opts), __VA_ARGS__})
+#define TSR_RANDOM_SAMPLER_OPTS(...) \
+    TSR_OPTIONS(tsr_random_sampler_opts, (.num_samples = -1, ), __VA_ARGS__)
 /* Makes a RandomSampler. opts may be NULL. n = 0 gives nothing. */
 TSR_API tsr_status tsr_random_sampler(tsr_world *world, int64_t n,
                                       const tsr_random_sampler_opts *opts,
@@ -109,9 +108,8 @@ typedef struct tsr_subset_random_sampler_opts {
     tsr_generator *generator; /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_subset_random_sampler_opts;
-#define TSR_SUBSET_RANDOM_SAMPLER_OPTS(...)                                                  \
-    (&(const tsr_subset_random_sampler_opts){.size = sizeof(tsr_subset_random_sampler_opts), \
-                                             __VA_ARGS__})
+#define TSR_SUBSET_RANDOM_SAMPLER_OPTS(...) \
+    TSR_OPTIONS(tsr_subset_random_sampler_opts, (), __VA_ARGS__)
 /* Makes a SubsetRandomSampler: the `count` given indices (copied) in a random order. opts may be
  * NULL. */
 TSR_API tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *indices,
@@ -128,11 +126,9 @@ typedef struct tsr_weighted_random_sampler_opts {
     tsr_generator *generator;       /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_weighted_random_sampler_opts;
-#define TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(...)                                                    \
-    (&(const tsr_weighted_random_sampler_opts){.replacement = true,                              \
-                                               .num_samples = -1,                                \
-                                               .size = sizeof(tsr_weighted_random_sampler_opts), \
-                                               __VA_ARGS__})
+#define TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(...)                                                 \
+    TSR_OPTIONS(tsr_weighted_random_sampler_opts, (.replacement = true, .num_samples = -1, ), \
+                __VA_ARGS__)
 /*
  * Makes a WeightedRandomSampler with replacement: index i with a probability of weights[i] over
  * their sum. The weights (copied) are finite, not negative, not all zero, and at most 2^24. From
@@ -158,9 +154,8 @@ typedef struct tsr_distributed_sampler_opts {
     tsr_sampler *over; /* share out this one's passes in place of 0 .. n-1 (n is then its count);
                         * it must give the same on all replicas, and shuffle is not used */
 } tsr_distributed_sampler_opts;
-#define TSR_DISTRIBUTED_SAMPLER_OPTS(...)   \
-    (&(const tsr_distributed_sampler_opts){ \
-        .shuffle = true, .pad = true, .size = sizeof(tsr_distributed_sampler_opts), __VA_ARGS__})
+#define TSR_DISTRIBUTED_SAMPLER_OPTS(...) \
+    TSR_OPTIONS(tsr_distributed_sampler_opts, (.shuffle = true, .pad = true, ), __VA_ARGS__)
 /*
  * Makes a DistributedSampler: every replicas-th sample from `rank` on. Its epoch changes by
  * tsr_sampler_set_epoch alone; without that every pass has the same order, as in PyTorch. n = 0 and
@@ -179,8 +174,7 @@ typedef struct tsr_sampler_calls {
     tsr_status (*next)(void *arg, int64_t *out_index); /* TSR_END at the end of the pass */
     void *arg;
 } tsr_sampler_calls;
-#define TSR_SAMPLER_CALLS(...) \
-    (&(const tsr_sampler_calls){.size = sizeof(tsr_sampler_calls), __VA_ARGS__})
+#define TSR_SAMPLER_CALLS(...) TSR_OPTIONS(tsr_sampler_calls, (), __VA_ARGS__)
 /* Makes a sampler of the user's functions, which are copied. Errors: TSR_ERR_INVALID,
  * TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_custom_sampler(tsr_world *world, const tsr_sampler_calls *calls,
@@ -251,8 +245,7 @@ typedef struct tsr_batch_sampler_calls {
     tsr_status (*next)(void *arg, int64_t *out_indices, int64_t *out_rows);
     void *arg;
 } tsr_batch_sampler_calls;
-#define TSR_BATCH_SAMPLER_CALLS(...) \
-    (&(const tsr_batch_sampler_calls){.size = sizeof(tsr_batch_sampler_calls), __VA_ARGS__})
+#define TSR_BATCH_SAMPLER_CALLS(...) TSR_OPTIONS(tsr_batch_sampler_calls, (), __VA_ARGS__)
 /* Makes a batch sampler of the user's functions, which are copied. Errors: TSR_ERR_INVALID,
  * TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_custom_batch_sampler(tsr_world *world, const tsr_batch_sampler_calls *calls,

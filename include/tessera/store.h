@@ -44,7 +44,7 @@ typedef struct tsr_store_opts {
     int nranks;       /* 0: the address or the environment says it */
     bool hosted;      /* somebody else serves already: rank 0 does not */
 } tsr_store_opts;
-#define TSR_STORE_OPTS(...) (&(const tsr_store_opts){.size = sizeof(tsr_store_opts), __VA_ARGS__})
+#define TSR_STORE_OPTS(...) TSR_OPTIONS(tsr_store_opts, (), __VA_ARGS__)
 
 /*
  * Joins the store at `url`; returns when all ranks have joined. opts may be NULL. The caller owns

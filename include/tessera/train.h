@@ -41,8 +41,7 @@ typedef struct tsr_program_opts {
     int plans TSR_IS(8); /* so many are kept: those that were asked for last; default 8 */
     const tsr_compile_opts *compile; /* copied; NULL: the defaults */
 } tsr_program_opts;
-#define TSR_PROGRAM_OPTS(...) \
-    (&(const tsr_program_opts){.plans = 8, .size = sizeof(tsr_program_opts), __VA_ARGS__})
+#define TSR_PROGRAM_OPTS(...) TSR_OPTIONS(tsr_program_opts, (.plans = 8, ), __VA_ARGS__)
 
 /* Makes a program. Nothing is declared yet. opts may be NULL. Not collective. Errors:
  * TSR_ERR_INVALID, TSR_ERR_NO_MEMORY. */
@@ -102,8 +101,7 @@ typedef struct tsr_train_opts {
     tsr_epoch_fn *on_epoch; /* may be NULL */
     void *arg;
 } tsr_train_opts;
-#define TSR_TRAIN_OPTS(...) \
-    (&(const tsr_train_opts){.epochs = 1, .size = sizeof(tsr_train_opts), __VA_ARGS__})
+#define TSR_TRAIN_OPTS(...) TSR_OPTIONS(tsr_train_opts, (.epochs = 1, ), __VA_ARGS__)
 
 /*
  * Trains: per epoch, all batches of opts.train through the program's training graphs, then those of

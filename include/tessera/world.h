@@ -44,7 +44,7 @@ typedef struct tsr_world_opts {
     const char *init_method;
 } tsr_world_opts;
 
-#define TSR_WORLD_OPTS(...) (&(const tsr_world_opts){.size = sizeof(tsr_world_opts), __VA_ARGS__})
+#define TSR_WORLD_OPTS(...) TSR_OPTIONS(tsr_world_opts, (), __VA_ARGS__)
 
 /*
  * Makes the world of this process. Under `tessera launch`, mpirun, srun or torchrun this process is

@@ -87,6 +87,41 @@ for options in 'TSR_SGD_OPTS(0.1)' 'TSR_GPT_OPTS(2, .heads = 4)' 'TSR_STEP_LR(30
     fi
 done
 
+# The user's own warnings of -Wextra stay on, but the options' macros do not warn.
+cat >"$dest/h.c" <<'TEXT'
+#include <tessera/tessera.h>
+#ifdef __cplusplus
+#include <tessera/tessera.hpp>
+#define OWN {.a = 1}
+#else
+#define OWN {.a = 1, .b = 2, .a = 3}
+#endif
+struct own {
+    int a, b;
+} own = OWN;
+void declare(tsr_module *m, tsr_tensor *x, bool given);
+void declare(tsr_module *m, tsr_tensor *x, bool given)
+{
+    tsr_sgd(m, TSR_SGD_OPTS(.lr = 1, .schedule = TSR_STEP_LR(.step_size = 3, .gamma = 0.5)));
+    tsr_sgd(m, given ? TSR_SGD_OPTS(.lr = 1) : NULL);
+    tsr_conv2d(tsr_cast(x, TSR_F64), x, NULL, TSR_CONV2D_OPTS(.stride = {2, 2}));
+}
+TEXT
+cp "$dest/h.c" "$dest/h.cc"
+warns_of_own() { # COMPILER FILE STANDARD
+    command -v "${1%% *}" >/dev/null || return 0
+    $1 -std="$3" -Wall -Wextra -Wpedantic -fsyntax-only $(pkg-config --cflags tessera) "$2" 2>"$dest/log"
+    if [ "$(grep -c 'warning:' "$dest/log")" != 1 ] || ! grep -q ' own = OWN' "$dest/log"; then
+        echo "$1 -std=$3 should warn of the program's own initializer alone:"
+        cat "$dest/log"
+        exit 1
+    fi
+}
+warns_of_own "${CC:-cc}" "$dest/h.c" c17
+warns_of_own gcc "$dest/h.c" c11
+warns_of_own clang "$dest/h.c" c17
+warns_of_own g++ "$dest/h.cc" c++20
+
 # CMake finds it by the package's files alone, at any place.
 if command -v cmake >/dev/null; then
     mkdir "$dest/moved"
