@@ -4,6 +4,9 @@
  * in comments are global. Operands share a placement. None is collective, but all ranks must
  * declare the same. Errors are sticky (see graph.h). Axes may be negative: from the end.
  *
+ * Whole numbers wrap modulo 2^bits in every op and reduction, on any number of ranks; addends of P
+ * wrap in their own dtype. A quotient by 0 is 0, and so is its rest.
+ *
  * Programs call tsr_relu(x), which passes the place of the call: every tsr_NAME_at below has such a
  * macro tsr_NAME without the last two arguments (ops_calls.h).
  */
@@ -134,8 +137,12 @@ TSR_API tsr_tensor *tsr_mul_scalar_at(tsr_tensor *x, double a, const char *file,
 TSR_API tsr_tensor *tsr_div_scalar_at(tsr_tensor *x, double a, const char *file, int line);
 /* Returns a / x. */
 TSR_API tsr_tensor *tsr_rdiv_scalar_at(tsr_tensor *x, double a, const char *file, int line);
-/* Returns x in another dtype, rounded to nearest (to whole numbers: toward 0, and to the nearest
- * that fits); x of any dtype. Gradients are cast back. */
+/*
+ * Returns x in another dtype; x of any dtype. Floats are rounded to the nearest. A float becomes a
+ * whole number toward 0: the nearest that fits, and 0 of a NaN. A whole number wraps in a narrower
+ * whole dtype, modulo 2^bits, as do the results of all ops on whole numbers. As bool, 0 is false
+ * and all else, NaN too, is true. Gradients are cast back.
+ */
 TSR_API tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int line);
 
 /* PyTorch's gelu: x times the normal distribution's function, or an approximation of it. */
@@ -211,10 +218,24 @@ typedef struct tsr_axes {
     ((tsr_axes){.n = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .axis = {__VA_ARGS__}})
 #define TSR_ALL_AXES ((tsr_axes){.n = 0})
 #endif
-/* Returns the sums over axes. */
+typedef struct tsr_sum_opts {
+    size_t size;
+    tsr_by_name by_name;
+    tsr_dtype dtype; /* of the result; default (TSR_DTYPE_NONE): i64 of whole numbers and bools,
+                      * else that of x */
+} tsr_sum_opts;
+#define TSR_SUM_OPTS(...) TSR_OPTIONS(tsr_sum_opts, (), __VA_ARGS__)
+/*
+ * Returns the sums over axes, 0 of nothing; x of any dtype. With .dtype, x is cast first, as
+ * PyTorch does; whole numbers and bools are summed in i64, whatever the dtype, and the result wraps
+ * in a narrower one (as bool it is whether any element is true). opts may be NULL.
+ */
+TSR_API tsr_tensor *tsr_sum_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim,
+                                    const tsr_sum_opts *opts, const char *file, int line);
+/* Returns tsr_sum_with of default options. */
 TSR_API tsr_tensor *tsr_sum_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
                                int line);
-/* Returns the means over axes, by the global count. */
+/* Returns the means over axes, by the global count; floating point. */
 TSR_API tsr_tensor *tsr_mean_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
                                 int line);
 /* Returns the largest over axes. Equal maxima share the gradient. */
@@ -223,8 +244,12 @@ TSR_API tsr_tensor *tsr_max_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const
 /* Returns the smallest over axes. Equal minima share the gradient. */
 TSR_API tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
                                int line);
-/* Returns the products over axes, 1 of nothing; floating point or i64, which wraps. The gradient is
- * right where factors are 0. The axes are gathered where they are split. */
+/* Returns the products over axes, 1 of nothing; dtypes are those of tsr_sum_with (as bool it is
+ * whether all are true). The gradient is right where factors are 0. The axes are gathered where
+ * they are split. opts may be NULL. */
+TSR_API tsr_tensor *tsr_prod_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim,
+                                     const tsr_sum_opts *opts, const char *file, int line);
+/* Returns tsr_prod_with of default options. */
 TSR_API tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
                                 int line);
 /* Returns (sum |x|^p)^(1/p) over axes, p > 0. */
@@ -233,7 +258,11 @@ TSR_API tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool kee
 /* Returns the index of the largest along an axis, as i64 with the axis dropped: the lowest of
  * equals. */
 TSR_API tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line);
-/* Returns y[i] = x[0] + ... + x[i] along an axis. */
+/* Returns y[i] = x[0] + ... + x[i] along an axis; dtypes are those of tsr_sum_with. opts may be
+ * NULL. */
+TSR_API tsr_tensor *tsr_cumsum_with_at(tsr_tensor *x, int axis, const tsr_sum_opts *opts,
+                                       const char *file, int line);
+/* Returns tsr_cumsum_with of default options. */
 TSR_API tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line);
 /* Returns y[i] = x[0] * ... * x[i] along an axis; floating point. */
 TSR_API tsr_tensor *tsr_cumprod_at(tsr_tensor *x, int axis, const char *file, int line);

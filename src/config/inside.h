@@ -201,7 +201,7 @@ typedef struct tsri_config_op {
     tsri_ref placement;
     tsr_sbp sbp, gradient;
     /* sources */
-    tsr_dtype dtype;
+    tsr_dtype dtype, sum_dtype;
     tsr_dims shape;
     const tsri_yaml *value, *locals, *options;
     const char *file, *equation, *plugin, *function;

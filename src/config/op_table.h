@@ -16,9 +16,12 @@
 #define AT (c->file), (c->line)
 #define I(n) (c->in[n])
 #define A (*c->op)
+#define SUM_OPTS TSR_SUM_OPTS(.dtype = A.sum_dtype)
 
 #define AXES TSRI_ATTR(axes, AXES, axes, TSRI_NONE, 0, 0, NULL, "which axes; all by default") \
     TSRI_ATTR(keepdim, BOOL, keepdim, "false", 0, 0, NULL, "keep them, with size 1")
+#define SUM_DTYPE TSRI_ATTR(dtype, DTYPE, sum_dtype, TSRI_NONE, 0, 0, NULL, \
+       "of the result; default: x's, i64 of whole numbers and bools")
 #define KEEPDIM TSRI_ATTR(keepdim, BOOL, keepdim, "false", 0, 0, NULL, "keep it, with size 1")
 #define AXIS(d) TSRI_ATTR(axis, INT, axis, d, -8, 7, NULL, "the axis; negative: from the end")
 #define NUMBER(key, member, d, what) TSRI_ATTR(key, FLOAT, member, d, 0, 0, NULL, what)
@@ -148,18 +151,20 @@
     OP(where, "cond x y", COMPUTE, tsr_where_at(I(0), I(1), I(2), AT), \
        "x where cond (bool) is true, else y.", ) \
     /* reductions */ \
-    OP(sum, "x", COMPUTE, tsr_sum_at(I(0), A.axes, A.keepdim, AT), "Sum over axes.", AXES) \
+    OP(sum, "x", COMPUTE, tsr_sum_with_at(I(0), A.axes, A.keepdim, SUM_OPTS, AT), \
+       "Sum over axes.", AXES SUM_DTYPE) \
     OP(mean, "x", COMPUTE, tsr_mean_at(I(0), A.axes, A.keepdim, AT), \
        "Mean over axes, by the global count.", AXES) \
     OP(max, "x", COMPUTE, tsr_max_at(I(0), A.axes, A.keepdim, AT), "Largest over axes.", AXES) \
     OP(min, "x", COMPUTE, tsr_min_at(I(0), A.axes, A.keepdim, AT), "Smallest over axes.", AXES) \
-    OP(prod, "x", COMPUTE, tsr_prod_at(I(0), A.axes, A.keepdim, AT), "Product over axes.", AXES) \
+    OP(prod, "x", COMPUTE, tsr_prod_with_at(I(0), A.axes, A.keepdim, SUM_OPTS, AT), \
+       "Product over axes.", AXES SUM_DTYPE) \
     OP(norm, "x", COMPUTE, tsr_norm_at(I(0), A.p, A.axes, A.keepdim, AT), "(sum |x|^p)^(1/p)", \
        NUMBER(p, p, "2", "above 0") AXES) \
     OP(argmax, "x", COMPUTE, tsr_argmax_at(I(0), (int)A.axis, AT), \
        "Where the largest is, as i64.", AXIS(TSRI_NEEDED)) \
-    OP(cumsum, "x", COMPUTE, tsr_cumsum_at(I(0), (int)A.axis, AT), "Running sum.", \
-       AXIS(TSRI_NEEDED)) \
+    OP(cumsum, "x", COMPUTE, tsr_cumsum_with_at(I(0), (int)A.axis, SUM_OPTS, AT), \
+       "Running sum.", AXIS(TSRI_NEEDED) SUM_DTYPE) \
     OP(cumprod, "x", COMPUTE, tsr_cumprod_at(I(0), (int)A.axis, AT), "Running product.", \
        AXIS(TSRI_NEEDED)) \
     OP(logcumsumexp, "x", COMPUTE, tsr_logcumsumexp_at(I(0), (int)A.axis, AT), \

@@ -125,3 +125,24 @@ tsr_status tsri_convert(void *dst, tsr_dtype dst_dtype, const void *src, tsr_dty
         store(d + (size_t)i * to, dst_dtype, load(s + (size_t)i * from, src_dtype));
     return TSR_OK;
 }
+
+void tsri_whole_range(tsr_dtype dtype, int64_t *out_low, int64_t *out_high)
+{
+    *out_low = dtype == TSR_I64 ? INT64_MIN : dtype == TSR_I32 ? INT32_MIN : 0;
+    *out_high = dtype == TSR_I64   ? INT64_MAX
+                : dtype == TSR_I32 ? INT32_MAX
+                : dtype == TSR_U8  ? UINT8_MAX
+                                   : 1;
+}
+
+int64_t tsri_whole_of(tsr_dtype dtype, double v)
+{
+    int64_t low, high;
+    tsri_whole_range(dtype, &low, &high);
+    if (dtype == TSR_BOOL)
+        return v != 0;
+    if (isnan(v))
+        return 0;
+    /* (double)INT64_MAX is 2^63, the first number that is too large; a smaller bound is exact. */
+    return v >= (double)high ? high : v <= (double)low ? low : (int64_t)v;
+}

@@ -35,6 +35,7 @@
     X(BINARY, binary)   /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */          \
     X(ADD_N, add_n)     /* (x0, x1, ...) -> sum: all one shape; gradients meeting */               \
     X(EXPAND, expand)   /* (x) -> y: NumPy broadcasting to attrs.shape */                          \
+    /* Sums and products of whole numbers and bools are i64. */                                    \
     X(REDUCE, reduce)   /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */                \
     X(PROD, prod)       /* (x) -> y: product over attrs.reduce.axes, not split */                  \
     X(PROD_DX, prod_dx) /* (x, dy, those axes of size 1) -> dx: dy times the others */             \

@@ -286,29 +286,45 @@ static int kind_of(const tsr_sbp *s, const tsri_part_mesh *m)
     return op;
 }
 
-/* Takes a value apart: numbers that say nothing of it, but for one of them. */
+/* Returns v modulo 2^bits where the dtype is a narrow whole one. Whole numbers here are below 2^53,
+ * so all of them are exact. */
+static double wrapped(tsr_dtype dtype, double v)
+{
+    const uint64_t bits = tsri_is_float(dtype) ? 0 : (uint64_t)(int64_t)v;
+    return dtype == TSR_I32  ? (double)(int32_t)(uint32_t)bits
+           : dtype == TSR_U8 ? (double)(uint8_t)bits
+                             : v;
+}
+
+/* Takes a value apart: numbers that say nothing of it, but for one of them. Addends of narrow whole
+ * types come from the whole range, so that their sum wraps around. */
 static void make_addends(double v, tsr_dtype dtype, int op, int n, uint64_t *rng, double *out)
 {
     const int owner = n > 1 ? (int)(tsri_verify_random(rng) * n) : 0;
+    const double large = op != TSR_REDUCE_SUM || tsri_is_float(dtype) ? 4
+                         : dtype == TSR_I32                           ? 0x1p30
+                                                                      : 64;
     double rest = v;
     for (int i = 0; i < n; i++) {
         double r = 4 * tsri_verify_random(rng) - 2;
         if (!tsri_is_float(dtype))
-            r = floor(4 * r);
+            r = wrapped(dtype, floor(large * r));
         out[i] = op == TSR_REDUCE_SUM ? r : op == TSR_REDUCE_MAX ? v - fabs(r) : v + fabs(r);
+        if (dtype == TSR_U8 && op != TSR_REDUCE_SUM)
+            out[i] = fmin(fmax(out[i], 0), UINT8_MAX);
         if (dtype == TSR_BOOL)
             out[i] = op == TSR_REDUCE_MAX ? (r > 0) && v > 0 : (r > 0) || v > 0;
         rest -= i == owner ? 0 : r;
     }
-    out[owner] = op == TSR_REDUCE_SUM ? rest : v;
+    out[owner] = op == TSR_REDUCE_SUM ? wrapped(dtype, rest) : v;
 }
 
-static double join_addends(int op, int n, const double *v)
+static double join_addends(tsr_dtype dtype, int op, int n, const double *v)
 {
     double r = v[0];
     for (int i = 1; i < n; i++)
         r = op == TSR_REDUCE_SUM ? r + v[i] : (op == TSR_REDUCE_MAX) == (v[i] > r) ? v[i] : r;
-    return r;
+    return op == TSR_REDUCE_SUM ? wrapped(dtype, r) : r;
 }
 
 static tsr_status cut(tsri_whole *w, tsri_pool *pool, int i, const tsr_sbp *s,
@@ -387,7 +403,7 @@ static tsr_status hold(const tsri_whole *w, tsri_pool *pool, int i, const tsr_sb
         double one[TSRI_VERIFY_PARTS] = {0}, sizes = 0;
         for (int j = 0; j < addends; j++)
             sizes += fabs(one[j] = piece[j][e]);
-        const double v = join_addends(op, addends, one);
+        const double v = join_addends(t->dtype, op, addends, one);
         const bool sum = addends > 1 && op == TSR_REDUCE_SUM;
         /* Large addends that cancel leave their own rounding; P(sum) is of finite numbers only. */
         const double rounding =

@@ -107,7 +107,8 @@ tsr_tensor *tsr_masked_fill_at(tsr_tensor *x, tsr_tensor *mask, double value, co
 {
     tsr_tensor *in[2] = {x, mask};
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "masked_fill", 2, in, 0, (tsri_loc){file, line}))
+    if (!tsri_op_begin(&c, "masked_fill", 2, in, 0, (tsri_loc){file, line}) ||
+        !tsri_want_value(&c, x->dtype, value))
         return c.failed;
     return tsr_where(mask, tsri_number(x, value, file, line), x);
 }

@@ -36,8 +36,6 @@ bool tsri_op_refuse(const tsri_ctx *c, tsr_status status, const char *fmt, ...) 
 const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x);
 /* Checks that x is floating point. */
 bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x);
-/* Checks that x has a dtype whose elements can be added up. */
-bool tsri_want_addends(const tsri_ctx *c, const tsr_tensor *x);
 /* Checks that `loss` can be minimized: it is a floating-point scalar. */
 bool tsri_want_loss(const tsri_ctx *c, const tsr_tensor *loss);
 /* Fails the graph with the thread's last error, and returns false. */
@@ -54,6 +52,11 @@ bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis);
 bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask);
 /* Checks that an option, which the message calls `what`, is not NaN. */
 bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
+/* Returns whether `value` is one of a dtype: of whole ones, a whole number that they hold. One of i64
+ * is at most 2^53 in size, as a larger double may not be the number that the user wrote. */
+bool tsri_holds(tsr_dtype dtype, double value);
+/* Checks that a dtype holds `value`. */
+bool tsri_want_value(const tsri_ctx *c, tsr_dtype dtype, double value);
 /* Checks the dtype, dims, placement and signature that the user gives an op without operands for
  * its result. */
 bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
@@ -107,9 +110,22 @@ tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc 
 /* Returns fn(x, y), element by element. Messages call the op `name`. */
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
                              tsr_dtype out_dtype, tsri_loc loc);
+/* Returns x in another dtype; x itself where it has that dtype. */
+tsr_tensor *tsri_make_cast(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc);
 /* Returns a times x. */
 tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc);
-/* Returns x, reduced over the axes in mask; a sum is multiplied by `scale`. */
+/* Returns the dtype in which sums and products of x's elements are accumulated and given: i64 of
+ * whole numbers and bools, else that of x. */
+tsr_dtype tsri_sum_dtype(const tsr_tensor *x);
+/* Returns whether a partial sum of x's values is not the sum of what its addends give, where these
+ * are taken in i64 or as floats: a whole number wraps in its own dtype first. */
+bool tsri_wraps_before(tsr_dtype from, tsr_dtype to);
+/* Returns x as the operand of a sum, product or running sum with the user's options, and sets
+ * *out_dtype to the dtype that its result is cast to. Returns NULL where it has refused them. */
+tsr_tensor *tsri_sum_operand(const tsri_ctx *c, tsr_tensor *x, const tsr_sum_opts *opts,
+                             tsr_dtype *out_dtype);
+/* Returns x, reduced over the axes in mask; a sum is multiplied by `scale`. Sums of whole numbers
+ * and bools are i64. */
 tsr_tensor *tsri_make_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
                              double scale, tsri_loc loc);
 /* Returns the sum of x over the axes in mask, times `scale`. */

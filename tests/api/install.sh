@@ -105,6 +105,7 @@ void declare(tsr_module *m, tsr_tensor *x, bool given)
     tsr_sgd(m, TSR_SGD_OPTS(.lr = 1, .schedule = TSR_STEP_LR(.step_size = 3, .gamma = 0.5)));
     tsr_sgd(m, given ? TSR_SGD_OPTS(.lr = 1) : NULL);
     tsr_conv2d(tsr_cast(x, TSR_F64), x, NULL, TSR_CONV2D_OPTS(.stride = {2, 2}));
+    tsr_sum_with(x, TSR_ALL_AXES, false, TSR_SUM_OPTS(.dtype = TSR_I32));
 }
 TEXT
 cp "$dest/h.c" "$dest/h.cc"

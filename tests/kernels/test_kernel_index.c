@@ -263,12 +263,12 @@ static void test_whole_ends(void **state)
             assert_true(!less[0] && less[1] && less[2]);
     });
     /* Sums wrap around. */
-    int32_t a[3] = {INT32_MAX, 1, 5}, s[3];
+    int64_t a[3] = {INT64_MAX, 1, 5}, s[3];
     int taken = 0;
-    const int32_t want[3] = {INT32_MAX, INT32_MIN, INT32_MIN + 5};
+    const int64_t want[3] = {INT64_MAX, INT64_MIN, INT64_MIN + 5};
     tsri_attrs scan = {0};
     tsri_kernel_desc c = {.op = TSRI_OP_CUMSUM, .attrs = &scan, .nin = 1, .nout = 1};
-    c.in[0] = c.out[0] = ARG(TSR_I32, 3);
+    c.in[0] = c.out[0] = ARG(TSR_I64, 3);
     EACH_IMPL(impl, c.op, 1, {
         const tsr_status status = run(impl, &c, (void *[]){a}, (void *[]){s});
         assert_true(status == TSR_OK || status == TSR_ERR_UNSUPPORTED);

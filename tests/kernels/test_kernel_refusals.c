@@ -38,9 +38,11 @@ static const struct {
     {TSRI_OP_CE_FINISH, 0, 7},
     {TSRI_OP_CE_TERMS, 4, 0},
     {TSRI_OP_CONSTANT, 0, 1},
+    {TSRI_OP_CUMSUM, 1, 0},
     {TSRI_OP_FILL, 0, 1},
     {TSRI_OP_LN_PARAM_GRAD, 0, 2},
     {TSRI_OP_ONE_HOT, 0, 1},
+    {TSRI_OP_PROD, 1, 0},
     {TSRI_OP_REDUCE, 1, 1},
     {TSRI_OP_SOFTMAX_MAX, 1, 1},
 };

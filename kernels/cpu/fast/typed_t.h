@@ -160,14 +160,15 @@ WHERE(uint64_t)
 #undef WHERE_LOOP
 
 /* --- conversions ------------------------------------------------------------------------------ */
-/* Toward zero; NaN is 0 and what does not fit is the nearest that does. Nothing is converted that
- * does not fit, so that the compiler may do it for all. */
-#define TO_WHOLE(T, edge, most, least)                      \
+/* Toward zero; NaN is 0, and a number that does not fit is the nearest that does: the greatest from
+ * `end` on, the least at or below `begin`. Nothing is converted that does not fit, so that the
+ * compiler may do it for all. */
+#define TO_WHOLE(T, most, least, end, begin)                \
     const double v = (double)x[i];                          \
-    const bool above = v >= (edge), below = v < -(edge);    \
+    const bool above = v >= (end), below = v <= (begin);    \
     const double inside = above | below | (v != v) ? 0 : v; \
     const T whole = (T)inside;                              \
-    const T result = above ? (most) : below ? (least) : whole;
+    y[i] = above ? (most) : below ? (least) : whole;
 #define CAST_LOOP(FROM, from, TO, to, ...)                              \
     static void cast_##from##_##to(const void *px, void *py, int64_t n) \
     {                                                                   \
@@ -181,11 +182,10 @@ WHERE(uint64_t)
 #define CAST_TRUTH(FROM, from) CAST_LOOP(FROM, from, uint8_t, bool, y[i] = x[i] != 0;)
 #define CAST_FLOAT(FROM, from)                                                         \
     CAST_LOOP(FROM, from, int64_t, i64,                                                \
-              TO_WHOLE(int64_t, 0x1p63, INT64_MAX, INT64_MIN) y[i] = result;)          \
+              TO_WHOLE(int64_t, INT64_MAX, INT64_MIN, 0x1p63, -0x1p63))                \
     CAST_LOOP(FROM, from, int32_t, i32,                                                \
-              TO_WHOLE(int32_t, 0x1p31, INT32_MAX, INT32_MIN) y[i] = result;)          \
-    CAST_LOOP(FROM, from, uint8_t, u8,                                                 \
-              TO_WHOLE(int64_t, 0x1p63, INT64_MAX, INT64_MIN) y[i] = (uint8_t)result;) \
+              TO_WHOLE(int32_t, INT32_MAX, INT32_MIN, 0x1p31, -0x1p31))                \
+    CAST_LOOP(FROM, from, uint8_t, u8, TO_WHOLE(uint8_t, UINT8_MAX, 0, 256, 0))        \
     CAST_TRUTH(FROM, from)
 #define CAST_WHOLE(FROM, from)           \
     CAST_PLAIN(FROM, from, float, f32)   \

@@ -98,6 +98,8 @@ bool tsri_ref_all_float(const tsri_kernel_desc *desc);
 /* Element i as a double; rounded or converted as tsr_dtype's cast does. Any dtype. */
 double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i);
 void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v);
+/* Stores a whole number as tsr_cast does: it wraps in a whole dtype, and is rounded to a float. */
+void tsri_ref_store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v);
 
 /* Moves n elements of `size` bytes; sy, sx in elements. */
 void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n);

@@ -108,7 +108,7 @@ double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i)
     }
 }
 
-static void store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v)
+void tsri_ref_store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v)
 {
     switch (dtype) {
     case TSR_I64:
@@ -131,18 +131,6 @@ static void store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v)
     }
 }
 
-/* Toward zero; NaN is 0 and what does not fit is the nearest that does. */
-static int64_t to_whole(double v, bool is_i32)
-{
-    if (isnan(v))
-        return 0;
-    if (v >= (is_i32 ? 0x1p31 : 0x1p63))
-        return is_i32 ? INT32_MAX : INT64_MAX;
-    if (v < (is_i32 ? -0x1p31 : -0x1p63))
-        return is_i32 ? INT32_MIN : INT64_MIN;
-    return (int64_t)v;
-}
-
 void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
 {
     switch (dtype) {
@@ -156,11 +144,8 @@ void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
     case TSR_BF16:
         tsri_convert((uint16_t *)p + i, dtype, &v, TSR_F64, 1);
         break;
-    case TSR_BOOL:
-        ((uint8_t *)p)[i] = v != 0;
-        break;
     default:
-        store_whole(dtype, p, i, to_whole(v, dtype == TSR_I32));
+        tsri_ref_store_whole(dtype, p, i, tsri_whole_of(dtype, v));
     }
 }
 
@@ -171,7 +156,7 @@ static void cast_row(void *arg, const tsri_ref_row *r)
     for (int64_t i = 0; i < r->n; i++) {
         int64_t x = r->off[1] + i * r->step[1], y = r->off[0] + i * r->step[0];
         if (is_whole(from))
-            store_whole(to, j->out[0], y, load_whole(from, j->in[0], x));
+            tsri_ref_store_whole(to, j->out[0], y, load_whole(from, j->in[0], x));
         else
             tsri_ref_store(to, j->out[0], y, tsri_ref_load(from, j->in[0], x));
     }

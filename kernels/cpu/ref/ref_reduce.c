@@ -5,6 +5,8 @@
 #include <tessera/sbp.h>
 #include <math.h>
 
+#include "src/core/convert.h"
+
 /* The operand is walked in memory order; accumulators (f64, or i64 for whole numbers) stand in the
  * scratch, one per result, and a reduced axis does not move them. */
 typedef struct job {
@@ -92,17 +94,10 @@ static tsri_ref_row_fn *const reduce_by[TSR_DTYPE_COUNT_] = {
     [TSR_F32] = reduce_f32, [TSR_F64] = reduce_f64, [TSR_I64] = reduce_i64,
     [TSR_I32] = reduce_i32, [TSR_U8] = reduce_u8,   [TSR_BOOL] = reduce_u8};
 
-/* The least and greatest value of a whole dtype: what max and min of nothing are. */
-static void range(tsr_dtype d, int64_t *lo, int64_t *hi)
-{
-    *lo = d == TSR_I64 ? INT64_MIN : d == TSR_I32 ? INT32_MIN : 0;
-    *hi = d == TSR_I64 ? INT64_MAX : d == TSR_I32 ? INT32_MAX : d == TSR_U8 ? 255 : 1;
-}
-
 static void reduce_begin(tsr_dtype d, int op, void *acc, int64_t n)
 {
-    int64_t lo, hi;
-    range(d, &lo, &hi);
+    int64_t lo, hi; /* what max and min of nothing are */
+    tsri_whole_range(d, &lo, &hi);
     const int one = op == TSR_REDUCE_PRODUCT;
     double f = op == TSR_REDUCE_MAX ? -INFINITY : op == TSR_REDUCE_MIN ? INFINITY : one;
     int64_t w = op == TSR_REDUCE_MAX ? lo : op == TSR_REDUCE_MIN ? hi : one;
@@ -132,15 +127,10 @@ static void store_row(void *arg, const tsri_ref_row *r)
     tsr_dtype from = j->ref->desc.in[0].dtype, to = j->ref->desc.out[0].dtype;
     for (int64_t i = 0; i < r->n; i++) {
         int64_t y = r->off[0] + i * r->step[0], a = r->off[1] + i * r->step[1];
-        if (tsri_ref_is_float(from) || j->scale != 1)
-            tsri_ref_store(to, j->y, y,
-                           j->scale * (tsri_ref_is_float(from)
-                                           ? ((const double *)j->acc)[a]
-                                           : (double)((const int64_t *)j->acc)[a]));
-        else if (to == TSR_I64)
-            ((int64_t *)j->y)[y] = ((const int64_t *)j->acc)[a];
+        if (tsri_ref_is_float(from))
+            tsri_ref_store(to, j->y, y, j->scale * ((const double *)j->acc)[a]);
         else
-            tsri_ref_store(to, j->y, y, (double)((const int64_t *)j->acc)[a]);
+            tsri_ref_store_whole(to, j->y, y, ((const int64_t *)j->acc)[a]);
     }
 }
 
@@ -160,7 +150,8 @@ static tsr_status reduce_run(const tsri_kernel *k, void *const *in, void *const 
 tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
-    if (!reduce_by[x->dtype])
+    if (!reduce_by[x->dtype] || (!tsri_ref_is_float(x->dtype) && d->attrs->reduce.scale != 1 &&
+                                 d->attrs->reduce.op == TSR_REDUCE_SUM))
         return tsri_ref_decline(d);
     reduce *v = tsri_ref_make(mem, d, reduce_run, sizeof *v);
     TSRI_NEED(v);
@@ -187,7 +178,7 @@ TSRI_REF_SAME(softmax_max, reduce);
 
 tsr_status tsri_ref_prod(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (d->in[0].dtype != d->out[0].dtype)
+    if (d->out[0].dtype != (tsri_ref_is_float(d->in[0].dtype) ? d->in[0].dtype : TSR_I64))
         return tsri_ref_decline(d);
     return tsri_ref_reduce(mem, d, out_kernel);
 }

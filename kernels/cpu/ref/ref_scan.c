@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running sums along an axis, products and extremes: floats in f64, whole numbers wrap around. */
+/* Running sums along an axis, products and extremes: floats in f64; sums of whole numbers and bools
+ * are i64 and wrap around. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ typedef struct scan {
 } scan;
 
 /* Lines that lie side by side are summed several at once. */
-#define SCAN(T, SUM, name)                                                      \
+#define SCAN(T, SUM, Y, name)                                                   \
     static void name(void *arg, const tsri_ref_row *r)                          \
     {                                                                           \
         const tsri_ref_job *j = arg;                                            \
@@ -23,11 +24,11 @@ typedef struct scan {
             SUM sums[TSRI_REF_BLOCK], sum = 0;                                  \
             const int64_t n = r->n - b < most ? r->n - b : most;                \
             const T *x = (const T *)j->in[0] + v->begin_x + r->off[1] + b * rx; \
-            T *y = (T *)j->out[0] + v->begin_y + r->off[0] + b * ry;            \
+            Y *y = (Y *)j->out[0] + v->begin_y + r->off[0] + b * ry;            \
             if (most == 1) {                                                    \
                 for (int64_t c = 0; c < v->size; c++) {                         \
                     sum += (SUM)x[c * sx];                                      \
-                    y[c * sy] = (T)sum;                                         \
+                    y[c * sy] = (Y)sum;                                         \
                 }                                                               \
                 continue;                                                       \
             }                                                                   \
@@ -36,25 +37,27 @@ typedef struct scan {
                 _Pragma("omp simd") for (int64_t i = 0; i < n; i++)             \
                 {                                                               \
                     sums[i] += (SUM)x[c * sx + i];                              \
-                    y[c * sy + i] = (T)sums[i];                                 \
+                    y[c * sy + i] = (Y)sums[i];                                 \
                 }                                                               \
         }                                                                       \
     }
-SCAN(float, double, scan_f32)
-SCAN(double, double, scan_f64)
-SCAN(int64_t, uint64_t, scan_i64)
-SCAN(int32_t, uint32_t, scan_i32)
+SCAN(float, double, float, scan_f32)
+SCAN(double, double, double, scan_f64)
+SCAN(int64_t, uint64_t, int64_t, scan_i64)
+SCAN(int32_t, uint64_t, int64_t, scan_i32)
+SCAN(uint8_t, uint64_t, int64_t, scan_u8)
 
 static tsri_ref_row_fn *const rows_by[TSR_DTYPE_COUNT_] = {
-    [TSR_F32] = scan_f32, [TSR_F64] = scan_f64, [TSR_I64] = scan_i64, [TSR_I32] = scan_i32};
+    [TSR_F32] = scan_f32, [TSR_F64] = scan_f64, [TSR_I64] = scan_i64,
+    [TSR_I32] = scan_i32, [TSR_U8] = scan_u8,   [TSR_BOOL] = scan_u8};
 
 tsr_status tsri_ref_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     const int axis = d->attrs->cumsum.axis;
-    if (x->dtype != y->dtype || !rows_by[y->dtype])
+    if (y->dtype != (tsri_ref_is_float(x->dtype) ? x->dtype : TSR_I64) || !rows_by[x->dtype])
         return tsri_ref_decline(d);
-    scan *v = tsri_ref_make_rows(mem, d, rows_by[y->dtype], sizeof *v);
+    scan *v = tsri_ref_make_rows(mem, d, rows_by[x->dtype], sizeof *v);
     TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)

@@ -110,18 +110,20 @@ template <typename T> static __device__ __forceinline__ float tsri_order(tsri_or
 }
 
 /* --- conversions ------------------------------------------------------------------------------ */
-/* Toward zero; NaN is 0 and what does not fit is the nearest that does. */
-template <typename A>
-static __host__ __device__ __forceinline__ int64_t tsri_to_whole(A v, bool is_i32)
+/* Toward zero; NaN is 0, and a number that does not fit is the nearest that does. */
+template <typename To, typename A>
+static __host__ __device__ __forceinline__ To tsri_to_whole(A v)
 {
-    const A end = is_i32 ? (A)0x1p31 : (A)0x1p63;
+    constexpr bool is_byte = std::is_same<To, uint8_t>::value;
+    constexpr bool is_i32 = std::is_same<To, int32_t>::value;
+    const A end = is_byte ? (A)256 : is_i32 ? (A)0x1p31 : (A)0x1p63;
     if (v != v)
         return 0;
     if (v >= end)
-        return is_i32 ? INT32_MAX : INT64_MAX;
-    if (v < -end)
-        return is_i32 ? INT32_MIN : INT64_MIN;
-    return (int64_t)v;
+        return (To)(is_byte ? UINT8_MAX : is_i32 ? INT32_MAX : INT64_MAX);
+    if (v <= (is_byte ? (A)0 : -end))
+        return (To)(is_byte ? 0 : is_i32 ? INT32_MIN : INT64_MIN);
+    return (To)v;
 }
 
 /* Whole numbers wrap among themselves; through i64 and f64, which hold every value of their kind.
@@ -143,7 +145,7 @@ template <typename To, typename From> static __device__ __forceinline__ To tsri_
         if constexpr (std::is_same<To, bool>::value)
             return x != 0;
         else if constexpr (to_whole)
-            return (To)tsri_to_whole(x, std::is_same<To, int32_t>::value);
+            return tsri_to_whole<To>(x);
         else
             return tsri_to<To>(x);
     }

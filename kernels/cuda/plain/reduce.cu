@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions over axes, argmax and sums along an axis, of any dtype and strides. */
+#include "kernels/cuda/code/map_code.cuh"
 #include "kernels/cuda/rows.cuh"
 
 enum { THREADS = 256, LINES = 128 };
@@ -21,37 +22,10 @@ template <> struct sum_of<__nv_bfloat16> {
     typedef float type;
 };
 
-/* --- storing ---------------------------------------------------------------------------------- */
-/* Toward zero; NaN is 0 and what does not fit is the nearest that does. */
-static __device__ int64_t to_whole(double v, bool is_i32)
+/* The dtype of sums, running sums and products of x. */
+static tsr_dtype sum_dtype(tsr_dtype x)
 {
-    if (v != v)
-        return 0;
-    if (v >= (is_i32 ? 0x1p31 : 0x1p63))
-        return is_i32 ? INT32_MAX : INT64_MAX;
-    if (v < (is_i32 ? -0x1p31 : -0x1p63))
-        return is_i32 ? INT32_MIN : INT64_MIN;
-    return (int64_t)v;
-}
-
-static __device__ void store(tsr_dtype dtype, void *p, int64_t i, double v)
-{
-    switch (dtype) {
-    case TSR_DTYPE_I64:
-        ((int64_t *)p)[i] = to_whole(v, false);
-        break;
-    case TSR_DTYPE_I32:
-        ((int32_t *)p)[i] = (int32_t)to_whole(v, true);
-        break;
-    case TSR_DTYPE_U8:
-        ((uint8_t *)p)[i] = (uint8_t)to_whole(v, false);
-        break;
-    case TSR_DTYPE_BOOL:
-        ((uint8_t *)p)[i] = v != 0;
-        break;
-    default:
-        tsri_store_any<double>(dtype, p, i, v);
-    }
+    return tsri_cuda_is_float(x) ? x : TSR_I64;
 }
 
 /* --- reduce ----------------------------------------------------------------------------------- */
@@ -124,10 +98,10 @@ static __global__ void reduce_kernel(reduce_args g, const T *x, void *y,
         all = combine_lanes<LANES, A>(g.op, all);
         if (lane != 0)
             continue;
-        if (std::is_same<A, int64_t>::value && g.scale == 1 && g.to == TSR_DTYPE_I64)
-            ((int64_t *)y)[at[1]] = (int64_t)all;
+        if constexpr (std::is_same<A, int64_t>::value)
+            tsri_store(g.to, y, at[1], all); /* wraps */
         else
-            store(g.to, y, at[1], g.scale * (double)all);
+            tsri_store(g.to, y, at[1], g.scale * (double)all);
     }
 }
 
@@ -204,6 +178,9 @@ static void shapes_of(const tsri_kernel_desc *d, int64_t kept[TSR_MAX_NDIM],
 tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0];
+    if (!tsri_cuda_is_float(x->dtype) && d->attrs->reduce.op == TSR_REDUCE_SUM &&
+        d->attrs->reduce.scale != 1)
+        return tsri_cuda_decline(d);
     reduce *v = (reduce *)tsri_cuda_make(mem, d, run_reduce, "plain", sizeof *v);
     TSRI_NEED(v);
     int64_t stride[TSR_MAX_NDIM], kept[TSR_MAX_NDIM], reduced[TSR_MAX_NDIM];
@@ -231,7 +208,7 @@ tsr_status tsri_plain_softmax_max(tsri_mem *mem, const tsri_kernel_desc *d,
 
 tsr_status tsri_plain_prod(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (d->in[0].dtype != d->out[0].dtype)
+    if (d->out[0].dtype != sum_dtype(d->in[0].dtype))
         return tsri_cuda_decline(d);
     return tsri_plain_reduce(mem, d, out_kernel);
 }
@@ -408,15 +385,11 @@ tsr_status tsri_plain_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
 }
 
 /* --- sums along an axis ----------------------------------------------------------------------- */
-/* Floats are summed in f64; whole numbers wrap around. */
+/* Floats are summed in f64; sums of whole numbers and bools are i64, and wrap around. */
 template <typename T> struct scan_of {
-    typedef double type;
-};
-template <> struct scan_of<int64_t> {
-    typedef unsigned long long type;
-};
-template <> struct scan_of<int32_t> {
-    typedef unsigned type;
+    typedef typename std::conditional<std::is_integral<T>::value, unsigned long long, double>::type
+        type;
+    typedef typename std::conditional<std::is_integral<T>::value, int64_t, T>::type result;
 };
 
 /* Operands: y, x. From the axis's end, if reversed: its steps are negative then. */
@@ -430,7 +403,8 @@ typedef struct scan {
     scan_args args;
 } scan;
 
-template <typename T> static __global__ void scan_lines_kernel(scan_args g, const T *x, T *y)
+template <typename T>
+static __global__ void scan_lines_kernel(scan_args g, const T *x, typename scan_of<T>::result *y)
 {
     typedef typename scan_of<T>::type A;
     for (int64_t l = tsri_first(); l < g.lines.count; l += tsri_step()) {
@@ -439,7 +413,7 @@ template <typename T> static __global__ void scan_lines_kernel(scan_args g, cons
         A sum = 0;
         for (int64_t c = 0; c < g.n; c++) {
             sum += tsri_to<A>(x[at[1] + g.begin[1] + c * g.step[1]]);
-            y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<T>(sum);
+            y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<typename scan_of<T>::result>(sum);
         }
     }
 }
@@ -468,7 +442,8 @@ template <typename A> static __device__ A scan_block(A v, A *all)
 }
 
 /* A block a line, THREADS elements at a time. */
-template <typename T> static __global__ void scan_kernel(scan_args g, const T *x, T *y)
+template <typename T>
+static __global__ void scan_kernel(scan_args g, const T *x, typename scan_of<T>::result *y)
 {
     typedef typename scan_of<T>::type A;
     for (int64_t l = blockIdx.x; l < g.lines.count; l += gridDim.x) {
@@ -482,7 +457,7 @@ template <typename T> static __global__ void scan_kernel(scan_args g, const T *x
                 v = tsri_to<A>(x[at[1] + g.begin[1] + c * g.step[1]]);
             v = scan_block(v, &all);
             if (c < g.n)
-                y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<T>(carry + v);
+                y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<typename scan_of<T>::result>(carry + v);
             carry += all;
         }
     }
@@ -491,15 +466,16 @@ template <typename T> static __global__ void scan_kernel(scan_args g, const T *x
 template <typename T> static void launch_scan(const scan *v, const void *x, void *y)
 {
     enum { FEW = 1 << 12 };
+    typedef typename scan_of<T>::result Y;
     const scan_args &g = v->args;
     const int64_t step = g.step[1] < 0 ? -g.step[1] : g.step[1];
     const bool across = step < g.lines.stride[1][0] || g.lines.count == 1;
     if (g.n >= LINES && (across || g.lines.count < FEW))
         TSRI_LAUNCH((scan_kernel<T>), tsri_blocks(g.lines.count, 1), THREADS, v->kernel.stream, g,
-                    (const T *)x, (T *)y);
+                    (const T *)x, (Y *)y);
     else
         TSRI_LAUNCH((scan_lines_kernel<T>), tsri_blocks(g.lines.count, LINES), LINES,
-                    v->kernel.stream, g, (const T *)x, (T *)y);
+                    v->kernel.stream, g, (const T *)x, (Y *)y);
 }
 
 static tsr_status run_scan(const tsri_cuda_kernel *k, void *const *in, void *const *out,
@@ -509,16 +485,7 @@ static tsr_status run_scan(const tsri_cuda_kernel *k, void *const *in, void *con
     const scan *v = (const scan *)k;
     if (v->args.lines.count == 0 || v->args.n == 0)
         return TSR_OK;
-    switch (k->desc.out[0].dtype) {
-    case TSR_DTYPE_I64:
-        launch_scan<int64_t>(v, in[0], out[0]);
-        break;
-    case TSR_DTYPE_I32:
-        launch_scan<int32_t>(v, in[0], out[0]);
-        break;
-    default:
-        TSRI_FLOATS(k->desc.out[0].dtype, launch_scan<T>(v, in[0], out[0]));
-    }
+    TSRI_NUMBERS(k->desc.in[0].dtype, launch_scan<T>(v, in[0], out[0]));
     return tsri_cuda_launched(k);
 }
 
@@ -526,8 +493,7 @@ tsr_status tsri_plain_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     const int axis = d->attrs->cumsum.axis;
-    if (x->dtype != y->dtype ||
-        !(tsri_cuda_is_float(y->dtype) || y->dtype == TSR_I64 || y->dtype == TSR_I32))
+    if (y->dtype != sum_dtype(x->dtype))
         return tsri_cuda_decline(d);
     scan *v = (scan *)tsri_cuda_make(mem, d, run_scan, "plain", sizeof *v);
     TSRI_NEED(v);

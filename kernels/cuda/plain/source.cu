@@ -158,16 +158,16 @@ uint64_t tsri_cuda_element(tsr_dtype dtype, double value)
         memcpy(e.bytes, &bf16, sizeof bf16);
         break;
     case TSR_I64:
-        e.i64 = tsri_to_whole(value, false);
+        e.i64 = tsri_to_whole<int64_t>(value);
         break;
     case TSR_I32:
-        e.i32 = (int32_t)tsri_to_whole(value, true);
+        e.i32 = tsri_to_whole<int32_t>(value);
         break;
     case TSR_BOOL:
         e.u8 = value != 0;
         break;
     default:
-        e.u8 = (uint8_t)tsri_to_whole(value, false);
+        e.u8 = tsri_to_whole<uint8_t>(value);
     }
     return e.word;
 }

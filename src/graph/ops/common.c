@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/convert.h"
 #include "src/core/opts.h"
 #include "src/core/dims.h"
 #include "placement/placement.h"
@@ -68,15 +69,6 @@ bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x)
         return true;
     return tsri_op_refuse(c, TSR_ERR_DTYPE,
                           "operand %s is %s; floating point is needed: use tsr_cast(x, TSR_F32)",
-                          tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
-}
-
-bool tsri_want_addends(const tsri_ctx *c, const tsr_tensor *x)
-{
-    if (tsri_is_float(x->dtype) || x->dtype == TSR_I64 || x->dtype == TSR_I32)
-        return true;
-    return tsri_op_refuse(c, TSR_ERR_DTYPE,
-                          "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
                           tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
 }
 
@@ -176,6 +168,34 @@ bool tsri_want_number(const tsri_ctx *c, const char *what, double value)
     if (!isnan(value))
         return true;
     return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is NaN; a number is needed", what);
+}
+
+/* Sets the ends of a whole dtype, as far as a double counts. */
+static void range_of(tsr_dtype dtype, double *out_low, double *out_high)
+{
+    int64_t low, high;
+    tsri_whole_range(dtype, &low, &high);
+    *out_low = dtype == TSR_I64 ? -0x1p53 : (double)low;
+    *out_high = dtype == TSR_I64 ? 0x1p53 : (double)high;
+}
+
+bool tsri_holds(tsr_dtype dtype, double value)
+{
+    double low, high;
+    range_of(dtype, &low, &high);
+    return tsri_is_float(dtype) || (value >= low && value <= high && floor(value) == value);
+}
+
+bool tsri_want_value(const tsri_ctx *c, tsr_dtype dtype, double value)
+{
+    double low, high;
+    range_of(dtype, &low, &high);
+    if (tsri_holds(dtype, value))
+        return true;
+    return tsri_op_refuse(c, TSR_ERR_INVALID,
+                          "%.17g for dtype %s; a whole number from %.0f to %.0f is needed%s", value,
+                          tsr_dtype_name(dtype), low, high,
+                          dtype == TSR_I64 ? ": tsr_constant takes larger ones" : "");
 }
 
 bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,

@@ -227,15 +227,19 @@ tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int li
     return tsri_graph_add1(c.g, TSRI_OP_CAST, NULL, 1, &x, x->shape, dtype, loc);
 }
 
+tsr_tensor *tsri_make_cast(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
+{
+    return x->failed || x->dtype == dtype ? x : tsr_cast_at(x, dtype, loc.file, loc.line);
+}
+
 /* Whether a sum of casts is the cast of the sum, up to the rounding that any sum has. A cast to a
- * narrower type rounds each addend; sums of bool and u8 wrap. */
+ * narrower float rounds each addend. A sum of whole numbers wraps: it is no wider number's, nor a
+ * float's sum, but wraps on in a narrower type. There is no sum of bools. */
 static bool cast_is_linear(tsr_dtype from, tsr_dtype to)
 {
-    if (!tsri_is_float(to))
-        return false;
     if (tsri_is_float(from))
-        return tsr_dtype_size(to) > tsr_dtype_size(from);
-    return from == TSR_I64 || from == TSR_I32;
+        return tsri_is_float(to) && tsr_dtype_size(to) > tsr_dtype_size(from);
+    return !tsri_wraps_before(from, to) && from != TSR_BOOL && to != TSR_BOOL;
 }
 
 static const char *rule_cast(const tsri_op *op)

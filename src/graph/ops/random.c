@@ -109,11 +109,8 @@ tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_
                         tsr_sbp sbp, double value, const char *file, int line)
 {
     tsri_ctx c = {.g = g, .loc = {file, line}, .op = "full"};
-    if (!tsri_want_new(&c, dtype, dims, p, sbp))
+    if (!tsri_want_new(&c, dtype, dims, p, sbp) || !tsri_want_value(&c, dtype, value))
         return tsri_refused_new(&c);
-    if (!tsri_is_float(dtype) && !(fabs(value) <= 9007199254740992.0 && floor(value) == value))
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "%g for dtype %s; a whole number is needed", value,
-                            tsr_dtype_name(dtype));
     tsri_attrs attrs = {0};
     attrs.fill.value = value;
     return tsri_add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, sbp, c.loc);

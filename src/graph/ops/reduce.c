@@ -13,28 +13,31 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
     return n;
 }
 
-static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
-                               bool mean, tsri_loc loc)
+tsr_tensor *tsr_sum_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const tsr_sum_opts *opts,
+                            const char *file, int line)
 {
     tsri_ctx c;
     uint32_t mask;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_axes(&c, x, axes, &mask) ||
-        (mean && !tsri_want_float(&c, x)) || !tsri_want_addends(&c, x))
+    tsr_dtype dtype;
+    if (!tsri_op_begin(&c, "sum", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axes(&c, x, axes, &mask) || !(x = tsri_sum_operand(&c, x, opts, &dtype)))
         return c.failed;
-    double scale = mean ? 1.0 / (double)count_over(x->shape, mask) : 1;
-    if (!mean)
-        x = tsri_full(&c, x);
-    return tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
+    return tsri_make_cast(tsri_make_sum(x, mask, keepdim, 1, c.loc), dtype, c.loc);
 }
 
 tsr_tensor *tsr_sum_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
-    return declare_sum("sum", x, axes, keepdim, false, (tsri_loc){file, line});
+    return tsr_sum_with_at(x, axes, keepdim, NULL, file, line);
 }
 
 tsr_tensor *tsr_mean_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
-    return declare_sum("mean", x, axes, keepdim, true, (tsri_loc){file, line});
+    tsri_ctx c;
+    uint32_t mask;
+    if (!tsri_op_begin(&c, "mean", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axes(&c, x, axes, &mask) || !tsri_want_float(&c, x))
+        return c.failed;
+    return tsri_make_sum(x, mask, keepdim, 1.0 / (double)count_over(x->shape, mask), c.loc);
 }
 
 static tsr_tensor *declare_extreme(const char *name, tsr_tensor *x, tsr_reduce_op op, tsr_axes axes,
@@ -152,6 +155,8 @@ static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text 
 static const char *rule_reduce(const tsri_op *op)
 {
     const int32_t how = op->attrs.reduce.op;
+    if (how == TSR_REDUCE_SUM && tsri_wraps_before(op->in[0]->dtype, op->out[0]->dtype))
+        return "!A -> B";
     return how == TSR_REDUCE_SUM   ? "A -> B"
            : how == TSR_REDUCE_MIN ? "!^A -> min B"
            : how == TSR_REDUCE_MAX ? "!^A -> max B"
@@ -208,26 +213,30 @@ const tsri_op_def tsri_def_softmax_max = {.rule_of = rule_reduce,
 
 /* --- prod ------------------------------------------------------------------------------------- */
 
-tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+tsr_tensor *tsr_prod_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const tsr_sum_opts *opts,
+                             const char *file, int line)
 {
-    tsri_loc loc = {file, line};
     tsri_ctx c;
     uint32_t mask;
-    if (!tsri_op_begin(&c, "prod", 1, &x, 0, loc) || !tsri_want_axes(&c, x, axes, &mask))
+    tsr_dtype dtype;
+    if (!tsri_op_begin(&c, "prod", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axes(&c, x, axes, &mask) || !(x = tsri_sum_operand(&c, x, opts, &dtype)))
         return c.failed;
-    if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64)
-        return tsri_op_fail(&c, TSR_ERR_DTYPE,
-                            "operand %s is %s; legal are floating point and i64: use tsr_cast",
-                            tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
     tsr_dims shape = keepdim ? tsri_keepdim(x->shape, mask) : tsri_drop_axes(x->shape, mask);
-    x = tsri_full(&c, x);
     if (count_over(x->shape, mask) == 1)
-        return tsri_as_result(tsri_make_reshape(x, shape, loc), x, loc);
+        return tsri_make_cast(tsri_as_result(tsri_make_reshape(x, shape, c.loc), x, c.loc), dtype,
+                              c.loc);
     tsri_attrs attrs = {0};
     attrs.reduce.op = TSR_REDUCE_PRODUCT;
     attrs.reduce.axes = mask;
     attrs.reduce.keepdim = keepdim;
-    return tsri_graph_add1(c.g, TSRI_OP_PROD, &attrs, 1, &x, shape, x->dtype, loc);
+    tsr_tensor *y = tsri_graph_add1(c.g, TSRI_OP_PROD, &attrs, 1, &x, shape, tsri_sum_dtype(x), c.loc);
+    return tsri_make_cast(y, dtype, c.loc);
+}
+
+tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    return tsr_prod_with_at(x, axes, keepdim, NULL, file, line);
 }
 
 static void grad_prod(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)

@@ -17,18 +17,32 @@ static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc lo
     tsri_attrs attrs = {0};
     attrs.cumsum.axis = axis;
     attrs.cumsum.reverse = reverse;
-    return tsri_graph_add_like(TSRI_OP_CUMSUM, &attrs, 1, &x, x, loc);
+    return tsri_graph_add1(x->graph, TSRI_OP_CUMSUM, &attrs, 1, &x, x->shape, tsri_sum_dtype(x),
+                           loc);
+}
+
+tsr_tensor *tsr_cumsum_with_at(tsr_tensor *x, int axis, const tsr_sum_opts *opts, const char *file,
+                               int line)
+{
+    tsri_loc loc = {file, line};
+    tsri_ctx c;
+    tsr_dtype dtype;
+    if (!tsri_op_begin(&c, "cumsum", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis) ||
+        !(x = tsri_sum_operand(&c, x, opts, &dtype)))
+        return c.failed;
+    tsr_tensor *y = x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
+    return tsri_make_cast(y, dtype, loc);
 }
 
 tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
 {
-    tsri_loc loc = {file, line};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "cumsum", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis) ||
-        !tsri_want_addends(&c, x))
-        return c.failed;
-    x = tsri_full(&c, x);
-    return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
+    return tsr_cumsum_with_at(x, axis, NULL, file, line);
+}
+
+/* Addends of a narrow whole number would not wrap in i64. */
+static const char *rule_cumsum(const tsri_op *op)
+{
+    return tsri_wraps_before(op->in[0]->dtype, op->out[0]->dtype) ? "!A -> A" : "A -> A";
 }
 
 static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -41,7 +55,7 @@ static const tsri_attr_field cumsum_attrs[] = {TSRI_ATTR_FIELD(cumsum.axis, I32,
                                                TSRI_ATTR_FIELD(cumsum.reverse, I32, "reverse"),
                                                TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_cumsum = {.rule_text = "A -> A",
+const tsri_op_def tsri_def_cumsum = {.rule_of = rule_cumsum,
                                      .names = name_line,
                                      .gradient = grad_cumsum,
                                      .flops_per_element = 1,

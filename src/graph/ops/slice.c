@@ -324,9 +324,8 @@ tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double va
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%d sizes before and %d after for %s; one for each axis is needed",
                             before.ndim, after.ndim, tsri_op_dims(&c, x));
-    if (!tsri_is_float(x->dtype) && !(fabs(value) <= 9007199254740992.0 && floor(value) == value))
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "%g for dtype %s; a whole number is needed", value,
-                            tsr_dtype_name(x->dtype));
+    if (!tsri_want_value(&c, x->dtype, value))
+        return c.failed;
     tsri_attrs attrs = whole_axes();
     tsr_dims dims = x->shape;
     for (int i = 0; i < ndim; i++) {

@@ -5,22 +5,6 @@
 #include "src/core/rng.h"
 #include "src/graph/op.h"
 
-/* Whether a whole dtype holds a value; bool holds none of a range. */
-static bool holds(tsr_dtype dtype, double v)
-{
-    const double most = 9007199254740992.0; /* what a double counts to */
-    switch (dtype) {
-    case TSR_I64:
-        return fabs(v) <= most;
-    case TSR_I32:
-        return v >= INT32_MIN && v <= INT32_MAX;
-    case TSR_U8:
-        return v >= 0 && v <= UINT8_MAX;
-    default:
-        return false;
-    }
-}
-
 tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start, double step,
                           const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
 {
@@ -31,10 +15,9 @@ tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start
     if (!isfinite(start) || !isfinite(step))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "from %g in steps of %g; both must be finite",
                             start, step);
-    bool whole = floor(start) == start && floor(step) == step;
-    if (dtype == TSR_BOOL || (!tsri_is_float(dtype) && dtype != TSR_F16 && dtype != TSR_BF16 &&
-                              (!whole || (n && (!holds(dtype, start) ||
-                                                !holds(dtype, start + (double)(n - 1) * step))))))
+    const bool is_float = tsri_is_float(dtype);
+    if (dtype == TSR_BOOL || (!is_float && (floor(start) != start || floor(step) != step)) ||
+        (n && (!tsri_holds(dtype, start) || !tsri_holds(dtype, start + (double)(n - 1) * step))))
         return tsri_op_fail(&c, TSR_ERR_INVALID,
                             "%lld numbers from %g in steps of %g are not all %s", (long long)n,
                             start, step, tsr_dtype_name(dtype));

@@ -192,14 +192,17 @@ static void test_sums(void **state)
     is(dx, TSR_F32, D(5, 7, 4));
     derives(TSRI_OP_CUMSUM, "S0->S0; S2->S2; P->P", NULL);
     assert_int_equal(last_of(TSRI_OP_CUMSUM)->attrs.cumsum.reverse, 1);
-    is(tsr_cumsum(make(TSR_I32, D(3)), 0), TSR_I32, D(3));
+    is(tsr_cumsum(make(TSR_I32, D(3)), 0), TSR_I64, D(3));
     tsr_tensor *one = f32(D(5, 1));
     shows(tsr_cumsum(one, 1), one);
     is(tsr_variance(x, TSR_AXES(0, 2), false, 1), TSR_F32, D(7));
     assert_float_equal(last_of(TSRI_OP_REDUCE)->attrs.reduce.scale, 1.0 / 19, 1e-15);
     derives(TSRI_OP_REDUCE, "S0->P; S1->S0; S2->P; P->P", NULL);
     is(tsr_std(x, TSR_ALL_AXES, true, 0), TSR_F32, D(1, 1, 1));
-    FAILS(TSR_ERR_DTYPE, "cumsum: operand (3) is bool", tsr_cumsum(make(TSR_BOOL, D(3)), 0));
+    is(tsr_cumsum(make(TSR_BOOL, D(3)), 0), TSR_I64, D(3));
+    is(tsr_cumsum_with(make(TSR_I32, D(3)), 0, TSR_SUM_OPTS(.dtype = TSR_U8)), TSR_U8, D(3));
+    FAILS(TSR_ERR_DTYPE, "cumsum: no such dtype: 77",
+          tsr_cumsum_with(make(TSR_BOOL, D(3)), 0, TSR_SUM_OPTS(.dtype = (tsr_dtype)77)));
     FAILS(TSR_ERR_INVALID, "variance: of 1 elements with correction 1",
           tsr_variance(f32(D(1, 3)), TSR_AXES(0), false, 1));
     FAILS(TSR_ERR_INVALID, "std: of 3 elements with correction -1",
