@@ -70,6 +70,10 @@ static void store(void *to, tsr_dtype dtype, int64_t i, double v)
         ((float *)to)[i] = (float)v;
     else if (dtype == TSR_I64)
         ((int64_t *)to)[i] = (int64_t)v;
+    else if (dtype == TSR_I32)
+        ((uint32_t *)to)[i] = (uint32_t)(int64_t)v;
+    else if (dtype == TSR_U8)
+        ((uint8_t *)to)[i] = (uint8_t)(int64_t)v;
     else
         ((uint8_t *)to)[i] = v != 0;
 }
@@ -88,6 +92,7 @@ static double load(const void *from, tsr_dtype dtype, int64_t i)
     return dtype == TSR_F64    ? ((const double *)from)[i]
            : dtype == TSR_F32  ? (double)((const float *)from)[i]
            : dtype == TSR_I64  ? (double)((const int64_t *)from)[i]
+           : dtype == TSR_I32  ? (double)((const int32_t *)from)[i]
            : dtype == TSR_BF16 ? wide(((const uint16_t *)from)[i])
                                : (double)((const uint8_t *)from)[i];
 }
@@ -364,11 +369,13 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name,
         }
     }
     /* Other addends: each a number of its coordinates that the first one takes away again. */
-    double others = 0, mine = addend ? 0.25 : 0;
+    const bool wraps = n->dtype == TSR_I32 || n->dtype == TSR_U8;
+    const double each = wraps ? 1234567891 : 0.25, mine = addend ? each : 0;
+    double others = 0;
     for (int k = 0, members = 1; k < at.ndim; k++)
         if (n->sbp.d[k].kind == TSR_SBP_PARTIAL) {
             members *= at.dim[k];
-            others = 0.25 * (members - 1);
+            others = each * (members - 1);
         }
     char bytes[MAX_BYTES];
     for (int64_t i = 0; i < count_of(part); i++) {
@@ -384,9 +391,9 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name,
         else if (partial == TSR_REDUCE_SUM)
             v = addend ? mine : v - others;
         else if (partial == TSR_REDUCE_MAX)
-            v -= addend;
+            v -= addend && !wraps;
         else if (partial == TSR_REDUCE_MIN)
-            v += addend;
+            v += addend && !wraps;
         store(bytes, n->dtype, i, v);
     }
     tsr_status status = tsr_feed_shard(j->plan[graph], name, bytes,

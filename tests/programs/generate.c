@@ -184,7 +184,7 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
 int gen_leaf(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
 {
     pnode n = {.place = place, .shape = dims, .dtype = dtype, .var = -1};
-    bool real = unit_of(dtype) != 0;
+    bool real = unit_of(dtype) != 0, wraps = dtype == TSR_I32 || dtype == TSR_U8;
     if (count_of(dims) > 260)
         return -1;
     if (real && rnd_chance(&g->r, 0.5)) {
@@ -216,7 +216,7 @@ int gen_leaf(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
     } else if (kind <= 5) {
         n.op = op_find("from_local");
         do
-            n.sbp = gen_sbp(g, dims, place, real && n.i[0] != 3);
+            n.sbp = gen_sbp(g, dims, place, (real || wraps) && n.i[0] != 3);
         while (n.sbp.ndim == 0);
     } else {
         n.op = op_find("input");

@@ -100,6 +100,11 @@ static void compare_partial(bench *b, const char *what, const pnode *n, const ta
         sum[i] = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
     for (int r = 0; r < b->p->nranks; r++)
         add_partial(&b->log->rank[r].items[b->next], r, n->shape, sum, size, op);
+    for (int64_t i = 0; i < v->n && op == TSR_REDUCE_SUM; i++)
+        if (n->dtype == TSR_I32 || n->dtype == TSR_U8) {
+            const uint64_t bits = (uint64_t)(int64_t)sum[i];
+            sum[i] = n->dtype == TSR_I32 ? (double)(int32_t)(uint32_t)bits : (double)(uint8_t)bits;
+        }
     for (int64_t i = 0; i < v->n; i++)
         if (isfinite(size[i]) || !isfinite(v->v[i]))
             compare(b, what, 0, i, sum[i], v->v[i], v->e[i] + 4 * v->u * size[i], v->u);

@@ -13,9 +13,11 @@ extern const op_def *const ops_matrix[];
 extern const op_def *const ops_norm[];
 extern const op_def *const ops_shape[];
 extern const op_def *const ops_index[];
+extern const op_def *const ops_whole[];
 
-static const op_def *const *const families[] = {ops_source, ops_pointwise, ops_reduce, ops_lines,
-                                                ops_matrix, ops_norm,      ops_shape,  ops_index};
+static const op_def *const *const families[] = {ops_source, ops_pointwise, ops_reduce,
+                                                ops_lines,  ops_matrix,    ops_norm,
+                                                ops_shape,  ops_index,     ops_whole};
 enum { NFAMILIES = sizeof families / sizeof *families };
 
 const op_def *op_at(int op)

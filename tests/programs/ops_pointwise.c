@@ -141,7 +141,8 @@ static bool draw_cast(gen *g, pnode *n)
         return false;
     same_shape(g, n, x);
     n->i[0] = to[rnd_below(&g->r, 3)];
-    if (n->i[0] == TSR_I64 && !(largest(gen_value(g, x)) < 1e6))
+    const bool real = unit_of(gen_at(g, x)->dtype) != 0;
+    if ((n->i[0] == TSR_I64 || !real) && !(largest(gen_value(g, x)) < 1e6))
         return false;
     n->below = n->i[0] == TSR_I64 && gen_at(g, x)->dtype == TSR_I64 ? gen_at(g, x)->below : 0;
     n->dtype = (tsr_dtype)n->i[0];

@@ -25,6 +25,14 @@ static double number(const pnode *n, uint64_t seed, int64_t i)
     double r = rnd_number(seed, i);
     if (n->dtype == TSR_BOOL)
         return r < 0.5;
+    if (n->dtype == TSR_U8)
+        return floor(r * 256);
+    if (n->dtype == TSR_I32) {
+        static const double ends[] = {INT32_MIN, INT32_MAX, INT32_MIN + 1, INT32_MAX - 1, 1 << 16};
+        return r < 0.3   ? ends[(int)(r / 0.3 * 5)]
+               : r < 0.6 ? floor((r - 0.3) * 30) - 4
+                         : floor((r - 0.6) / 0.4 * 0x1p32) - 0x1p31;
+    }
     if (n->dtype == TSR_I64)
         return n->below ? floor(r * (double)n->below) : floor(r * 9) - 4;
     switch (n->i[0]) {

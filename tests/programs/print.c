@@ -52,6 +52,8 @@ static const char *dtype_text(tsr_dtype d)
     return d == TSR_F64   ? "TSR_F64"
            : d == TSR_F32 ? "TSR_F32"
            : d == TSR_I64 ? "TSR_I64"
+           : d == TSR_I32 ? "TSR_I32"
+           : d == TSR_U8  ? "TSR_U8"
                           : "TSR_BOOL";
 }
 
@@ -140,7 +142,12 @@ static void put_call(FILE *out, const program *p, const pnode *n, const char *te
 
 static const char *ctype(tsr_dtype d)
 {
-    return d == TSR_F64 ? "double" : d == TSR_F32 ? "float" : d == TSR_I64 ? "int64_t" : "bool";
+    return d == TSR_F64   ? "double"
+           : d == TSR_F32 ? "float"
+           : d == TSR_I64 ? "int64_t"
+           : d == TSR_I32 ? "int32_t"
+           : d == TSR_U8  ? "uint8_t"
+                          : "bool";
 }
 
 static void put_data(FILE *out, tsr_dtype dtype, int64_t n, const double *v)
@@ -437,8 +444,8 @@ static const char head[] =
     "*data)\n{\n    char text[4000];\n    int n = sprintf(text, \"rank %d %s:\", rank, name);\n"
     "    for (int64_t i = 0; i < tsr_dims_count(dims); i++)\n        n += sprintf(text + n, \" "
     "%.17g\", dtype == TSR_F64 ? ((const double *)data)[i] : dtype == TSR_F32 ? ((const float "
-    "*)data)[i] : dtype == TSR_I64 ? (double)((const int64_t *)data)[i] : ((const bool "
-    "*)data)[i]);\n    puts(text);\n}\n\n"
+    "*)data)[i] : dtype == TSR_I64 ? (double)((const int64_t *)data)[i] : dtype == TSR_I32 "
+    "? ((const int32_t *)data)[i] : ((const uint8_t *)data)[i]);\n    puts(text);\n}\n\n"
     "static void show(tsr_plan *plan, const char *name)\n{\n    double data[400];\n    for (int i "
     "= 0; i < tsr_plan_nports(plan); i++) {\n        tsr_port p = tsr_plan_port(plan, i);\n        "
     "if (p.is_input || strcmp(p.name, name) || tsr_placement_find(p.placement, rank) < 0)\n        "

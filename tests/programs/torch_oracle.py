@@ -56,7 +56,8 @@ class Skip(Exception):
 
 
 def dtype_of(name):
-    return {"f32": torch.float64, "f64": torch.float64, "i64": torch.int64, "bool": torch.bool}[name]
+    return {"f32": torch.float64, "f64": torch.float64, "i64": torch.int64, "i32": torch.int32,
+            "u8": torch.uint8, "bool": torch.bool}[name]
 
 
 def leaf(node):
@@ -122,9 +123,34 @@ def slices(node):
     return tuple(slice(a, None if b == INT_MAX else b, s) for a, b, s in zip(node["d0"], node["d1"], node["d2"]))
 
 
+def whole_ops(name, x, node):
+    """Of numbers that wrap."""
+    a, to = x[0], dtype_of(node["dtype"])
+    if name == "cast":
+        return a.to(to)
+    if name == "sum":
+        axes, keep = reduced(a, node)
+        return (a.sum(axes, keep) if axes else a).to(to)
+    if name == "prod":
+        axes, keep = reduced(a, node)
+        y = a.to(torch.int64)
+        for axis in sorted(axes, reverse=True):
+            y = y.prod(axis, keepdim=keep)
+        return y.to(to)
+    if name == "cumsum":
+        return a.cumsum(node["i"][0]).to(to)
+    if name in ("floor_divide", "remainder"):
+        safe = torch.where(x[1] == 0, torch.ones_like(x[1]), x[1]).to(torch.int64)
+        y = torch.floor_divide(a.to(torch.int64), safe) if name == "floor_divide" else a % safe
+        return torch.where(x[1] == 0, torch.zeros_like(y), y).to(to)
+    return getattr(torch, name)(a, x[1])
+
+
 def other_ops(name, x, node, training):
     """Ops that are neither of the tables above."""
     i, f, a = node["i"], node["f"], (x[0] if x else None)
+    if name.startswith("whole_"):
+        return whole_ops(name[len("whole_"):], x, node)
     if name == "gelu":
         return F.gelu(a, approximate="tanh" if i[0] else "none")
     if name == "cast":
