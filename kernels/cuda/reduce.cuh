@@ -28,7 +28,7 @@ template <typename A> static __host__ __device__ __forceinline__ A tsri_infinity
     return (A)HUGE_VAL;
 }
 
-/* The maximum of floats. A NaN is taken and then stays. */
+/* The maximum of floats. A NaN is taken and then stays; +0 is more than -0. */
 struct tsri_max_fn {
     template <typename A> static __device__ __forceinline__ A identity(void)
     {
@@ -36,7 +36,7 @@ struct tsri_max_fn {
     }
     template <typename A> static __device__ __forceinline__ A of(A a, A v)
     {
-        return v > a || v != v ? v : a;
+        return a == 0 && v == 0 ? a + v : v > a || v != v ? v : a;
     }
 };
 
@@ -47,7 +47,7 @@ struct tsri_min_fn {
     }
     template <typename A> static __device__ __forceinline__ A of(A a, A v)
     {
-        return v < a || v != v ? v : a;
+        return a == 0 && v == 0 ? -(-a - v) : v < a || v != v ? v : a;
     }
 };
 

@@ -239,7 +239,8 @@ int walk_node(walk *w, int node)
     int id = w->value[node] = op_at(n->op)->eval(w, n, in);
     tape_value *x = tape_at(w->t, id);
     for (int k = 0; k < n->sbp.ndim; k++)
-        x->addends |= n->sbp.d[k].kind == TSR_SBP_PARTIAL;
+        if (n->sbp.d[k].kind == TSR_SBP_PARTIAL)
+            x->addends = x->partial = true;
     /* Addends that are fed add up exactly; what is made of each of them rounds as they are large.
      */
     for (int64_t i = 0; x->addends && n->op == op_find("from_local") && i < x->n; i++)

@@ -388,6 +388,8 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name,
         double v = input_number(n, seed, index);
         if (follower && partial < 0)
             v = 77 - v;
+        else if (partial == TSR_REDUCE_SUM && n->i[1] && !(fabs(v) > 1e-30 && fabs(v) < 1e30))
+            v = addend ? -0.0 : v; /* whose sum is v, also where that is -0 or NaN */
         else if (partial == TSR_REDUCE_SUM)
             v = addend ? mine : v - others;
         else if (partial == TSR_REDUCE_MAX)

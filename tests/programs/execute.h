@@ -48,5 +48,7 @@ typedef struct verdict {
     int64_t compared, skipped;
 } verdict;
 void judge(const program *p, const run_log *log, verdict *out);
+/* Executes and judges; by bit class on one rank, and with other kernels, if it is special. */
+void run_and_judge(const program *p, run_log *log, verdict *out);
 
 #endif

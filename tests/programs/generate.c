@@ -177,6 +177,8 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
         v->data[i] = !trainable || style == 0 ? (floor(r * 1800) + 200) / 1024
                                               : floor(r * 3000) / 1024 - 1.5;
     }
+    for (int64_t i = 0; p->special && !v->drawn && i < n; i++)
+        v->data[i] = special_number(dtype, p->seed + 77 * (uint64_t)p->nvars, i, v->data[i]);
     g->w.var_v[p->nvars] = v->data;
     return read_var(g, p->nvars++);
 }
@@ -196,6 +198,7 @@ int gen_leaf(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
     n.i[0] = rnd_chance(&g->r, g->wild) && real ? 3 : g->exact ? 2 : rnd_below(&g->r, 3) == 0;
     if (dtype == TSR_F64 && rnd_chance(&g->r, 0.01))
         n.i[0] = 4;
+    n.i[1] = g->p->special && real;
     int kind = rnd_below(&g->r, 10);
     if (kind == 0 && real) {
         n.op = op_find("random");
@@ -437,7 +440,7 @@ int gen_loss(gen *g)
         bool fine = true;
         for (int v = 0; v < g->p->nvars; v++)
             for (int64_t i = 0; g->w.reads[v] >= 0 && i < tape_at(g->w.t, g->w.reads[v])->n; i++)
-                fine &= fabs(tape_at(g->w.t, g->w.reads[v])->g[i]) < 1e3;
+                fine &= fabs(tape_at(g->w.t, g->w.reads[v])->g[i]) < 1e3 || g->p->special;
         if (!fine && !rnd_chance(&g->r, g->wild))
             continue;
         x = to_scalar(g, x);
@@ -577,6 +580,7 @@ void gen_graph(gen *g, int which, int nops)
         total += op_at(i)->weight;
     /* The first node is what tsr_use goes by. */
     pnode first = {.op = op_find("input"),
+                   .i = {g->exact ? 2 : 0, g->p->special},
                    .shape = gen_dims(g, 1, 4),
                    .dtype = g->dtype,
                    .var = -1,

@@ -179,11 +179,12 @@ static void draw_autocast(program *p, tsr_dtype dtype)
     p->autocast = all && rnd_chance(&r, 0.5);
 }
 
-program *program_generate(uint64_t seed, int nranks)
+program *program_generate(uint64_t seed, int nranks, bool special)
 {
     gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
     unit_by_autocast(false);
     program *p = g.p = calloc(1, sizeof *p);
+    p->special = special;
     p->seed = seed;
     p->nranks = nranks;
     p->nmodules = 1 + rnd_below(&g.r, 3);
@@ -195,6 +196,10 @@ program *program_generate(uint64_t seed, int nranks)
     g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
     g.exact = rnd_chance(&g.r, 0.25);
     g.data_parallel = rnd_chance(&g.r, 0.3);
+    if (special) {
+        g.wild = 0.5;
+        g.exact = rnd_chance(&g.r, 0.8);
+    }
     for (int i = 0; i < p->nmodules; i++)
         p->module_dtype[i] =
             i && rnd_chance(&g.r, 0.2) ? (tsr_dtype)(TSR_F32 + TSR_F64 - g.dtype) : g.dtype;
@@ -202,6 +207,7 @@ program *program_generate(uint64_t seed, int nranks)
     for (int i = 0; i < p->noptimizers; i++)
         draw_optimizer(&g, &p->optimizer[i]);
     g.w.t = tape_new();
+    tape_by_class(g.w.t, special);
     int nops = rnd_chance(&g.r, 0.5) ? 1 + rnd_below(&g.r, 12) : 1 + rnd_below(&g.r, 60);
     p->ngraphs = 1;
     gen_graph(&g, 0, nops);
@@ -210,8 +216,10 @@ program *program_generate(uint64_t seed, int nranks)
         gen_graph(&g, 1, 1 + rnd_below(&g.r, 10));
     }
     draw_acts(&g);
-    draw_scaler(p);
-    draw_autocast(p, g.dtype);
+    if (!special) {
+        draw_scaler(p);
+        draw_autocast(p, g.dtype);
+    }
     tape_free(g.w.t);
     return p;
 }
@@ -223,6 +231,19 @@ program *program_copy(const program *p)
     for (int i = 0; i < q->nvars; i++) {
         size_t n = (size_t)(count_of(q->var[i].dims) + 1) * sizeof(double);
         q->var[i].data = memcpy(malloc(n), p->var[i].data, n);
+    }
+    return q;
+}
+
+program *program_alone(const program *p)
+{
+    program *q = program_copy(p);
+    q->nranks = 1;
+    for (int i = 0; i < q->nplaces; i++) {
+        for (int k = 0; k < q->place_ndim[i]; k++)
+            q->place_dim[i][k] = 1;
+        q->place_rank[i][0] = 0;
+        write_place(q, i);
     }
     return q;
 }

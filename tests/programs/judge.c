@@ -2,6 +2,7 @@
 /* Compares all that the ranks read with what the oracle says. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "execute.h"
@@ -17,6 +18,7 @@
 typedef struct bench {
     const program *p;
     const run_log *log;
+    const run_log *one; /* NULL, or a run by whose values the log is judged, on one rank */
     verdict *out;
     int next; /* item */
 } bench;
@@ -36,6 +38,8 @@ static void fault(bench *b, const char *what, int rank, int64_t i, double found,
 static void compare(bench *b, const char *what, int rank, int64_t i, double found, double right,
                     double e, double u)
 {
+    if (b->one)
+        right = b->one->rank[0].items[b->next].v[i];
     double slack = u == U_BF16 ? SLACK_BF16 : u == U_F32 ? SLACK_F32 : SLACK_F64;
     double least = u >= U_F32 ? 1e-36 : 1e-290, most = u == U_BF16 ? 0.3 : 0.02;
     double allowed = slack * e + least;
@@ -44,9 +48,11 @@ static void compare(bench *b, const char *what, int rank, int64_t i, double foun
         return;
     }
     b->out->compared++;
+    const bool wrong_zero =
+        b->one && e == 0 && found == 0 && right == 0 && signbit(found) != signbit(right);
     if (isnan(right)       ? isnan(found)
         : !isfinite(right) ? found == right
-                           : fabs(found - right) <= allowed)
+                           : fabs(found - right) <= allowed * (b->one ? 2 : 1) && !wrong_zero)
         return;
     fault(b, what, rank, i, found, right, e);
 }
@@ -97,7 +103,7 @@ static void compare_partial(bench *b, const char *what, const pnode *n, const ta
 {
     double sum[400], size[400] = {0};
     for (int64_t i = 0; i < v->n; i++)
-        sum[i] = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
+        sum[i] = op == TSR_REDUCE_SUM ? -0.0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
     for (int r = 0; r < b->p->nranks; r++)
         add_partial(&b->log->rank[r].items[b->next], r, n->shape, sum, size, op);
     for (int64_t i = 0; i < v->n && op == TSR_REDUCE_SUM; i++)
@@ -149,23 +155,30 @@ static void compare_output(bench *b, int graph, int sink_at, const walk *w)
     b->next++;
 }
 
+/* How far two runs' values are from each other: infinitely, where they are of two bit classes. */
+static double apart(double a, double b)
+{
+    return isfinite(a) && isfinite(b) ? fabs(a - b) * 2
+           : isnan(a)                 ? (isnan(b) ? 0 : INFINITY)
+                                      : (a == b ? 0 : INFINITY);
+}
+
 /* Compares a whole value, and goes on from what the library has: errors do not grow over runs. */
 static void compare_held(bench *b, const char *what, held *h, double u)
 {
-    const item *one = NULL;
+    const item *first = NULL, *right = b->one ? &b->one->rank[0].items[b->next] : NULL;
     for (int r = 0; r < b->p->nranks; r++) {
         const item *it = &b->log->rank[r].items[b->next];
         if (!it->here)
             continue;
         compare_all(b, what, r, it, h->v, h->e, h->n, u);
-        one = one ? one : it;
+        first = first ? first : it;
     }
     b->next++;
-    if (one && !b->out->failed)
-        for (int64_t i = 0; i < h->n; i++) {
-            h->v[i] = one->v[i];
-            h->e[i] = 0;
-        }
+    for (int64_t i = 0; i < h->n && first && !b->out->failed; i++) {
+        h->v[i] = right ? right->v[i] : first->v[i];
+        h->e[i] = right ? apart(first->v[i], h->v[i]) : 0;
+    }
 }
 
 static void compare_variables(bench *b, oracle *o, const char *when)
@@ -230,10 +243,8 @@ static void judge_acts(bench *b)
     oracle_finish(&o);
 }
 
-void judge(const program *p, const run_log *log, verdict *out)
+static bool judge_status(const program *p, const run_log *log, verdict *out)
 {
-    bench b = {.p = p, .log = log, .out = out};
-    *out = (verdict){0};
     for (int r = 0; r < p->nranks; r++) {
         const rank_log *m = &log->rank[r];
         if (m->status == TSR_OK || m->status == TSR_ERR_REMOTE)
@@ -245,7 +256,49 @@ void judge(const program *p, const run_log *log, verdict *out)
                            m->status == TSR_ERR_NO_MEMORY);
         snprintf(out->text, sizeof out->text, "rank %d of %d: %s: %s: %s", r, p->nranks, m->where,
                  tsr_status_name(m->status), m->text);
-        return;
+        return false;
     }
-    judge_acts(&b);
+    return true;
+}
+
+void judge(const program *p, const run_log *log, verdict *out)
+{
+    bench b = {.p = p, .log = log, .out = out};
+    *out = (verdict){0};
+    if (judge_status(p, log, out))
+        judge_acts(&b);
+}
+
+/* Judges a program of special values by its own run on one rank: on its ranks, and with the kernels
+ * of reference on one. */
+static void judge_special(const program *p, const run_log *log, verdict *out)
+{
+    program *alone = program_alone(p);
+    run_log one, ref;
+    execute(alone, &one);
+    setenv("TESSERA_KERNELS", "ref", 1);
+    execute(alone, &ref);
+    unsetenv("TESSERA_KERNELS");
+    *out = (verdict){0};
+    const bool ran = judge_status(alone, &one, out) && judge_status(alone, &ref, out) &&
+                     judge_status(p, log, out);
+    bench many = {.p = p, .log = log, .one = &one, .out = out};
+    bench by_ref = {.p = alone, .log = &ref, .one = &one, .out = out};
+    if (ran)
+        judge_acts(&many);
+    if (ran && !out->failed) {
+        judge_acts(&by_ref);
+        if (out->failed)
+            memmove(out->text + 8, out->text, sizeof out->text - 8),
+                memcpy(out->text, "by ref: ", 8);
+    }
+    run_log_free(&one);
+    run_log_free(&ref);
+    program_free(alone);
+}
+
+void run_and_judge(const program *p, run_log *log, verdict *out)
+{
+    execute(p, log);
+    (p->special ? judge_special : judge)(p, log, out);
 }

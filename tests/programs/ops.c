@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of ops, and random numbers. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,15 @@ bool rnd_chance(rnd *r, double p)
 double rnd_in(rnd *r, double low, double high)
 {
     return low + (high - low) * (double)(rnd_next(r) >> 11) * 0x1p-53;
+}
+
+double special_number(tsr_dtype dtype, uint64_t seed, int64_t i, double v)
+{
+    const double small = dtype == TSR_F32 ? 0x1p-140 : 0x1p-1060;
+    const double some[] = {NAN, INFINITY, -INFINITY, 0, -0.0, -0.0, small, -small};
+    const double r = rnd_number(seed ^ 0x5bec1a1, i);
+    /* Half of all tensors have none: else there is a desert of NaN. */
+    return rnd_number(seed ^ 0x5bec1a2, -1) < 0.5 || r >= 0.25 ? v : some[(int)(r * 32)];
 }
 
 double rnd_number(uint64_t seed, int64_t i)

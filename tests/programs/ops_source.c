@@ -51,7 +51,9 @@ static double number(const pnode *n, uint64_t seed, int64_t i)
 
 double input_number(const pnode *n, uint64_t seed, int64_t i)
 {
-    return number(n, seed * 1000003 + (uint64_t)n->tag, i);
+    const uint64_t own = seed * 1000003 + (uint64_t)n->tag;
+    const double v = number(n, own, i);
+    return n->i[1] ? special_number(n->dtype, own, i, v) : v;
 }
 
 static int eval_input(walk *w, const pnode *n, const int *in)
@@ -300,7 +302,9 @@ static int gradient_of(walk *w, int y, int x)
 {
     tape_backward(w->t, y);
     const tape_value *v = tape_at(w->t, x);
-    return tape_leaf(w->t, v->n, v->g, v->ge, v->u, false);
+    const int id = tape_leaf(w->t, v->n, v->g, v->ge, v->u, false);
+    tape_at(w->t, id)->partial = true;
+    return id;
 }
 
 static int eval_gradients(walk *w, const pnode *n, const int *in)

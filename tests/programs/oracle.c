@@ -58,6 +58,7 @@ static held filled_held(int64_t n, double value)
 void oracle_start(oracle *o, const program *p)
 {
     *o = (oracle){.p = p, .t = tape_new()};
+    tape_by_class(o->t, p->special);
     unit_by_autocast(p->autocast);
     for (int i = 0; i < p->nvars; i++)
         o->var[i] = new_held(count_of(p->var[i].dims), p->var[i].data);

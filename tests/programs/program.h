@@ -129,6 +129,7 @@ typedef struct program {
     int noptimizers;
     poptimizer optimizer[MAX_OPTIMIZERS];
     bool autocast;     /* graphs are by autocast to bf16 */
+    bool special;      /* NaN, infinities, -0, denormals and ties are fed; judged by bit class */
     double init_scale; /* of the grad scaler */
     int64_t growth_interval;
     int ngraphs;
@@ -147,6 +148,9 @@ bool rnd_chance(rnd *r, double p);
 double rnd_in(rnd *r, double low, double high);
 /* Whether an input's number `i` of a run, a function of a seed. */
 double rnd_number(uint64_t seed, int64_t i);
+/* One number in four or so of a tensor of that dtype is NaN, infinite, a zero of either sign or a
+ * denormal; the others are v. */
+double special_number(tsr_dtype dtype, uint64_t seed, int64_t i, double v);
 
 /* --- ops -------------------------------------------------------------------------------------- */
 typedef struct gen gen;
@@ -240,7 +244,9 @@ int gen_loss(gen *g);
 
 /* Draws graph `which` of about nops ops. */
 void gen_graph(gen *g, int which, int nops);
-program *program_generate(uint64_t seed, int nranks);
+program *program_generate(uint64_t seed, int nranks, bool special);
+/* The program with rank 0 alone in each placement. */
+program *program_alone(const program *p);
 program *program_copy(const program *p);
 void program_free(program *p);
 

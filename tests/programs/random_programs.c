@@ -3,14 +3,16 @@
  * Random programs against the oracle.
  *
  *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
- *                   [--coverage] [--differences] [--json DIR] [--skip A,B,..]
+ *                   [--coverage] [--differences] [--special] [--json DIR] [--skip A,B,..]
  *
  * A is 1, or TESSERA_SEED; N is 500, or TESSERA_PROGRAMS. Program number s is drawn from seed s, on
  * 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks says how many. --print writes each as C,
  * --shrink a smaller one of each that fails; --stop ends with the first that fails; --coverage
  * tells how often each op was drawn; --differences runs nothing, but holds the oracle's gradients
- * against finite differences of its values; --json writes what torch_oracle.py reads. A program
- * that crashes or hangs is one that fails: each job is a process.
+ * against finite differences of its values; --special feeds NaN, infinities, zeros of both signs,
+ * denormals and ties, and judges each program by itself on one rank, with fast kernels and with
+ * those of reference, element by element and by bit class; --json writes what torch_oracle.py
+ * reads. A program that crashes or hangs is one that fails: each job is a process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +41,7 @@ enum { MAX_JOBS = 64 };
 typedef struct options {
     uint64_t seed, count;
     int ranks, jobs;
-    bool print, shrink, stop, coverage, differences;
+    bool print, shrink, stop, coverage, differences, special;
     const char *json;
     const char *skip; /* seeds, with a comma behind each */
 } options;
@@ -107,7 +109,7 @@ static void count_ops(tally *t, const program *p, const run_log *log)
 /* The oracle's own gradients: of a program that is not run. */
 static void check_one(const options *o, tally *t, uint64_t seed)
 {
-    program *p = program_generate(seed, ranks_of(o, seed));
+    program *p = program_generate(seed, ranks_of(o, seed), o->special);
     difference d = {0};
     check_differences(p, &d);
     add(&t->programs, 1);
@@ -125,13 +127,12 @@ static void check_one(const options *o, tally *t, uint64_t seed)
 
 static void run_one(const options *o, tally *t, uint64_t seed)
 {
-    program *p = program_generate(seed, ranks_of(o, seed));
+    program *p = program_generate(seed, ranks_of(o, seed), o->special);
     run_log log;
     verdict v;
     if (o->print)
         program_print(p, stdout);
-    execute(p, &log);
-    judge(p, &log, &v);
+    run_and_judge(p, &log, &v);
     add(&t->programs, 1);
     add(&t->compared, (uint64_t)v.compared);
     add(&t->skipped, (uint64_t)v.skipped);
@@ -203,7 +204,7 @@ static void shrink_failed(const options *o, const tally *t)
 {
     if (!o->shrink || !t->first_failed)
         return;
-    program *p = program_generate(t->first_failed, ranks_of(o, t->first_failed));
+    program *p = program_generate(t->first_failed, ranks_of(o, t->first_failed), o->special);
     shrink_and_print(p);
     program_free(p);
 }
@@ -225,6 +226,8 @@ static bool parse(int argc, char **argv, options *o)
             o->stop = true;
         else if (!strcmp(a, "--differences"))
             o->differences = true;
+        else if (!strcmp(a, "--special"))
+            o->special = true;
         else if (!strcmp(a, "--coverage"))
             o->coverage = true;
         else if (!value)
@@ -252,8 +255,8 @@ int main(int argc, char **argv)
     options o;
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
-                        "[--print] [--shrink] [--stop] [--coverage] [--differences] [--json DIR] "
-                        "[--skip A,B,..]\n");
+                        "[--print] [--shrink] [--stop] [--coverage] [--differences] [--special] "
+                        "[--json DIR] [--skip A,B,..]\n");
         return 2;
     }
     if (op_count() > MOST_OPS) {

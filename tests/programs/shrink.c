@@ -18,8 +18,7 @@ void try_program(const program *p, verdict *out)
     if (child == 0) {
         run_log log;
         alarm(60);
-        execute(p, &log);
-        judge(p, &log, shared);
+        run_and_judge(p, &log, shared);
         _exit(0);
     }
     int status;
@@ -36,6 +35,7 @@ void try_program(const program *p, verdict *out)
 static bool walks(const program *p)
 {
     tape *t = tape_new();
+    tape_by_class(t, p->special);
     bool fine = true;
     for (int g = 0; g < p->ngraphs && fine; g++) {
         walk w;

@@ -32,13 +32,22 @@ struct tape {
     node *at;
     block *first;
     size_t used;
+    bool by_class;
 };
+
+/* By class: an error that leaves nothing but a zero's sign open. */
+#define SIGN_OF_ZERO 1e-300
 
 tape *tape_new(void)
 {
     tape *t = calloc(1, sizeof *t);
     t->at = calloc(MAX_VALUES, sizeof *t->at);
     return t;
+}
+
+void tape_by_class(tape *t, bool on)
+{
+    t->by_class = on;
 }
 
 void tape_clear(tape *t)
@@ -128,12 +137,18 @@ static bool is_too_small(const tape_value *x, double v)
     return v != 0 && fabs(v) < (x->u >= U_F32 ? 1e-36 : 1e-290);
 }
 
+/* What a relative error of u makes of v: of what is not finite nothing. */
+static double rounding(double u, double v)
+{
+    return isfinite(v) ? u * fabs(v) : 0;
+}
+
 /* Adds the rounding of v's own dtype, and says where v is no number to compare. */
-static void settle(tape_value *x, int64_t i, bool exact_operands)
+static void settle(const tape *t, tape_value *x, int64_t i, bool exact_operands)
 {
     double v = x->v[i];
     if (!isfinite(v))
-        x->e[i] = exact_operands && !x->addends ? 0 : INFINITY;
+        x->e[i] = exact_operands && (t->by_class || !x->addends) ? 0 : INFINITY;
     else if (isnan(x->e[i]) || is_too_large(x, v))
         x->e[i] = INFINITY;
     else if (is_too_small(x, v))
@@ -156,13 +171,27 @@ int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bo
 int tape_detach(tape *t, int a)
 {
     const tape_value *x = tape_at(t, a);
-    return tape_leaf(t, x->n, x->v, x->e, x->u, false);
+    const int id = tape_leaf(t, x->n, x->v, x->e, x->u, false);
+    tape_at(t, id)->partial = tape_at(t, a)->partial;
+    return id;
+}
+
+/* By class: what a linear op with a factor makes of an element that may be held as addends. */
+static void spread_addends(const tape *t, tape_value *x, int64_t i, double factor)
+{
+    if (!t->by_class || !x->partial)
+        return;
+    if (isinf(factor) && !isnan(x->v[i]))
+        x->e[i] = INFINITY;
+    else if (x->v[i] == 0)
+        x->e[i] = fmax(x->e[i], SIGN_OF_ZERO);
 }
 
 int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *from)
 {
     node *x = add(t, MOVE, n, nops ? tape_at(t, ops[0])->u : 0, nops, ops);
     x->from = from;
+    x->value.partial = true; /* elements by ids come from the ranks that have them */
     for (int64_t i = 0; i < n; i++) {
         const tape_from *f = &from[i];
         if (f->at < 0) {
@@ -172,8 +201,10 @@ int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *fro
         const tape_value *a = tape_at(t, ops[f->which]);
         x->value.v[i] = f->w == 1 ? a->v[f->at] : f->w * a->v[f->at];
         x->value.e[i] =
-            bound(f->w, a->e[f->at]) + (f->w == 1 ? 0 : 2 * x->value.u * fabs(x->value.v[i]));
-        settle(&x->value, i, a->e[f->at] == 0 || isfinite(a->e[f->at]));
+            bound(f->w, a->e[f->at]) + (f->w == 1 ? 0 : rounding(2 * x->value.u, x->value.v[i]));
+        settle(t, &x->value, i, a->e[f->at] == 0 || isfinite(a->e[f->at]));
+        if (f->w != 1)
+            spread_addends(t, &x->value, i, f->w);
     }
     return t->n - 1;
 }
@@ -193,13 +224,19 @@ int tape_terms(tape *t, int64_t n, int a, int b, int64_t nterms, const tape_term
         x->value.v[m->o] += term;
         size[m->o] += fabs(term);
         count[m->o]++;
-        x->value.e[m->o] += fabs(m->w) * (bound(va, eb) + bound(vb, ea) + bound(ea, eb));
+        if (!t->by_class || isfinite(term))
+            x->value.e[m->o] += fabs(m->w) * (bound(va, eb) + bound(vb, ea) + bound(ea, eb));
+        /* An infinity times a number that may be 0, or that is held as addends. */
+        if (t->by_class && ((isinf(va) && (eb >= fabs(vb) ? eb > 0 : q && q->partial)) ||
+                            (isinf(vb) && (ea >= fabs(va) ? ea > 0 : p->partial))))
+            bad[m->o] = 1;
         if (!isfinite(ea) || !isfinite(eb) || (!isfinite(term) && isfinite(va) && isfinite(vb)))
             bad[m->o] = 1;
     }
+    x->value.partial = true;
     for (int64_t i = 0; i < n; i++) {
-        x->value.e[i] += u * (3 + log2(count[i] + 1)) * size[i];
-        settle(&x->value, i, !bad[i]);
+        x->value.e[i] += rounding(u * (3 + log2(count[i] + 1)), size[i]);
+        settle(t, &x->value, i, !bad[i]);
         if (bad[i])
             x->value.e[i] = INFINITY;
     }
@@ -223,6 +260,8 @@ static void lose(int64_t n, double *e)
 void tape_stuffed(tape *t, int id)
 {
     node *x = &t->at[id];
+    if (t->by_class)
+        return;
     const tape_value *a = tape_at(t, x->ops[0]), *b = tape_at(t, x->ops[1]);
     x->stuffed = true;
     if (!all_finite(a, a->v) || !all_finite(b, b->v))
@@ -328,6 +367,9 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
         x->value.diff = false;
     x->da = doubles(t, in->n);
     x->dae = doubles(t, in->n);
+    const bool linear =
+        fn == FN_NEG || fn == FN_MULS || fn == FN_DIVS || fn == FN_ADDS || fn == FN_SAME;
+    x->value.partial = linear && in->partial;
     for (int64_t i = 0; i < in->n; i++) {
         double f[3], d[3], e = in->e[i];
         apply1(fn, p, in->v[i], &f[0], &d[0]);
@@ -345,14 +387,17 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
                                fn == FN_SAME || fn == FN_SAFE_SQRT
                            ? 0
                            : 1;
-        double own = fn == FN_ADDS ? fabs(p) + fabs(f[0]) : 4 * fabs(f[0]);
+        double own = fn == FN_ADDS ? fabs(p) + rounding(1, f[0]) : rounding(4, f[0]);
         if (fn == FN_GELU || fn == FN_GELU_TANH || fn == FN_SILU)
-            own += fabs(in->v[i]);
+            own += rounding(1, in->v[i]);
         x->value.e[i] = spread(f[0], f[1], f[2]) + (inner || u > in->u ? u * own : 0);
-        x->dae[i] = spread(d[0], d[1], d[2]) + u * 4 * (fabs(d[0]) + (inner && fn != FN_EXP));
+        x->dae[i] =
+            spread(d[0], d[1], d[2]) + u * 4 * (rounding(1, d[0]) + (inner && fn != FN_EXP));
         if (fn == FN_SAFE_SQRT)
             x->value.e[i] += 2 * u * f[0];
-        settle(&x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
+        settle(t, &x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
+        if (linear && fn != FN_SAME)
+            spread_addends(t, &x->value, i, fn == FN_DIVS && p == 0 ? INFINITY : 1);
     }
     return t->n - 1;
 }
@@ -487,6 +532,8 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
     x->dbe = doubles(t, n);
     if (compares(fn) || fn == FN_FLOOR_DIVIDE)
         x->value.diff = false;
+    const bool by_first = fn == FN_ADD || fn == FN_SUB || fn == FN_MUL || fn == FN_DIV;
+    x->value.partial = (by_first && p->partial) || (by_first && fn != FN_DIV && q->partial);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = ia ? ia[i] : i, bt = ib ? ib[i] : i;
         double f[5], da[5], db[5], va = p->v[at], vb = q->v[bt], ea = p->e[at], eb = q->e[bt];
@@ -511,15 +558,15 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
                      : fn == FN_ADD || fn == FN_SUB ? 2
                      : fn == FN_POW                 ? 16
                                                     : 4;
-        x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) + own * u * fabs(f[0]) +
-                        (fn == FN_MUL ? bound(ea, eb) : 0);
+        x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) +
+                        rounding(own * u, f[0]) + (fn == FN_MUL ? bound(ea, eb) : 0);
         if (both && (fn == FN_EQUAL || fn == FN_NOT_EQUAL) && ea + eb > 0 &&
             fabs(va - vb) <= ea + eb)
             x->value.e[i] = 1;
         x->dae[i] +=
-            spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + 8 * u * fabs(da[0]);
+            spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + rounding(8 * u, da[0]);
         x->dbe[i] +=
-            spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + 8 * u * fabs(db[0]);
+            spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + rounding(8 * u, db[0]);
         if (fn == FN_FMOD || fn == FN_REMAINDER) {
             /* Near a whole quotient its rounding decides what it is a multiple of. A rest whose
              * quotient is not sure may be any: the ends looked at can lie whole periods apart. */
@@ -531,7 +578,13 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
             x->value.e[i] += fn == FN_REMAINDER ? 2 * u * fabs(vb) : 0;
             x->dbe[i] += fabs(ratio - round(ratio)) <= 8 * u * fabs(ratio) ? 1 : 0;
         }
-        settle(&x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
+        settle(t, &x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
+        /* Of a sum the other addends alone may be infinite. */
+        const bool meets =
+            (fn == FN_MUL && ((p->partial && isinf(vb)) || (q->partial && isinf(va)))) ||
+            (fn == FN_DIV && (vb == 0 || isinf(vb)));
+        if (by_first)
+            spread_addends(t, &x->value, i, meets ? INFINITY : 1);
     }
     return t->n - 1;
 }
@@ -570,24 +623,34 @@ int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max)
         x->dae[i] = doubt ? 1 : in->u;
     }
     for (int64_t i = 0; i < n; i++)
-        settle(&x->value, i, isfinite(x->value.e[i]));
+        settle(t, &x->value, i, isfinite(x->value.e[i]));
     return t->n - 1;
 }
 
 /* --- back ------------------------------------------------------------------------------------- */
-static void give(tape_value *x, int64_t i, double g, double ge)
+static void give(const tape *t, tape_value *x, int64_t i, double g, double ge)
 {
     x->g[i] += g;
-    x->ge[i] +=
-        isnan(ge) || is_too_large(x, g) ? INFINITY : ge + (isfinite(g) ? 3 * x->u * fabs(g) : 0);
+    x->ge[i] += isnan(ge) || (is_too_large(x, g) && (isfinite(g) || !t->by_class))
+                    ? INFINITY
+                    : ge + rounding(3 * x->u, g);
 }
 
-/* give of g * d. */
-static void give_product(tape_value *x, int64_t i, double g, double ge, double d, double de)
+/* give of g * d. By class: every gradient may be held as addends. */
+static void give_product(const tape *t, tape_value *x, int64_t i, double g, double ge, double d,
+                         double de)
 {
+    if (t->by_class) {
+        const bool unsure = isinf(ge) || isinf(de) || (isinf(g) && de > 0 && fabs(d) <= de) ||
+                            (isinf(d) && !isnan(g * d));
+        const double e =
+            !isfinite(g) || !isfinite(d) ? 0 : bound(g, de) + bound(ge, d) + bound(ge, de);
+        give(t, x, i, g * d, unsure ? INFINITY : g * d == 0 ? fmax(e, SIGN_OF_ZERO) : e);
+        return;
+    }
     double e = bound(g, de) + bound(ge, d) + bound(ge, de);
     bool may_be_infinite = !isfinite(g) || !isfinite(d) || is_too_large(x, g) || is_too_large(x, d);
-    give(x, i, g * d, may_be_infinite ? INFINITY : e);
+    give(t, x, i, g * d, may_be_infinite ? INFINITY : e);
 }
 
 static void back(tape *t, node *x)
@@ -602,7 +665,7 @@ static void back(tape *t, node *x)
         for (int64_t i = 0; i < y->n; i++) {
             const tape_from *f = &x->from[i];
             if (f->at >= 0)
-                give_product(tape_at(t, x->ops[f->which]), f->at, y->g[i], y->ge[i], f->w, 0);
+                give_product(t, tape_at(t, x->ops[f->which]), f->at, y->g[i], y->ge[i], f->w, 0);
         }
         break;
     case TERMS:
@@ -612,26 +675,26 @@ static void back(tape *t, node *x)
         }
         for (int64_t k = 0; k < x->nterms; k++) {
             const tape_term *m = &x->terms[k];
-            give_product(a, m->i, y->g[m->o], y->ge[m->o], m->w * (b ? b->v[m->j] : 1),
+            give_product(t, a, m->i, y->g[m->o], y->ge[m->o], m->w * (b ? b->v[m->j] : 1),
                          b ? bound(m->w, b->e[m->j]) : 0);
             if (b)
-                give_product(b, m->j, y->g[m->o], y->ge[m->o], m->w * a->v[m->i],
+                give_product(t, b, m->j, y->g[m->o], y->ge[m->o], m->w * a->v[m->i],
                              bound(m->w, a->e[m->i]));
         }
         break;
     case UNARY:
         for (int64_t i = 0; i < y->n; i++)
-            give_product(a, i, y->g[i], y->ge[i], x->da[i], x->dae[i]);
+            give_product(t, a, i, y->g[i], y->ge[i], x->da[i], x->dae[i]);
         break;
     case BINARY:
         for (int64_t i = 0; i < y->n; i++) {
-            give_product(a, x->ia ? x->ia[i] : i, y->g[i], y->ge[i], x->da[i], x->dae[i]);
-            give_product(b, x->ib ? x->ib[i] : i, y->g[i], y->ge[i], x->db[i], x->dbe[i]);
+            give_product(t, a, x->ia ? x->ia[i] : i, y->g[i], y->ge[i], x->da[i], x->dae[i]);
+            give_product(t, b, x->ib ? x->ib[i] : i, y->g[i], y->ge[i], x->db[i], x->dbe[i]);
         }
         break;
     case EXTREME:
         for (int64_t i = 0; i < a->n; i++)
-            give_product(a, i, y->g[x->ia[i]], y->ge[x->ia[i]], x->da[i], x->dae[i]);
+            give_product(t, a, i, y->g[x->ia[i]], y->ge[x->ia[i]], x->da[i], x->dae[i]);
         break;
     }
 }

@@ -69,6 +69,9 @@ typedef struct tape_value {
     /* The program itself says that this, or what it is made of, is held as addends: a zero addend
      * meets an infinity as NaN, so what is not finite is not determined. */
     bool addends;
+    /* By class: a plan may hold this as P(sum), so that an infinity which it meets in a linear op
+     * may be NaN, and a zero that it makes may have either sign (sbp.h). */
+    bool partial;
 } tape_value;
 
 /* v[o] += w a[i] b[j] */
@@ -91,6 +94,9 @@ typedef struct tape_from {
 
 tape *tape_new(void);
 void tape_free(tape *t);
+/* From now on bounds are of what a change of layout does to a value: an e below infinity says that
+ * the value is NaN, infinite or a zero of this sign on any number of ranks, if it is on one. */
+void tape_by_class(tape *t, bool on);
 /* Forgets all values and keeps the memory. */
 void tape_clear(tape *t);
 tape_value *tape_at(const tape *t, int id);

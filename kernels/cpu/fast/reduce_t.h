@@ -236,12 +236,33 @@ VEC_FN vf vexchanged(vf v, const int distance)
 
 /* A NaN is taken and stays. Vectors pass over it, as vmax and vmin return their second operand
  * then; two vectors are looked at for NaN at a time, and where there is one, all is done again with
- * care: that is the rarer case. A row's last vector may begin inside the one before. */
-#define EXTREME(name, vbest, BEYOND)                                                              \
+ * care: that is the rarer case. A row's last vector may begin inside the one before. +0 is more
+ * than -0, whatever the order. */
+VEC_FN vf vgreatest(vf a, vf b)
+{
+    return vchoose(a == b, (vf)((vint)a & (vint)b), vmax(a, b));
+}
+
+VEC_FN vf vleast(vf a, vf b)
+{
+    return vchoose(a == b, (vf)((vint)a | (vint)b), vmin(a, b));
+}
+
+static float greatest(float a, float b)
+{
+    return a == 0 && b == 0 ? a + b : b > a || b != b ? b : a;
+}
+
+static float least(float a, float b)
+{
+    return a == 0 && b == 0 ? -(-a - b) : b < a || b != b ? b : a;
+}
+
+#define EXTREME(name, vbest, best_of)                                                             \
     static float name##_with_care(const float *x, int64_t n, float best)                          \
     {                                                                                             \
         for (int64_t i = 0; i < n; i++)                                                           \
-            best = best != best || !(x[i] BEYOND best || x[i] != x[i]) ? best : x[i];             \
+            best = best_of(best, x[i]);                                                           \
         return best;                                                                              \
     }                                                                                             \
                                                                                                   \
@@ -250,7 +271,7 @@ VEC_FN vf vexchanged(vf v, const int distance)
         VEC_LOOP                                                                                  \
         for (int d = W / 2; d > 0; d /= 2)                                                        \
             v = vbest(v, vexchanged(v, d));                                                       \
-        return best != best || !(v[0] BEYOND best) ? best : v[0];                                 \
+        return best_of(best, v[0]);                                                               \
     }                                                                                             \
                                                                                                   \
     static float name##_row(const float *x, int64_t n, float best)                                \
@@ -328,8 +349,8 @@ VEC_FN vf vexchanged(vf v, const int distance)
             }                                                                                     \
         }                                                                                         \
     }
-EXTREME(max, vmax, >)
-EXTREME(min, vmin, <)
+EXTREME(max, vgreatest, greatest)
+EXTREME(min, vleast, least)
 #undef EXTREME
 
 /* --- the places of the largest ---------------------------------------------------------------- */

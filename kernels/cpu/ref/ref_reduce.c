@@ -26,9 +26,9 @@ static int64_t sum_i64(int64_t a, int64_t v)
     return (int64_t)((uint64_t)a + (uint64_t)v);
 }
 #define KEEP_SUM(a, v) _Generic(a, double : sum_f64, int64_t : sum_i64)(a, v)
-/* A NaN is taken and then stays. */
-#define KEEP_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
-#define KEEP_MIN(a, v) ((v) < (a) || (v) != (v) ? (v) : (a))
+/* A NaN is taken and then stays; +0 is more than -0. */
+#define KEEP_MAX(a, v) ((a) == 0 && (v) == 0 ? (a) + (v) : (v) > (a) || (v) != (v) ? (v) : (a))
+#define KEEP_MIN(a, v) ((a) == 0 && (v) == 0 ? -(-(a) - (v)) : (v) < (a) || (v) != (v) ? (v) : (a))
 
 static double times_f64(double a, double v)
 {

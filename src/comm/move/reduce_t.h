@@ -130,9 +130,10 @@ static uint16_t narrow_f16(float f)
 #define F16_PART(v) widen_f16(narrow_f16((v)*part))
 #define BF16_PART(v) widen_bf16(narrow_bf16((v)*part))
 
-/* y != y holds for a NaN; a NaN in x survives as nothing compares with it. */
-#define MAX_OR_NAN (y > x || y != y ? y : x)
-#define MIN_OR_NAN (y < x || y != y ? y : x)
+/* y != y holds for a NaN; a NaN in x survives as nothing compares with it. +0 is more than -0, in
+ * any order. */
+#define MAX_OR_NAN (x == 0 && y == 0 ? x + y : y > x || y != y ? y : x)
+#define MIN_OR_NAN (x == 0 && y == 0 ? -(-x - y) : y < x || y != y ? y : x)
 
 DEFINE_REDUCE(sum_f32, float, x + y)
 DEFINE_REDUCE(max_f32, float, MAX_OR_NAN)
