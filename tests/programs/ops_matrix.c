@@ -202,7 +202,7 @@ static int eval_conv2d(walk *w, const pnode *n, const int *in)
                     }
     double u = unit_of(n->dtype);
     int y = tape_terms(w->t, count_of(n->shape), in[0], in[1], at, terms, u);
-    tape_stuffed(w->t, y);
+    tape_stuffed(w->t, y, false);
     return in[2] < 0
                ? y
                : eval_binary(w->t, FN_ADD, y, n->shape, in[2], TSR_DIMS(k[0], 1, 1), n->shape, u);

@@ -257,10 +257,10 @@ static void lose(int64_t n, double *e)
         e[i] = INFINITY;
 }
 
-void tape_stuffed(tape *t, int id)
+void tape_stuffed(tape *t, int id, bool of_sums)
 {
     node *x = &t->at[id];
-    if (t->by_class)
+    if (t->by_class && !of_sums)
         return;
     const tape_value *a = tape_at(t, x->ops[0]), *b = tape_at(t, x->ops[1]);
     x->stuffed = true;

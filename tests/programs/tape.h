@@ -109,8 +109,9 @@ int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *fro
 /* b -1: one operand. */
 int tape_terms(tape *t, int64_t n, int a, int b, int64_t nterms, const tape_term *terms, double u);
 /* Says of the value that tape_terms made that the library may add zeros times operands to its sums,
- * as convolutions with padding do: beside infinities nothing of it is determined. */
-void tape_stuffed(tape *t, int id);
+ * as convolutions with padding do: beside infinities nothing of it is determined. By class that
+ * holds only where of_sums is true: of weights that are 0, as attention has them. */
+void tape_stuffed(tape *t, int id, bool of_sums);
 int tape_unary(tape *t, int a, tape_fn fn, double p, double u);
 /* ia, ib: which elements meet; NULL: those of the same number. */
 int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32_t *ib, tape_fn fn,

@@ -4,6 +4,7 @@
  * are here, y is [outer][n][inner]. Forward moves rows of any type; the gradient sums f32.
  */
 #include "kernels/cpu/fast/fast.h"
+#include "src/core/identity.h"
 
 #include <string.h>
 
@@ -58,7 +59,7 @@ static void gather_part(const tsri_fast *f, const tsri_fast_part *p)
         for (int64_t i = 0; i < m && !whole; i++, y += row) {
             int64_t r = row_of(k, ids[i0 + i]);
             if (r < 0)
-                memset(y, 0, k->row);
+                tsri_fill_identity(k->desc.out[0].dtype, TSR_REDUCE_SUM, k->inner, y);
             else
                 copy_row(y, x + r * row, k->row);
         }

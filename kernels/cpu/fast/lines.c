@@ -4,6 +4,7 @@
  * first <= id < first + len are here, y and ids are [lines][n]. And the sums into these places.
  */
 #include "kernels/cpu/fast/fast.h"
+#include "src/core/identity.h"
 
 #include <string.h>
 
@@ -21,17 +22,18 @@ static unsigned char *missed(void *scratch, int part)
     return (unsigned char *)scratch + (size_t)part * LINE;
 }
 
-#define GATHER(T)                                                   \
-    do {                                                            \
-        for (int64_t i = 0; i < k->n; i++) {                        \
-            const uint64_t id = (uint64_t)(ids[i] - k->first);      \
-            const bool here = id < (uint64_t)k->len;                \
-            ((T *)y)[i] = here ? ((const T *)x)[here ? id : 0] : 0; \
-        }                                                           \
+#define GATHER(T)                                                                  \
+    do {                                                                           \
+        for (int64_t i = 0; i < k->n; i++) {                                       \
+            const uint64_t id = (uint64_t)(ids[i] - k->first);                     \
+            const bool here = id < (uint64_t)k->len;                               \
+            ((T *)y)[i] = here ? ((const T *)x)[here ? id : 0] : *(const T *)none; \
+        }                                                                          \
     } while (0)
 
+/* none: what an id of another shard gives, an addend to its element. */
 static void gather_line(const lines *k, size_t size, bool good, const void *x, const int64_t *ids,
-                        void *y)
+                        const void *none, void *y)
 {
     if (size == 4 && good)
         k->base.isa->pick(x, ids, y, k->n);
@@ -51,12 +53,14 @@ static void gather_part(const tsri_fast *f, const tsri_fast_part *p)
     const size_t size = tsr_dtype_size(k->desc.out[0].dtype);
     const bool whole = k->first == 0 && k->len == k->size;
     bool all_good = true;
+    uint64_t none;
+    tsri_fill_identity(k->desc.out[0].dtype, TSR_REDUCE_SUM, 1, &none);
     for (int64_t line = p->begin; line < p->end; line++) {
         const int64_t *ids = (const int64_t *)p->in[1] + line * k->n;
         const bool good = whole && f->isa->most_id(ids, k->n) < (uint64_t)k->len;
         all_good = all_good && good;
         gather_line(k, size, good, (const char *)p->in[0] + line * k->len * (int64_t)size, ids,
-                    (char *)p->out[0] + line * k->n * (int64_t)size);
+                    &none, (char *)p->out[0] + line * k->n * (int64_t)size);
     }
     *missed(p->scratch, p->index) = !all_good;
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/box.h"
 #include "kernels/cuda/device_code.cuh"
+#include "src/core/identity.h"
 
 typedef struct tsri_ids {
     int64_t first, len, size; /* of the indexed axis: this shard's part, and all of it */
@@ -81,16 +82,25 @@ static inline void tsri_check_ids(const tsri_cuda_kernel *k, const tsri_cuda_wal
                     k->stream, *w, (const int64_t *)ids, of);
 }
 
-/* Walks y, x at id 0, the ids' row-major index, ids; `stride` is x's along the indexed axis. */
+/* What an id of another shard gives: addends of nothing to the elements that its rank has. */
+template <typename T> static T tsri_no_addend(tsr_dtype dtype)
+{
+    T v;
+    tsri_fill_identity(dtype, TSR_REDUCE_SUM, (int64_t)(sizeof v / tsr_dtype_size(dtype)), &v);
+    return v;
+}
+
+/* Walks y, x at id 0, the ids' row-major index, ids; `stride` is x's along the indexed axis; `none`
+ * is for ids of other shards. */
 template <typename T>
 static __global__ void tsri_gather_kernel(tsri_cuda_walk w, T *y, const T *x, const int64_t *ids,
-                                          int64_t stride, tsri_ids of)
+                                          int64_t stride, tsri_ids of, T none)
 {
     for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
         int64_t at[4];
         tsri_walk_at<4>(w, i, at);
         const int64_t id = tsri_local_id(of, at[2], ids[at[3]]);
-        T v = {};
+        T v = none;
         if (id >= 0)
             v = x[at[1] + id * stride];
         y[at[0]] = v;

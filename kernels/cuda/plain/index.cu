@@ -36,12 +36,14 @@ static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *c
     size *= (size_t)by;
     if (size == sizeof(wide)) {
         TSRI_LAUNCH((tsri_gather_kernel<wide>), blocks, THREADS, k->stream, w, (wide *)out[0],
-                    (const wide *)in[0], (const int64_t *)in[1], v->axis_stride / by, of);
+                    (const wide *)in[0], (const int64_t *)in[1], v->axis_stride / by, of,
+                    tsri_no_addend<wide>(k->desc.out[0].dtype));
         return tsri_cuda_launched(k);
     }
     TSRI_SIZES(size,
                TSRI_LAUNCH((tsri_gather_kernel<T>), blocks, THREADS, k->stream, w, (T *)out[0],
-                           (const T *)in[0], (const int64_t *)in[1], v->axis_stride / by, of));
+                           (const T *)in[0], (const int64_t *)in[1], v->axis_stride / by, of,
+                           tsri_no_addend<T>(k->desc.out[0].dtype)));
     return tsri_cuda_launched(k);
 }
 

@@ -21,7 +21,8 @@ static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *c
         TSRI_SIZES(tsr_dtype_size(k->desc.out[0].dtype),
                    TSRI_LAUNCH((tsri_gather_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,
                                k->stream, v->w, (T *)out[0], (const T *)in[0],
-                               (const int64_t *)in[1], v->stride, of));
+                               (const int64_t *)in[1], v->stride, of,
+                               tsri_no_addend<T>(k->desc.out[0].dtype)));
     return tsri_cuda_launched(k);
 }
 

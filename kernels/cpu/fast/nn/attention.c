@@ -79,7 +79,7 @@ static keys pack_keys(const head *h, int64_t j, bool back, char **scratch)
         tsri_fast_gemm_pack(&b.back, 0, 1, k, b.w);
         /* A query that sees a NaN or an infinity has NaN or 0 for it in its slopes already; one
          * that does not has a slope of 0, which times a NaN would be one. */
-        for (int64_t i = 0; (v->has_mask || v->ahead < v->t) && i < tsri_fast_packed(&b.back); i++)
+        for (int64_t i = 0; i < tsri_fast_packed(&b.back); i++)
             b.w[i] = isfinite(b.w[i]) ? b.w[i] : 0;
     }
     return b;

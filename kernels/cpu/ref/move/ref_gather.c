@@ -4,6 +4,7 @@
  * ids' axes between. A shard of x that begins at `first` answers for ids first <= id < first + len.
  */
 #include "kernels/cpu/ref/ref.h"
+#include "src/core/identity.h"
 
 #include <string.h>
 
@@ -40,11 +41,12 @@ static tsr_status check_ids(const gather *v, const void *ids)
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
+/* Writes one element everywhere. */
 static void clear_row(void *arg, const tsri_ref_row *r)
 {
     const tsri_ref_moved *m = arg;
     for (int64_t i = 0; i < r->n; i++)
-        memset(m->to + (r->off[0] + i * r->step[0]) * (int64_t)m->size, 0, m->size);
+        memcpy(m->to + (r->off[0] + i * r->step[0]) * (int64_t)m->size, m->from, m->size);
 }
 
 static void gather_one(const gather *v, void *const *in, char *out, int64_t item)
@@ -54,7 +56,9 @@ static void gather_one(const gather *v, void *const *in, char *out, int64_t item
     int64_t y = tsri_ref_offset(&v->y, 0, v->axis, o) +
                 tsri_ref_offset(&v->y, v->axis, v->axis + v->nids, i);
     int64_t x = tsri_ref_offset(&v->x, 0, v->axis, o) + id * v->x.stride[v->axis];
-    tsri_ref_moved m = {(size_t)size, out + y * size, NULL};
+    uint64_t none; /* an addend that the rank with the row adds to */
+    tsri_fill_identity(v->y.dtype, TSR_REDUCE_SUM, 1, &none);
+    tsri_ref_moved m = {(size_t)size, out + y * size, (const char *)&none};
     if (id >= 0)
         m.from = (const char *)in[0] + x * size;
     tsri_ref_iter_run(&v->ref.iter, id >= 0 ? tsri_ref_move_row : clear_row, &m, false);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/cpu/ref/ref.h"
+#include "src/core/identity.h"
 
 typedef struct lines {
     tsri_ref ref;             /* iter, forward: y, x without the axis, ids */
@@ -36,11 +37,13 @@ typedef struct gather_job {
     do {                                                                   \
         const T *x = (const T *)j->in[0] + r->off[1];                      \
         T *y = (T *)j->out[0] + r->off[0];                                 \
+        T none; /* an addend that the rank with the line adds to */        \
+        tsri_fill_identity(dtype, TSR_REDUCE_SUM, 1, &none);               \
         for (int64_t i = 0; i < r->n; i++) {                               \
             const uint64_t id = (uint64_t)(ids[i * si] - first);           \
             const bool here = id < len;                                    \
             const T value = x[i * sx + (here ? (int64_t)id : 0) * stride]; \
-            y[i * sy] = here ? value : 0;                                  \
+            y[i * sy] = here ? value : none;                               \
             missed |= !here;                                               \
         }                                                                  \
     } while (0)
@@ -55,7 +58,8 @@ static void gather_row(void *arg, const tsri_ref_row *r)
     const int64_t sy = r->step[0], sx = r->step[1], si = r->step[2];
     const uint64_t len = (uint64_t)v->len;
     bool missed = false;
-    switch (tsr_dtype_size(v->ref.desc.out[0].dtype)) {
+    const tsr_dtype dtype = v->ref.desc.out[0].dtype;
+    switch (tsr_dtype_size(dtype)) {
     case 1:
         GATHER(uint8_t);
         break;
@@ -72,7 +76,7 @@ static void gather_row(void *arg, const tsri_ref_row *r)
         g->missed = true;
 }
 
-/* A shard of x without elements has none to read: zeros, of ids that are good. */
+/* A shard of x without elements has none to read: addends of nothing, of ids that are good. */
 static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const lines *v = (const lines *)k;
@@ -80,8 +84,8 @@ static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const 
     gather_job g = {{&v->ref, in, out, scratch}, v->len == 0};
     if (v->len)
         tsri_ref_iter_run(&v->ref.iter, gather_row, &g, true);
-    else if (tsri_arg_count(y))
-        memset(out[0], 0, (size_t)tsri_arg_count(y) * tsr_dtype_size(y->dtype));
+    else
+        tsri_fill_identity(y->dtype, TSR_REDUCE_SUM, tsri_arg_count(y), out[0]);
     return g.missed ? check_ids(v, &v->ref.desc.in[1], in[1]) : TSR_OK;
 }
 
