@@ -24,26 +24,33 @@
 
 typedef struct options {
     const char *data, *placement, *sbp_data, *sbp_params, *model, *init, *save, *metrics, *explain;
-    const char *schedule;
-    long epochs, steps, batch_size, ranks, warmup;
+    const char *schedule, *pixels, *curve;
+    long steps, batch_size, ranks, warmup, eval_every;
     unsigned long seed;
-    double lr, momentum, weight_decay, dropout, label_smoothing;
+    double epochs, seconds, lr, momentum, weight_decay, dropout, label_smoothing;
+    tsr_mobilenet_variant variant;
     tsr_activation activation;
-    bool cifar, bn_local, shuffle, augment, normalize, f64, eval, quiet, infer_updates;
+    tsr_dtype dtype, autocast;
+    bool nesterov, bn_local, shuffle, augment, normalize, eval, quiet, infer_updates;
+    int64_t sizes[8]; /* what --pixels lists */
+    int nsizes;
 } options;
 
 static const char usage[] =
     "usage: mobilenet_v2_cifar10 --data DIR [options]\n"
     "  --data DIR           CIFAR-10 in its binary format (or TESSERA_DATA)\n"
-    "  --epochs N           passes over the data (default 10)\n"
+    "  --epochs X           passes over the data (default 10)\n"
     "  --steps N            stop after N steps\n"
+    "  --seconds X          as many steps as fit, by a measurement, instead of --epochs\n"
     "  --batch-size N       of the global batch (default 64)\n"
     "  --lr X --momentum X --weight-decay X    SGD (default 0.05, 0.9, 5e-4)\n"
+    "  --nesterov           of SGD's momentum\n"
     "  --schedule constant|cosine              of the learning rate (default constant)\n"
     "  --warmup N           steps in which the learning rate rises (default 0)\n"
     "  --label-smoothing X  of the loss (default 0)\n"
     "  --dropout X          before the classifier (default 0.2)\n"
-    "  --variant torchvision|cifar             strides of MobileNetV2 (default torchvision)\n"
+    "  --variant torchvision|stem1|cifar       strides of MobileNetV2 (default torchvision)\n"
+    "  --pixels N,N,...     shrinks images to these sizes, each for an equal part of the steps\n"
     "  --activation relu6|relu|identity        of MobileNetV2 (default relu6)\n"
     "  --bn global|local    batch norm's statistics (default global)\n"
     "  --placement P        such as cpu:[0,1] (default: all ranks)\n"
@@ -51,10 +58,12 @@ static const char usage[] =
     "  --sbp-params S       signature of the parameters (default B)\n"
     "  --seed N             of initial values, order, augmentation and dropout (default 0)\n"
     "  --no-shuffle --no-augment --no-normalize --no-eval --quiet\n"
-    "  --dtype f32|f64      (default f32)\n"
+    "  --dtype f32|f64|bf16 (default f32; bf16: products only, parameters are f32)\n"
     "  --model mobilenet_v2|convnet|mlp        (default mobilenet_v2)\n"
     "  --init FILE --save FILE                 weights, as safetensors\n"
     "  --metrics FILE       one JSON object a step\n"
+    "  --eval-every N       test every N epochs too\n"
+    "  --curve FILE         one JSON object a test\n"
     "  --infer-updates      also layers near the end may be split over ranks, and updates "
     "gathered\n"
     "  --explain FILE       writes what the plan does\n"
@@ -69,23 +78,21 @@ static double now_s(void)
 
 static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const options *o)
 {
-    tsr_dtype dtype = o->f64 ? TSR_F64 : TSR_F32;
     tsr_bn_stats bn = o->bn_local ? TSR_BN_LOCAL : TSR_BN_GLOBAL;
     if (!strcmp(o->model, "convnet"))
         return tsr_convnet(w, p, sbp,
                            TSR_CONVNET_OPTS(.num_classes = 10, .channels = 3, .height = 32,
-                                            .width = 32, .bn = bn, .dtype = dtype,
+                                            .width = 32, .bn = bn, .dtype = o->dtype,
                                             .seed = o->seed));
     if (!strcmp(o->model, "mlp"))
         return tsr_mlp(
             w, p, sbp,
-            TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = dtype, .seed = o->seed));
-    return tsr_mobilenet_v2(
-        w, p, sbp,
-        TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout,
-                              .variant = o->cifar ? TSR_MOBILENET_CIFAR : TSR_MOBILENET_TORCHVISION,
-                              .activation = o->activation, .bn = bn, .dtype = dtype,
-                              .seed = o->seed));
+            TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = o->dtype, .seed = o->seed));
+    return tsr_mobilenet_v2(w, p, sbp,
+                            TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout,
+                                                  .variant = o->variant,
+                                                  .activation = o->activation, .bn = bn,
+                                                  .dtype = o->dtype, .seed = o->seed));
 }
 
 /* A rank's means of training. */
@@ -96,10 +103,13 @@ typedef struct trainer {
     tsr_sbp sbp_data;
     tsr_module *net;
     tsr_optimizer *opt;
-    FILE *metrics;
+    tsr_dataset *test; /* opened when it is first asked for */
+    FILE *metrics, *curve;
     bool chief, progress;
-    double load_s, start_s;
-    long step, steps; /* done, to do in all */
+    double load_s, begin_s, start_s; /* of the program, of the first step */
+    int64_t batches;                 /* of an epoch */
+    int64_t pixels;                  /* of a side of the images, as the model gets them */
+    long step, steps;                /* done, to do in all */
     double last_line_s;
 } trainer;
 
@@ -107,11 +117,13 @@ typedef struct trainer {
 static tsr_status compile(trainer *t, bool training, int64_t rows, tsr_plan **out_plan)
 {
     tsr_graph *g =
-        tsr_graph_create(t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed));
+        tsr_graph_create(t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed,
+                                                  .autocast = t->o->autocast));
     const tsr_placement *p = t->placement;
-    tsr_tensor *x =
-        tsr_input(g, "x", t->o->f64 ? TSR_F64 : TSR_F32, TSR_DIMS(rows, 3, 32, 32), p, t->sbp_data);
+    tsr_tensor *x = tsr_input(g, "x", t->o->dtype, TSR_DIMS(rows, 3, 32, 32), p, t->sbp_data);
     tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, TSR_S(0));
+    if (t->pixels != 32)
+        x = tsr_interpolate(x, t->pixels, t->pixels, TSR_BILINEAR);
     tsr_tensor *logits = tsr_apply(t->net, x);
     tsr_tensor *loss = tsr_cross_entropy_with(
         logits, y, TSR_CROSS_ENTROPY_OPTS(.label_smoothing = training ? t->o->label_smoothing : 0));
@@ -128,6 +140,11 @@ static tsr_status compile(trainer *t, bool training, int64_t rows, tsr_plan **ou
     return status;
 }
 
+static long epochs_of(const trainer *t)
+{
+    return (long)((t->steps + t->batches - 1) / t->batches);
+}
+
 static void show_progress(trainer *t, long epoch, double loss, double step_s)
 {
     double now = now_s();
@@ -142,7 +159,7 @@ static void show_progress(trainer *t, long epoch, double loss, double step_s)
         bar[i] = i < full ? '=' : i == full ? '>' : ' ';
     bar[24] = 0;
     fprintf(stderr, "\repoch %ld/%ld [%s] %ld/%ld  loss %.4f  %.0f images/s  ETA %d:%02d   %s",
-            epoch + 1, t->o->epochs, bar, t->step, t->steps, loss,
+            epoch + 1, epochs_of(t), bar, t->step, t->steps, loss,
             (double)t->o->batch_size / step_s, (int)eta / 60, (int)eta % 60, last ? "\n" : "");
 }
 
@@ -164,6 +181,23 @@ static tsr_status train_step(trainer *t, tsr_plan *plan, int64_t rows, long epoc
     return TSR_OK;
 }
 
+static void drop_plans(tsr_plan *plans[2])
+{
+    for (int i = 0; i < 2; i++) {
+        tsr_plan_destroy(plans[i]);
+        plans[i] = NULL;
+    }
+}
+
+/* Plans are made for the size of images that this part of the training has. */
+static void choose_pixels(trainer *t, tsr_plan *plans[2])
+{
+    int64_t pixels = t->o->sizes[t->step * t->o->nsizes / t->steps];
+    if (pixels != t->pixels)
+        drop_plans(plans);
+    t->pixels = pixels;
+}
+
 /* plans[0]: full batches; plans[1]: a smaller last one, made when it is first met. */
 static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2], long epoch)
 {
@@ -171,6 +205,7 @@ static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2]
     long n = 0;
     int64_t rows, images = 0;
     while (t->step < t->steps && (rows = tsr_loader_peek_rows(loader)) > 0) {
+        choose_pixels(t, plans);
         tsr_plan **plan = &plans[rows != t->o->batch_size];
         if (!*plan)
             TRY(compile(t, true, rows, plan));
@@ -183,20 +218,21 @@ static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2]
         n++;
     }
     if (t->chief && !t->progress && !t->o->quiet && n)
-        printf("epoch %ld/%ld  mean loss %.4f  %.0f images/s\n", epoch + 1, t->o->epochs,
+        printf("epoch %ld/%ld  mean loss %.4f  %.0f images/s\n", epoch + 1, epochs_of(t),
                sum / (double)n, (double)images / (now_s() - begin));
     tsr_status end =
         t->step < t->steps ? tsr_loader_feed(loader, plans[plans[0] ? 0 : 1]) : TSR_END;
     return end == TSR_END ? TSR_OK : end;
 }
 
-static tsr_status evaluate(trainer *t, tsr_dataset *test)
+static tsr_status evaluate(trainer *t)
 {
     tsr_loader *loader;
-    TRY(tsr_loader_create(t->world, test,
+    if (!t->test)
+        TRY(tsr_cifar10_open(t->world, t->o->data, false, &t->test));
+    TRY(tsr_loader_create(t->world, t->test,
                           TSR_LOADER_OPTS(.batch_size = t->o->batch_size,
-                                          .normalize = t->o->normalize,
-                                          .dtype = t->o->f64 ? TSR_F64 : TSR_F32),
+                                          .normalize = t->o->normalize, .dtype = t->o->dtype),
                           &loader));
     tsr_plan *plans[2] = {0};
     double correct = 0, loss = 0;
@@ -215,12 +251,19 @@ static tsr_status evaluate(trainer *t, tsr_dataset *test)
         correct += c;
         loss += l * (double)rows;
     }
-    double n = (double)tsr_dataset_count(test);
+    double n = (double)tsr_dataset_count(t->test);
     if (t->chief)
         printf("test accuracy %.2f %% (%.0f of %.0f images; chance is 10 %%), loss %.4f\n",
                100 * correct / n, correct, n, loss / n);
-    tsr_plan_destroy(plans[0]);
-    tsr_plan_destroy(plans[1]);
+    if (t->curve) {
+        fprintf(t->curve,
+                "{\"step\":%ld,\"epoch\":%.4g,\"pixels\":%lld,\"seconds\":%.1f,"
+                "\"accuracy\":%.2f}\n",
+                t->step, (double)t->step / (double)t->batches, (long long)t->pixels,
+                now_s() - t->begin_s, 100 * correct / n);
+        fflush(t->curve);
+    }
+    drop_plans(plans);
     tsr_loader_destroy(loader);
     return TSR_OK;
 }
@@ -281,73 +324,146 @@ static tsr_status write_explanation(const trainer *t, tsr_plan *plan)
     return fclose(f) ? TSR_ERR_IO : TSR_OK;
 }
 
-static tsr_status setup(trainer *t, tsr_dataset *train)
+/* --- the training ----------------------------------------------------------------------------- */
+static tsr_status make_net(trainer *t, tsr_module **out_net)
+{
+    tsr_sbp sbp;
+    TRY(tsr_sbp_parse(t->o->sbp_params, &sbp));
+    *out_net = make_model(t->world, t->placement, sbp, t->o);
+    return *out_net ? TSR_OK : TSR_ERR_INVALID;
+}
+
+static tsr_status make_optimizer(trainer *t)
 {
     const options *o = t->o;
-    tsr_sbp sbp;
-    t->placement = tsr_placement_parse(t->world, o->placement);
-    if (!t->placement)
-        return TSR_ERR_PLACEMENT;
-    TRY(tsr_sbp_parse(o->sbp_data, &t->sbp_data));
-    TRY(tsr_sbp_parse(o->sbp_params, &sbp));
-    t->net = make_model(t->world, t->placement, sbp, o);
-    if (!t->net)
-        return TSR_ERR_INVALID;
-    if (o->init)
-        TRY(tsr_load(t->net, o->init, NULL));
-    int64_t batches = (tsr_dataset_count(train) + o->batch_size - 1) / o->batch_size;
-    t->steps = o->epochs * (long)batches;
-    if (o->steps > 0 && o->steps < t->steps)
-        t->steps = o->steps;
     tsr_schedule schedule = {.warmup = o->warmup};
     if (!strcmp(o->schedule, "cosine") && t->steps > o->warmup) {
         schedule.kind = TSR_SCHEDULE_COSINE;
         schedule.steps = t->steps - o->warmup;
     }
     t->opt = tsr_sgd(t->net, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum,
-                                          .weight_decay = o->weight_decay, .schedule = schedule));
+                                          .weight_decay = o->weight_decay, .nesterov = o->nesterov,
+                                          .schedule = schedule));
     return t->opt ? TSR_OK : TSR_ERR_INVALID;
+}
+
+/* Measures a step of t's net at t's size of images. */
+static tsr_status measure_step(trainer *t, tsr_loader *loader, double *out_s)
+{
+    enum { WARM = 3, TIMED = 20 };
+    tsr_plan *plan;
+    double begin = 0;
+    TRY(compile(t, true, t->o->batch_size, &plan));
+    for (int i = 0; i < WARM + TIMED; i++) {
+        if (i == WARM)
+            begin = now_s();
+        if (tsr_loader_peek_rows(loader) != t->o->batch_size)
+            TRY(tsr_loader_reset(loader));
+        TRY(tsr_loader_feed(loader, plan));
+        TRY(tsr_run(plan));
+    }
+    *out_s = (now_s() - begin) / TIMED;
+    tsr_plan_destroy(plan);
+    return TSR_OK;
+}
+
+/* Sets t->steps to what takes o->seconds, by steps of a net that is then forgotten. */
+static tsr_status fit_steps(trainer *t, tsr_loader *loader)
+{
+    const options *o = t->o;
+    trainer probe = *t;
+    double step_s = 0;
+    TRY(make_net(&probe, &probe.net));
+    TRY(make_optimizer(&probe));
+    for (int i = 0; i < o->nsizes; i++) {
+        double s;
+        probe.pixels = o->sizes[i];
+        TRY(measure_step(&probe, loader, &s));
+        step_s += s / o->nsizes;
+    }
+    tsr_optimizer_destroy(probe.opt);
+    tsr_module_destroy(probe.net);
+    TRY(tsr_loader_set_epoch(loader, 0));
+    /* Forward alone is about a third of a step. */
+    double tests = o->eval_every ? 0.2 / 3 / (double)o->eval_every : 0;
+    int64_t steps = (int64_t)((o->seconds - (now_s() - t->start_s)) / (step_s * (1 + tests)));
+    TRY(tsr_broadcast(tsr_world_group(t->world), &steps, 1, TSR_I64, 0));
+    t->steps = steps > 1 ? (long)steps : 1;
+    if (t->chief)
+        printf("%.2f ms a step: %ld steps fit into %.0f s; --epochs %.4f repeats them\n",
+               1e3 * step_s, t->steps, o->seconds, (double)t->steps / (double)t->batches);
+    return TSR_OK;
+}
+
+static tsr_status train_epochs(trainer *t, tsr_loader *loader)
+{
+    const options *o = t->o;
+    tsr_plan *plans[2] = {0};
+    t->start_s = now_s();
+    for (long e = 0; t->step < t->steps; e++) {
+        TRY(train_epoch(t, loader, plans, e));
+        if (o->eval_every && (e + 1) % o->eval_every == 0 && t->step < t->steps)
+            TRY(evaluate(t));
+    }
+    if (t->chief)
+        report(t, plans[0]);
+    TRY(write_explanation(t, plans[0]));
+    drop_plans(plans);
+    return TSR_OK;
 }
 
 static tsr_status train_all(trainer *t, tsr_dataset *train)
 {
     const options *o = t->o;
     tsr_loader *loader;
-    tsr_plan *plans[2] = {0};
     TRY(tsr_loader_create(t->world, train,
                           TSR_LOADER_OPTS(.batch_size = o->batch_size, .shuffle = o->shuffle,
                                           .augment = o->augment, .normalize = o->normalize,
-                                          .seed = o->seed, .dtype = o->f64 ? TSR_F64 : TSR_F32),
+                                          .seed = o->seed, .dtype = o->dtype),
                           &loader));
-    if (o->batch_size <= tsr_dataset_count(train))
-        TRY(compile(t, true, o->batch_size, &plans[0]));
-    t->start_s = now_s();
-    for (long e = 0; e < o->epochs && t->step < t->steps; e++)
-        TRY(train_epoch(t, loader, plans, e));
-    if (t->chief)
-        report(t, plans[0]);
-    TRY(write_explanation(t, plans[0]));
-    tsr_plan_destroy(plans[0]);
-    tsr_plan_destroy(plans[1]);
+    t->batches = tsr_loader_batches(loader);
+    t->steps = lround(o->epochs * (double)t->batches);
+    if (o->seconds > 0 && o->batch_size <= tsr_dataset_count(train))
+        TRY(fit_steps(t, loader));
+    if (o->steps > 0 && o->steps < t->steps)
+        t->steps = o->steps;
+    TRY(make_optimizer(t));
+    TRY(train_epochs(t, loader));
     tsr_loader_destroy(loader);
     return TSR_OK;
+}
+
+static FILE *open_output(const trainer *t, const char *path)
+{
+    FILE *f = t->chief && path ? fopen(path, "w") : NULL;
+    if (t->chief && path && !f)
+        fprintf(stderr, "can't write %s\n", path);
+    return f;
 }
 
 static tsr_status run_rank(tsr_world *world, void *arg)
 {
     const options *o = arg;
-    trainer t = {.o = o, .world = world, .chief = tsr_world_rank(world) == 0};
-    tsr_dataset *train, *test;
+    trainer t = {.o = o,
+                 .world = world,
+                 .chief = tsr_world_rank(world) == 0,
+                 .begin_s = now_s(),
+                 .start_s = now_s(),
+                 .pixels = 32};
+    tsr_dataset *train;
     TRY(tsr_cifar10_open(world, o->data, true, &train));
-    TRY(setup(&t, train));
+    t.placement = tsr_placement_parse(world, o->placement);
+    if (!t.placement)
+        return TSR_ERR_PLACEMENT;
+    TRY(tsr_sbp_parse(o->sbp_data, &t.sbp_data));
+    TRY(make_net(&t, &t.net));
+    if (o->init)
+        TRY(tsr_load(t.net, o->init, NULL));
     t.progress = t.chief && !o->quiet && isatty(2);
-    if (t.chief && o->metrics) {
-        t.metrics = fopen(o->metrics, "w");
-        if (!t.metrics) {
-            fprintf(stderr, "can't write %s\n", o->metrics);
-            return TSR_ERR_IO;
-        }
-    }
+    t.metrics = open_output(&t, o->metrics);
+    t.curve = open_output(&t, o->curve);
+    if (t.chief && ((o->metrics && !t.metrics) || (o->curve && !t.curve)))
+        return TSR_ERR_IO;
     if (t.chief && !o->quiet)
         printf("%s, %lld parameters, on %s; data %s, parameters %s; %lld images\n", o->model,
                (long long)tsr_module_count(t.net), tsr_placement_text(t.placement), o->sbp_data,
@@ -356,15 +472,15 @@ static tsr_status run_rank(tsr_world *world, void *arg)
     if (t.metrics && fclose(t.metrics) && status == TSR_OK)
         status = TSR_ERR_IO;
     TRY(status);
-    if (o->eval) {
-        TRY(tsr_cifar10_open(world, o->data, false, &test));
-        TRY(evaluate(&t, test));
-    }
+    if (o->eval)
+        TRY(evaluate(&t));
+    if (t.curve && fclose(t.curve))
+        return TSR_ERR_IO;
     return o->save ? tsr_save(t.net, o->save) : TSR_OK;
 }
 
 /* --- the command line ------------------------------------------------------------------------- */
-enum { OPT_STRING, OPT_LONG, OPT_COUNT, OPT_SOME, OPT_RANKS, OPT_DOUBLE, OPT_FLAG };
+enum { OPT_STRING, OPT_LONG, OPT_COUNT, OPT_SOME, OPT_RANKS, OPT_DOUBLE, OPT_AMOUNT, OPT_FLAG };
 /* Of whole numbers: the least and the greatest of each type. */
 static const long bounds[][2] = {[OPT_LONG] = {LONG_MIN, LONG_MAX},
                                  [OPT_COUNT] = {0, 1000000000},
@@ -386,6 +502,7 @@ static int bad(const char *name, const char *value, const char *legal)
 static int set_option(const option_row *r, const char *value)
 {
     char *end = NULL, legal[96];
+    double x;
     long n;
     switch (r->type) {
     case OPT_STRING:
@@ -403,36 +520,63 @@ static int set_option(const option_row *r, const char *value)
                  bounds[r->type][1]);
         return bad(r->name, value, legal);
     case OPT_DOUBLE:
-        *(double *)r->target = strtod(value, &end);
-        return *value && !*end ? 0 : bad(r->name, value, "a number is needed");
+    case OPT_AMOUNT:
+        *(double *)r->target = x = strtod(value, &end);
+        if (*value && !*end && (r->type == OPT_DOUBLE || (x >= 0 && x <= 1e6)))
+            return 0;
+        return bad(r->name, value,
+                   r->type == OPT_DOUBLE ? "a number is needed" : "a number of 0 to 1e6 is needed");
     default:
         *(bool *)r->target = r->value;
         return 0;
     }
 }
 
+/* The place of a word in a list that ends with NULL; -1, with a message, if it is not there. */
+static int find_word(const char *name, const char *value, const char *const words[])
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(value, words[i]))
+            return i;
+    fprintf(stderr, "mobilenet_v2_cifar10: --%s %s: legal are", name, value);
+    for (int i = 0; words[i]; i++)
+        fprintf(stderr, "%s %s", i ? "," : "", words[i]);
+    fprintf(stderr, "\n");
+    return -1;
+}
+
+static int set_pixels(options *o)
+{
+    const char *p = o->pixels;
+    for (char *end; *p && o->nsizes < (int)(sizeof o->sizes / sizeof *o->sizes); p = end) {
+        long n = strtol(p, &end, 10);
+        if (end == p || n < 8 || n > 32 || (*end && *end != ','))
+            break;
+        o->sizes[o->nsizes++] = n;
+        end += *end == ',';
+    }
+    return *p || !o->nsizes ? bad("pixels", o->pixels, "sizes from 8 to 32, at most 8 of them") : 0;
+}
+
 /* Options that are one word of a few. */
 static int set_words(options *o, const char *variant, const char *act, const char *bn,
                      const char *dtype)
 {
-    o->activation = !strcmp(act, "relu")       ? TSR_ACT_RELU
-                    : !strcmp(act, "identity") ? TSR_ACT_IDENTITY
-                                               : TSR_ACT_RELU6;
-    if (o->activation == TSR_ACT_RELU6 && strcmp(act, "relu6"))
-        return bad("activation", act, "relu6, relu or identity");
-    o->cifar = !strcmp(variant, "cifar");
-    o->bn_local = !strcmp(bn, "local");
-    o->f64 = !strcmp(dtype, "f64");
-    if (!o->cifar && strcmp(variant, "torchvision"))
-        return bad("variant", variant, "torchvision or cifar");
-    if (!o->bn_local && strcmp(bn, "global"))
-        return bad("bn", bn, "global or local");
-    if (!o->f64 && strcmp(dtype, "f32"))
-        return bad("dtype", dtype, "f32 or f64");
-    if (strcmp(o->model, "mobilenet_v2") && strcmp(o->model, "convnet") && strcmp(o->model, "mlp"))
-        return bad("model", o->model, "mobilenet_v2, convnet or mlp");
-    if (strcmp(o->schedule, "constant") && strcmp(o->schedule, "cosine"))
-        return bad("schedule", o->schedule, "constant or cosine");
+    int v =
+        find_word("variant", variant, (const char *const[]){"torchvision", "cifar", "stem1", NULL});
+    int a = find_word("activation", act, (const char *const[]){"relu6", "relu", "identity", NULL});
+    int b = find_word("bn", bn, (const char *const[]){"global", "local", NULL});
+    int d = find_word("dtype", dtype, (const char *const[]){"f32", "f64", "bf16", NULL});
+    int m =
+        find_word("model", o->model, (const char *const[]){"mobilenet_v2", "convnet", "mlp", NULL});
+    int s = find_word("schedule", o->schedule, (const char *const[]){"constant", "cosine", NULL});
+    if (v < 0 || a < 0 || b < 0 || d < 0 || m < 0 || s < 0 || set_pixels(o))
+        return 2;
+    o->variant = (tsr_mobilenet_variant)v;
+    o->activation = (tsr_activation)a;
+    o->bn_local = b == 1;
+    o->dtype = d == 1 ? TSR_F64 : TSR_F32;
+    o->autocast = d == 2 ? TSR_BF16 : TSR_DTYPE_NONE;
     if (!o->data) {
         fprintf(stderr,
                 "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
@@ -448,17 +592,20 @@ static int parse(int argc, char **argv, options *o)
     long seed = 0;
     const option_row rows[] = {
         {"data", OPT_STRING, &o->data, 0},
-        {"epochs", OPT_COUNT, &o->epochs, 0},
+        {"epochs", OPT_AMOUNT, &o->epochs, 0},
+        {"seconds", OPT_AMOUNT, &o->seconds, 0},
         {"steps", OPT_COUNT, &o->steps, 0},
         {"batch-size", OPT_SOME, &o->batch_size, 0},
         {"lr", OPT_DOUBLE, &o->lr, 0},
         {"momentum", OPT_DOUBLE, &o->momentum, 0},
         {"weight-decay", OPT_DOUBLE, &o->weight_decay, 0},
+        {"nesterov", OPT_FLAG, &o->nesterov, true},
         {"schedule", OPT_STRING, &o->schedule, 0},
         {"warmup", OPT_COUNT, &o->warmup, 0},
         {"label-smoothing", OPT_DOUBLE, &o->label_smoothing, 0},
         {"dropout", OPT_DOUBLE, &o->dropout, 0},
         {"variant", OPT_STRING, &variant, 0},
+        {"pixels", OPT_STRING, &o->pixels, 0},
         {"activation", OPT_STRING, &act, 0},
         {"bn", OPT_STRING, &bn, 0},
         {"placement", OPT_STRING, &o->placement, 0},
@@ -476,6 +623,8 @@ static int parse(int argc, char **argv, options *o)
         {"init", OPT_STRING, &o->init, 0},
         {"save", OPT_STRING, &o->save, 0},
         {"metrics", OPT_STRING, &o->metrics, 0},
+        {"eval-every", OPT_COUNT, &o->eval_every, 0},
+        {"curve", OPT_STRING, &o->curve, 0},
         {"explain", OPT_STRING, &o->explain, 0},
         {"ranks", OPT_RANKS, &o->ranks, 0},
     };
@@ -530,6 +679,7 @@ int main(int argc, char **argv)
                  .sbp_params = "B",
                  .model = "mobilenet_v2",
                  .schedule = "constant",
+                 .pixels = "32",
                  .epochs = 10,
                  .batch_size = 64,
                  .lr = 0.05,

@@ -153,7 +153,8 @@ static int64_t make_divisible(double v)
 }
 
 /* --- the model -------------------------------------------------------------------------------- */
-static void add_features(builder *b, tsr_module *net, double width, bool cifar, int64_t last)
+static void add_features(builder *b, tsr_module *net, double width, tsr_mobilenet_variant variant,
+                         int64_t last)
 {
     /* Expansion, channels, blocks, stride of the first one: the paper's table 2. */
     static const struct {
@@ -165,11 +166,12 @@ static void add_features(builder *b, tsr_module *net, double width, bool cifar, 
     int64_t in = make_divisible(32 * width);
     char name[16];
     int at = 0;
-    add_conv_bn_act(b, features, "0", 3, in, 3, cifar ? 1 : 2, 1);
+    add_conv_bn_act(b, features, "0", 3, in, 3, variant == TSR_MOBILENET_TORCHVISION ? 2 : 1, 1);
     for (int s = 0; s < nstages; s++) {
         int64_t out = make_divisible(stages[s].channels * width);
         for (int i = 0; i < stages[s].blocks; i++) {
-            int stride = i == 0 && !(cifar && s == 1) ? stages[s].stride : 1;
+            bool flat = i > 0 || (s == 1 && variant == TSR_MOBILENET_CIFAR);
+            int stride = flat ? 1 : stages[s].stride;
             snprintf(name, sizeof name, "%d", ++at);
             add_inverted_residual(b, features, name, in, out, stride, stages[s].expand);
             in = out;
@@ -194,12 +196,13 @@ tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     if (!(o.width > 0 && o.width <= 16) || o.num_classes < 1 ||
-        !(o.dropout >= 0 && o.dropout < 1)) {
+        !(o.dropout >= 0 && o.dropout < 1) || (unsigned)o.variant > TSR_MOBILENET_STEM1) {
         tsr_set_error(
             TSR_ERR_INVALID,
-            "tsr_mobilenet_v2: width %g, num_classes %lld, dropout %g: a width in (0, 16], "
-            "at least one class, and a dropout in [0, 1) are needed",
-            o.width, (long long)o.num_classes, o.dropout);
+            "tsr_mobilenet_v2: width %g, num_classes %lld, dropout %g, variant %d: a width in "
+            "(0, 16], at least one class, a dropout in [0, 1) and a tsr_mobilenet_variant are "
+            "needed",
+            o.width, (long long)o.num_classes, o.dropout, (int)o.variant);
         return NULL;
     }
     builder b = {.world = w,
@@ -209,7 +212,7 @@ tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     tsr_module *net = tsr_module_create(w, &b.nn, net_forward, NULL, NULL);
     b.failed = !net;
     int64_t last = make_divisible(1280 * (o.width > 1 ? o.width : 1));
-    add_features(&b, net, o.width, o.variant == TSR_MOBILENET_CIFAR, last);
+    add_features(&b, net, o.width, o.variant, last);
     tsr_module *classifier = add_sequential(&b, net, "classifier");
     add(&b, classifier, "0", b.failed ? NULL : tsr_nn_dropout(w, &b.nn, o.dropout));
     add_linear(&b, classifier, "1", last, o.num_classes);

@@ -246,6 +246,9 @@ static void test_module_arguments(void **state)
     SAYS("tsr_mlp", "inputs 0", ".inputs has no default");
     assert_null(tsr_mobilenet_v2(f->w, f->p, TSR_B, TSR_MOBILENET_V2_OPTS(.num_classes = -3)));
     SAYS("tsr_mobilenet_v2", "num_classes -3", "at least one class");
+    assert_null(tsr_mobilenet_v2(f->w, f->p, TSR_B,
+                                 TSR_MOBILENET_V2_OPTS(.variant = (tsr_mobilenet_variant)3)));
+    SAYS("tsr_mobilenet_v2", "variant 3", "tsr_mobilenet_variant");
     tsr_nn_opts nn = {.placement = f->p, .sbp = TSR_B};
     assert_null(tsr_nn_linear(f->w, &nn, 0, 3, true));
     SAYS("linear", "0");

@@ -79,16 +79,16 @@ def compare(case, name, got, state, losses, want_state, limit):
           f"{name}: losses within {loss:.1e}, state within {worst:.1e} {where} (limit {limit:.0e})")
 
 
-def mobilenet_f64(case, images, labels, steps, runs):
+def mobilenet_f64(case, images, labels, steps, runs, variant="torchvision"):
     torch.manual_seed(1)
-    net = peer.MobileNetV2()
+    net = peer.MobileNetV2(variant=variant)
     init = f"{case.work}/init.safetensors"
     peer.save_safetensors(init, net.state_dict())
     losses = peer.train(net, images, labels, 64, steps, 1e-3)
     extra = ["--dtype", "f64", "--dropout", "0", "--lr", "1e-3", "--momentum", "0", "--batch-size",
-             "64", "--steps", str(steps), "--init", init]
+             "64", "--steps", str(steps), "--init", init, "--variant", variant]
     for ranks, processes, sbp in runs:
-        name = f"mobilenet_v2 f64 {ranks} {'processes' if processes else 'threads'} params {sbp}"
+        name = f"mobilenet_v2 {variant} f64 {ranks} {'processes' if processes else 'threads'} params {sbp}"
         got, state = case.run(name.replace(" ", "_"), ranks, processes,
                               extra + ["--sbp-params", sbp])
         compare(case, name, got, state, losses, net.state_dict(), 1e-7)
@@ -199,6 +199,8 @@ def main():
             runs = [(1, False, "B"), (2, False, "B"), (3, True, "S(0)")]
         runs = [r for r in runs if not (args.threads and r[1])]
         mobilenet_f64(case, images, labels, 5, runs)
+        for variant in ("stem1", "cifar"):
+            mobilenet_f64(case, images, labels, 2, [(2, False, "B")], variant)
         first_step_f32(case, images, labels, "relu6", 5e-2)
         first_step_f32(case, images, labels, "identity", 1e-5)
         for model in ("convnet", "mlp"):

@@ -80,10 +80,10 @@ class MobileNetV2(nn.Module):
 
     def __init__(self, classes=10, dropout=0.0, variant="torchvision", act=nn.ReLU6):
         super().__init__()
-        cifar = variant == "cifar"
-        table = [(1, 16, 1, 1), (6, 24, 2, 1 if cifar else 2), (6, 32, 3, 2), (6, 64, 4, 2),
+        stem, second = {"torchvision": (2, 2), "stem1": (1, 2), "cifar": (1, 1)}[variant]
+        table = [(1, 16, 1, 1), (6, 24, 2, second), (6, 32, 3, 2), (6, 64, 4, 2),
                  (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
-        layers, cin = [ConvBN(3, 32, 3, 1 if cifar else 2, act=act)], 32
+        layers, cin = [ConvBN(3, 32, 3, stem, act=act)], 32
         for expand, cout, n, stride in table:
             for i in range(n):
                 layers.append(Residual(cin, cout, stride if i == 0 else 1, expand, act))

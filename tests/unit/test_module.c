@@ -103,6 +103,29 @@ static void test_mobilenet_counts(void **state)
     }
 }
 
+/* Maps of 32 x 32 images after the stem, the second stage and all of them, by the strides. */
+static void test_mobilenet_strides(void **state)
+{
+    fixture *f = *state;
+    static const int64_t sides[][3] = {[TSR_MOBILENET_TORCHVISION] = {16, 8, 1},
+                                       [TSR_MOBILENET_CIFAR] = {32, 32, 4},
+                                       [TSR_MOBILENET_STEM1] = {32, 16, 2}};
+    for (int v = 0; v < 3; v++) {
+        tsr_module *m = tsr_mobilenet_v2(
+            f->world, f->p, TSR_B, TSR_MOBILENET_V2_OPTS(.variant = (tsr_mobilenet_variant)v));
+        const tsr_module *features = tsr_module_child(m, "features");
+        tsr_graph *g = tsr_graph_create(f->world, NULL);
+        tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4, 3, 32, 32), f->p, TSR_S(0));
+        for (int i = 0; i < 19; i++) {
+            x = tsr_apply(tsr_module_child_at(features, i), x);
+            if (i == 0 || i == 2 || i == 18)
+                assert_int_equal(tsr_tensor_dims(x).d[2], sides[v][i == 18 ? 2 : i / 2]);
+        }
+        tsr_graph_destroy(g);
+        tsr_module_destroy(m);
+    }
+}
+
 static tsr_status append_name(tsr_variable *v, const char *name, void *arg)
 {
     char *text = arg;
@@ -563,6 +586,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         VIRTUAL(test_mobilenet_entries),
         VIRTUAL(test_mobilenet_counts),
+        VIRTUAL(test_mobilenet_strides),
         VIRTUAL(test_small_models),
         VIRTUAL(test_local_statistics),
         VIRTUAL(test_signatures),

@@ -135,7 +135,7 @@ static const struct {
     {TRAIN, "lp", "lp, args: {layers: 5000}",
      "3:35: model.args.layers: found '5000'; legal is a whole number from 1 to 1024"},
     {TRAIN, "lp", "obilenet_v2, args: {variant: cifra}",
-     "3:45: model.args.variant: found 'cifra'; legal is torchvision or cifar; did you mean "
+     "3:45: model.args.variant: found 'cifra'; legal is torchvision, cifar or stem1; did you mean "
      "'cifar'?"},
     {TRAIN, "lp", "obilenet_v2, args: {dropout: 1}",
      "3:45: model.args.dropout: found '1'; legal is a number from 0 to 0.999999"},
