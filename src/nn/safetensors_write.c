@@ -2,6 +2,7 @@
 #include "src/nn/safetensors.h"
 #include "src/core/new_file.h"
 #include "src/core/retry.h"
+#include "src/core/text_stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ struct tsri_st_writer {
     tensor **by_name;
     pair *pairs;
     int npairs, pairs_capacity;
-    char *header; /* of a memory stream */
+    char *header;
     size_t header_bytes;
     tsri_st_seal_fn *seal;
     uint64_t data_at;
@@ -148,18 +149,19 @@ static bool put_header(FILE *f, const tsri_st_writer *w)
         fits &= put_tensor(f, &w->tensors[i]);
     }
     fputc('}', f);
-    while (ftell(f) % 8) /* so that the data is aligned */
-        fputc(' ', f);
     return fits;
 }
 
 static tsr_status make_header(tsri_st_writer *w)
 {
-    FILE *f = open_memstream(&w->header, &w->header_bytes);
-    bool fits = f && put_header(f, w);
-    if (f && fclose(f))
-        fits = false;
-    if (!fits)
+    tsri_text_stream t;
+    if (tsri_text_open(&t, w->mem)) {
+        t.failed = !put_header(t.stream, w) || fflush(t.stream);
+        for (size_t n = t.bytes; n % 8; n++) /* so that the data is aligned */
+            fputc(' ', t.stream);
+        w->header = tsri_text_close(&t, &w->header_bytes);
+    }
+    if (!w->header)
         return tsri_fail(TSR_ERR_NO_MEMORY, "%s: no memory for its header", w->path);
     if (w->header_bytes > TSRI_ST_MAX_HEADER)
         return tsri_fail(TSR_ERR_UNSUPPORTED, "%s: a header of %zu bytes; the format's limit is %d",

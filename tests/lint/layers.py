@@ -85,6 +85,8 @@ def check_file(root, path):
             yield f"{path}:{i}: a heading is one line of 100 columns: /* --- what --- ... --- */"
         if line != line.rstrip() or "\t" in line:
             yield f"{path}:{i}: tab, or blanks at the end"
+        if "open_memstream(" in line and not path.startswith("tests/"):
+            yield f"{path}:{i}: open_memstream hides that memory ran out: src/core/text_stream.h"
         m = re.match(r'\s*#\s*include\s+(["<])([^">]+)', line)
         if not m:
             continue

@@ -11,6 +11,7 @@
  */
 #include "src/comm/comm.h"
 #include "src/cli/flight/judge.h"
+#include "src/core/text_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -495,15 +496,15 @@ static bool list_ranks(const tsri_flight_court *c, bool missing, int *out_n, int
 
 static bool judge(tsri_flight_court *c, tsri_flight_verdict *v)
 {
-    size_t size;
     if (!open_court(c) || !find_gangs(c) || !find_refs(c))
         return false;
     find_last(c);
     if (!find_waits(c))
         return false;
-    FILE *out = open_memstream(&v->text, &size);
-    if (!out)
+    tsri_text_stream t;
+    if (!tsri_text_open(&t, NULL))
         return false;
+    FILE *out = t.stream;
     bool fine = decide(out, c, &v->fault) && list_ranks(c, false, &v->nguilty, &v->guilty) &&
                 list_ranks(c, true, &v->nmissing, &v->missing);
     bool said = v->nmissing == 0;
@@ -513,7 +514,8 @@ static bool judge(tsri_flight_court *c, tsri_flight_verdict *v)
         fputs("; there is no file of ", out);
         tsri_flight_say_ranks(out, v->nmissing, v->missing);
     }
-    fine = fclose(out) == 0 && fine;
+    v->text = tsri_text_close(&t, NULL);
+    fine &= v->text != NULL;
     if (fine)
         tsri_flight_plain(v->text);
     return fine;

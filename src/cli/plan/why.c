@@ -2,6 +2,7 @@
 /* `tessera plan FILE --why NAME`: what a tensor's signature comes from, what it causes, and what
  * each other would cost. */
 #include "src/cli/plan/ask.h"
+#include "src/core/text_stream.h"
 #include "src/plan/infer/strategies.h"
 
 #include <math.h>
@@ -347,23 +348,23 @@ static char *sends_of(const asker *a)
 {
     enum { SHOWN = 3 };
     const tsr_plan *plan = a->made.plan;
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
+    tsri_text_stream out;
     int n = 0;
-    for (int i = 0; f && i < plan->nitems; i++) {
+    if (!tsri_text_open(&out, NULL))
+        return NULL;
+    for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
         if (it->kind == TSRI_ITEM_RELABEL || !converts_any(a, it))
             continue;
         if (n++ < SHOWN) {
             plan_text t = {.used = 0};
             put_box(&t, a, it);
-            fprintf(f, "%s: %s\n", t.data, it->box.reason);
+            fprintf(out.stream, "%s: %s\n", t.data, it->box.reason);
         }
     }
-    if (f && n > SHOWN)
-        fprintf(f, "and %d more\n", n - SHOWN);
-    return f && !fclose(f) ? text : NULL;
+    if (n > SHOWN)
+        fprintf(out.stream, "and %d more\n", n - SHOWN);
+    return tsri_text_close(&out, NULL);
 }
 
 /* Keeps the first line of the last error as the reason why there is no plan. */

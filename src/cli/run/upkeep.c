@@ -4,6 +4,7 @@
 #include "src/core/clock.h"
 #include "src/comm/agree.h"
 #include "src/core/new_file.h"
+#include "src/core/text_stream.h"
 #include "src/train/checkpoint/folder.h"
 #include "src/train/resume.h"
 
@@ -19,11 +20,13 @@
 static tsr_status put_text(tsr_status (*put)(const void *arg, FILE *f), const void *arg,
                            char **out_text)
 {
-    size_t n;
-    char *text = NULL;
-    FILE *f = open_memstream(&text, &n);
-    tsr_status status = f ? put(arg, f) : run_no_memory();
-    if (f && (fclose(f) != 0 || !text) && status == TSR_OK)
+    tsri_text_stream t;
+    *out_text = NULL;
+    if (!tsri_text_open(&t, NULL))
+        return run_no_memory();
+    tsr_status status = put(arg, t.stream);
+    char *text = tsri_text_close(&t, NULL);
+    if (!text && status == TSR_OK)
         status = run_no_memory();
     if (status != TSR_OK) {
         free(text);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "src/core/live.h"
+#include "src/core/text_stream.h"
 #include "src/plan/report/report.h"
 
 static void put_value(FILE *f, const tsri_value *v)
@@ -194,13 +195,12 @@ const char *tsr_plan_explain(tsr_plan *plan)
         return "no plan";
     if (plan->explain)
         return plan->explain;
-    char *text = NULL;
-    size_t bytes;
-    FILE *f = open_memstream(&text, &bytes);
-    if (!f)
+    tsri_text_stream t;
+    if (!tsri_text_open(&t, &plan->world->mem))
         return NULL;
-    tsr_status status = put_all(f, plan);
-    if (fclose(f) == 0 && status == TSR_OK)
+    const tsr_status status = put_all(t.stream, plan);
+    char *text = tsri_text_close(&t, NULL);
+    if (text && status == TSR_OK)
         plan->explain = tsri_mem_strdup(&plan->world->mem, text);
     free(text);
     return plan->explain;

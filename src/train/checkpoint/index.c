@@ -17,6 +17,7 @@
 #include "src/core/dims.h"
 #include "src/core/new_file.h"
 #include "src/core/retry.h"
+#include "src/core/text_stream.h"
 #include "src/nn/safetensors.h"
 #include "src/nn/safetensors_text.h"
 #include "src/train/checkpoint/checksum.h"
@@ -109,14 +110,15 @@ tsr_status tsri_ckpt_index_text(tsri_ckpt_index *index, char **out_text, size_t 
 {
     if (index->ntensors)
         qsort(index->tensors, (size_t)index->ntensors, sizeof *index->tensors, compare_names);
+    tsri_text_stream t;
     *out_text = NULL;
-    FILE *f = open_memstream(out_text, out_bytes);
-    bool fits = f && put_index(f, index) && !fflush(f); /* then the text so far is there */
-    if (fits)
-        fprintf(f, "%s%016" PRIx64 "\"}\n", last_line, tsri_checksum(*out_text, *out_bytes));
-    if (f && fclose(f))
-        fits = false;
-    return fits ? TSR_OK : tsri_fail(TSR_ERR_NO_MEMORY, "no memory for a checkpoint's index");
+    if (tsri_text_open(&t, NULL)) {
+        t.failed = !put_index(t.stream, index) || fflush(t.stream); /* the text so far is there */
+        if (!t.failed)
+            fprintf(t.stream, "%s%016" PRIx64 "\"}\n", last_line, tsri_checksum(t.text, t.bytes));
+        *out_text = tsri_text_close(&t, out_bytes);
+    }
+    return *out_text ? TSR_OK : tsri_fail(TSR_ERR_NO_MEMORY, "no memory for a checkpoint's index");
 }
 
 tsr_status tsri_ckpt_index_write(tsri_ckpt_index *index, const char *folder)

@@ -11,6 +11,8 @@
 #include "src/core/foreign.h"
 #include "src/core/live.h"
 #include "src/core/opts.h"
+#include "src/core/text_stream.h"
+#include "src/nn/safetensors_text.h"
 #include "src/optim/scaler.h"
 #include "src/optim/state.h"
 
@@ -81,10 +83,11 @@ static tsr_status add(tsr_checkpoint *c, const char *name, tsri_part part, const
                          : !name ? "name"
                                  : "part",
                          c && name ? tsri_error_cause() : "");
-    if (!name[0] || strlen(name) > MAX_NAME || strpbrk(name, "/@\n"))
+    if (!name[0] || strlen(name) > MAX_NAME || strpbrk(name, "/@\n") ||
+        !tsri_utf8_valid(name, strlen(name)))
         return tsri_fail(TSR_ERR_INVALID,
-                         "%s: '%.200s': a part's name has 1 to %d bytes, without '/', '@' and ends "
-                         "of lines",
+                         "%s: '%.200s': a part's name has 1 to %d bytes of UTF-8, without '/', '@' "
+                         "and ends of lines",
                          who, name, MAX_NAME);
     for (int i = 0; i < c->nparts; i++)
         if (!strcmp(c->parts[i].name, name))
@@ -152,18 +155,22 @@ static tsr_status get_text(tsri_pool *pool, const char *text, char **out_bytes, 
 static tsr_status get_numbers(const tsri_part *part, tsri_pool *pool, char **out_bytes,
                               size_t *out_n)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
+    tsri_text_stream t;
     tsr_status status = TSR_OK;
-    if (f && part->kind == TSRI_PART_SCALER)
-        status = tsri_scaler_put(part->object, f);
-    else if (f)
-        tsri_optimizer_put_numbers(part->object, f);
-    if (!f || fclose(f) != 0)
+    if (!tsri_text_open(&t, pool->mem))
+        return TSR_ERR_NO_MEMORY;
+    if (part->kind == TSRI_PART_SCALER)
+        status = tsri_scaler_put(part->object, t.stream);
+    else
+        tsri_optimizer_put_numbers(part->object, t.stream);
+    char error[600] = "";
+    if (status != TSR_OK)
+        snprintf(error, sizeof error, "%s", tsr_last_error());
+    char *text = tsri_text_close(&t, NULL);
+    if (status != TSR_OK)
+        status = tsri_fail(status, "%s", error);
+    else if (!text || get_text(pool, text, out_bytes, out_n) != TSR_OK)
         status = tsri_fail(TSR_ERR_NO_MEMORY, "no memory for the numbers of part '%s'", part->name);
-    if (status == TSR_OK)
-        status = get_text(pool, text, out_bytes, out_n);
     free(text);
     return status;
 }
