@@ -62,8 +62,8 @@ TSR_API tsr_status tsr_checkpoint_create(tsr_world *world, const char *folder,
 TSR_API void tsr_checkpoint_destroy(tsr_checkpoint *checkpoint);
 
 /*
- * Adds a part under a name of its own, of 1 to 200 bytes without '/' and '@'. All ranks add the
- * same. Not collective. TSR_ERR_INVALID: NULL, a name twice.
+ * Adds a part under a name of its own, of 1 to 200 bytes of UTF-8 without '/', '@' and ends of
+ * lines. All ranks add the same. Not collective. TSR_ERR_INVALID: NULL, a name twice.
  *
  *   module         parameters and buffers. A rank's own module (tsr_module_set_local, as under DDP)
  *                  is saved once where all ranks have the same bytes, else by each rank.
@@ -129,13 +129,14 @@ typedef struct tsr_checkpoint_load_opts {
 /*
  * Loads a checkpoint into the parts: each rank reads what it needs of any layout that was saved
  * into any that it has; floating-point dtypes convert. The newest checkpoint of the folder that is
- * not damaged is taken, with a warning for each that is. *out_step (may be NULL): its step; -1 if
- * the folder has none, which is no error. All is read and checked first: on an error nothing is
- * changed, but for an error in reading what could be read just before. Host memory: the index, and
- * 256 KiB for each file that this rank reads. opts may be NULL. Collective over all ranks; all get
- * the same step. The parts must have all that they save: an optimizer with .accumulate has its
- * accumulators once a graph with its update is compiled. Errors: TSR_ERR_IO; TSR_ERR_FORMAT
- * (damaged); TSR_ERR_INVALID, TSR_ERR_SHAPE, TSR_ERR_DTYPE, TSR_ERR_STATE naming what does not fit.
+ * not damaged is taken, with a warning for each that is. Another run may save and remove
+ * checkpoints there meanwhile. *out_step (may be NULL): its step; -1 if the folder has none, which
+ * is no error. All is read and checked first: on an error nothing is changed, but for an error in
+ * reading what could be read just before. Host memory: the index, and 256 KiB for each file that
+ * this rank reads. opts may be NULL. Collective over all ranks; all get the same step. The parts
+ * must have all that they save: an optimizer with .accumulate has its accumulators once a graph
+ * with its update is compiled. Errors: TSR_ERR_IO; TSR_ERR_FORMAT (damaged); TSR_ERR_INVALID,
+ * TSR_ERR_SHAPE, TSR_ERR_DTYPE, TSR_ERR_STATE naming what does not fit.
  */
 TSR_API tsr_status tsr_checkpoint_load(tsr_checkpoint *checkpoint,
                                        const tsr_checkpoint_load_opts *opts, int64_t *out_step);

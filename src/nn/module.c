@@ -8,6 +8,7 @@
 #include "src/core/live.h"
 #include "src/core/near.h"
 #include "src/nn/place.h"
+#include "src/nn/safetensors_text.h"
 #include "src/graph/variable.h"
 
 static void destroy_module(void *object)
@@ -109,10 +110,11 @@ static tsr_status check_name(const tsr_module *m, const char *what, const char *
 {
     char own[TSRI_NAME_MAX];
     tsri_scope_qualified_name(&m->scope, own, sizeof own);
-    if (!name || !name[0] || strchr(name, '.'))
+    if (!name || !name[0] || strpbrk(name, ".\n") || !tsri_utf8_valid(name, strlen(name)))
         return tsri_fail(TSR_ERR_INVALID,
-                         "module '%s': %s name '%s': names are not empty and have no dots", own,
-                         what, name ? name : "(NULL)");
+                         "module '%s': %s name '%s': names are UTF-8, not empty, and have no dots "
+                         "and ends of lines",
+                         own, what, name ? name : "(NULL)");
     if (strlen(own) + strlen(name) + 2 > TSRI_NAME_MAX)
         return tsri_fail(TSR_ERR_INVALID,
                          "module '%s': %s name '%s': qualified names have at most %d characters",

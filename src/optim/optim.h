@@ -113,11 +113,12 @@ struct tsr_optimizer {
     double own_numbers[6];                /* and the numbers of the definition */
     uint32_t numbers;                     /* bit i: it has tsri_number i */
     bool nesterov, decoupled;
-    int has;            /* the states that it keeps: attrs.update.has */
-    tsr_sbp state_sbp;  /* AUTO, as a whole or as an entry: the parameter's */
-    int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
-    int64_t step;       /* updates made */
-    int64_t runs;       /* and runs, which masks follow */
+    int has;                /* the states that it keeps: attrs.update.has */
+    tsr_sbp state_sbp;      /* AUTO, as a whole or as an entry: the parameter's */
+    int64_t accumulate;     /* runs of an update; 0 until a graph uses the optimizer */
+    int64_t was_accumulate; /* that of the run whose numbers were loaded; 0: none were */
+    int64_t step;           /* updates made */
+    int64_t runs;           /* and runs, which masks follow */
     /* Says whether the run that begins, or the last one until the host has read it, updates; NULL:
      * its update was not scaled. */
     struct tsri_scaler_flag *flag;

@@ -112,7 +112,7 @@ void tsri_optimizer_put_numbers(const tsr_optimizer *o, FILE *f)
 {
     tsri_optim_settle(o);
     fprintf(f, "optimizer %s\nstep %" PRId64 "\nruns %" PRId64 "\naccumulate %" PRId64 "\n",
-            o->name, o->step, o->runs, o->accumulate);
+            o->name, o->step, o->runs, o->accumulate ? o->accumulate : o->was_accumulate);
     for (int i = 0; i < o->ngroups; i++)
         put_group(o, &o->groups[i], f);
     for (int i = 0; i < o->nslots; i++) {
@@ -340,6 +340,7 @@ tsr_status tsri_optimizer_take_numbers(tsr_optimizer *o, const char *text, bool 
         memcpy(o->classes, t.classes, (size_t)o->nclasses * sizeof *o->classes);
         o->step = t.step;
         o->runs = t.runs;
+        o->was_accumulate = t.accumulate;
     }
     tsri_pool_finish(&pool);
     return status;

@@ -263,12 +263,51 @@ static tsr_status save_packed(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+static tsr_module *net(tsr_world *w, int64_t hidden, tsr_dtype dtype)
+{
+    return tsr_mlp(w, tsr_placement_parse(w, "cpu"), TSR_S(0),
+                   TSR_MLP_OPTS(.inputs = 3, .hidden = hidden, .outputs = 2, .dtype = dtype));
+}
+
+/* A program that trains saves; one that compiles nothing loads that, and saves it again. */
+static tsr_status save_again(tsr_world *w, void *arg)
+{
+    const bool *trains = arg;
+    tsr_checkpoint *c;
+    tsr_module *m = net(w, 4, TSR_F32);
+    tsr_optimizer *o = tsr_sgd(m, NULL);
+    TRY(tsr_checkpoint_create(w, folder, TSR_CHECKPOINT_OPTS(.one_file = true), &c));
+    TRY(tsr_checkpoint_add_module(c, "m", m));
+    TRY(tsr_checkpoint_add_optimizer(c, "o", o));
+    if (*trains) {
+        const tsr_placement *p = tsr_placement_parse(w, "cpu");
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+        tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(6, 3), p, TSR_S(0), 1);
+        tsr_tensor *loss = tsr_mean(tsr_apply(m, x), TSR_ALL_AXES, false);
+        tsr_minimize_with(o, 1, &loss, TSR_MINIMIZE_OPTS(.accumulate = 3));
+        tsr_plan *plan;
+        TRY(tsr_compile(g, &plan));
+    } else {
+        TRY(tsr_checkpoint_load(c, NULL, NULL));
+    }
+    return tsr_checkpoint_save(c, *trains ? 1 : 2, NAN);
+}
+
 /* Whether a file of the folder, or of its checkpoint, has a text. */
 static bool file_says(const char *name, const char *text)
 {
     char command[300];
     snprintf(command, sizeof command, "cat %s/%s | grep -qaF '%s'", folder, name, text);
     return system(command) == 0;
+}
+
+static void test_saved_again(void **state)
+{
+    (void)state;
+    for (int trains = 1; trains >= 0; trains--)
+        run_on(2, save_again, &(bool){trains});
+    assert_true(file_says("step-00000001/shard*", "accumulate 3"));
+    assert_true(file_says("step-00000002/shard*", "accumulate 3"));
 }
 
 /* In files of whole values the shape is the one that is said, in all signatures. */
@@ -347,12 +386,6 @@ static void test_own_modules(void **state)
 }
 
 /* --- what does not fit ------------------------------------------------------------------------ */
-static tsr_module *net(tsr_world *w, int64_t hidden, tsr_dtype dtype)
-{
-    return tsr_mlp(w, tsr_placement_parse(w, "cpu"), TSR_S(0),
-                   TSR_MLP_OPTS(.inputs = 3, .hidden = hidden, .outputs = 2, .dtype = dtype));
-}
-
 static tsr_status save_net(tsr_world *w)
 {
     tsr_checkpoint *c;
@@ -432,6 +465,7 @@ static tsr_status refuses(tsr_world *w, void *arg)
     CHECK(fails(tsr_checkpoint_load(c, TSR_CHECKPOINT_LOAD_OPTS(.path = "/nowhere"), &step),
                 TSR_ERR_IO, "/nowhere/index.json: can't open"));
     CHECK(fails(tsr_checkpoint_add_bytes(c, "a/b", data, 4), TSR_ERR_INVALID, "without '/'"));
+    CHECK(fails(tsr_checkpoint_add_bytes(c, "\xff\xfe", data, 4), TSR_ERR_INVALID, "of UTF-8"));
     TRY(tsr_checkpoint_add_bytes(c, "a", data, 4));
     TRY(tsr_checkpoint_add_bytes(c, "b", empty, 0));
     CHECK(fails(tsr_checkpoint_add_bytes(c, "a", data, 4), TSR_ERR_INVALID, "'a' already"));
@@ -471,6 +505,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stands, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_moves, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_own, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_saved_again, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_saved_as, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_own_modules, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_does_not_fit, make_folder, remove_folder),

@@ -348,7 +348,12 @@ def tools():
     for args in [], ["lst", "x"], ["list"], ["merge", "x"], ["convert", "a", "b"], ["compare", "a", "b", "-t", "x"], \
             ["convert", "a", "b", "-d", "i64"]:
         ckpt(*args, code=2)
-    check("No such file" in ckpt("list", path("nothing"), code=1), "nothing there")
+        check("No such file" in ckpt("list", path("nothing"), code=1), "nothing there")
+    for where in "fifo", "fifo2/step-00000001": # a file that nobody writes must not be waited for
+        os.makedirs(path(where))
+        os.mkfifo(path(f"{where}/index.json"))
+        for args in ["list"], ["verify"]:
+            check("no file of up to" in ckpt(*args, path(where.split("/", maxsplit=1)[0]), code=1), where)
 
 
 for part in (goes_on, reshards) if ARGS.cuda else (tools, goes_on, goes_on_ddp, reshards, kept, locked, full, damaged, killed):

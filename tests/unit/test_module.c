@@ -203,6 +203,10 @@ static void test_module_errors(void **state)
     tsr_module *b = tsr_nn_sequential(f->world, &o);
     assert_null(tsr_module_add(b, "x.y", tsr_nn_relu(f->world, &o)));
     assert_error("have no dots");
+    assert_null(tsr_module_add(b, "\xff\xfe", tsr_nn_relu(f->world, &o)));
+    assert_error("names are UTF-8");
+    assert_null(tsr_module_param(b, "a\nb", TSR_DIMS(2), TSR_AUTO, zeros));
+    assert_error("ends of lines");
     assert_null(tsr_module_add(b, "self", b));
     assert_error("its own ancestor");
     assert_null(tsr_module_add(b, "a", a));

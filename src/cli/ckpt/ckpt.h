@@ -37,8 +37,12 @@ typedef struct ckpt_source {
 } ckpt_source;
 
 /* Opens a checkpoint, the newest one of a run's folder, or a safetensors file. The caller closes
- * it, also after an error. */
-tsr_status ckpt_open(const char *path, ckpt_source *out_source);
+ * it, also after an error. `reads`: its tensors will be read, so that all of its files are opened:
+ * they stay readable where a run that saves removes them meanwhile. */
+tsr_status ckpt_open(const char *path, bool reads, ckpt_source *out_source);
+/* The steps of the checkpoints in a run's folder, rising, which the caller frees by tsri_mem_free;
+ * none for a checkpoint, or for what is no folder. */
+tsr_status ckpt_steps(const char *path, int64_t **out_steps, int *out_n);
 void ckpt_close(ckpt_source *s);
 /* NULL if there is none of that name. */
 const ckpt_tensor *ckpt_find(const ckpt_source *s, const char *name);

@@ -90,9 +90,11 @@ static int list_folder(const char *folder, const int64_t *steps, int n, const ck
         ckpt_source s = {0};
         tsr_status status = tsri_ckpt_path(folder, steps[i], path);
         if (status == TSR_OK)
-            status = ckpt_open(path, &s);
+            status = ckpt_open(path, false, &s);
+        /* A run that saves may have removed it since it was listed. */
+        const bool gone = status != TSR_OK && tsri_ckpt_has_gone(NULL, folder, steps[i], "");
         if (status != TSR_OK)
-            code = cli_fail("ckpt list");
+            code = gone ? code : cli_fail("ckpt list");
         else if (a->json)
             cJSON_AddItemToArray(json, json_of(&s));
         else
@@ -141,7 +143,7 @@ static int list_tensors(const char *path, const ckpt_args *a)
 {
     ckpt_source s;
     char number[CLI_NUMBER_MAX], metric[32];
-    if (ckpt_open(path, &s) != TSR_OK) {
+    if (ckpt_open(path, false, &s) != TSR_OK) {
         ckpt_close(&s);
         return cli_fail("ckpt list");
     }
@@ -168,15 +170,10 @@ static int list_tensors(const char *path, const ckpt_args *a)
 
 static int list(const char *path, const ckpt_args *a)
 {
-    int64_t *steps = NULL;
-    int n = 0;
-    char index[PATH_MAX];
-    snprintf(index, sizeof index, "%s/index.json", path);
-    FILE *f = fopen(index, "re");
-    if (f)
-        fclose(f);
-    else if (tsri_ckpt_list(NULL, path, &steps, &n) != TSR_OK)
-        n = 0; /* a file, then */
+    int64_t *steps;
+    int n;
+    if (ckpt_steps(path, &steps, &n) != TSR_OK)
+        return cli_fail("ckpt list");
     const int code = n ? list_folder(path, steps, n, a) : list_tensors(path, a);
     tsri_mem_free(steps);
     return code;

@@ -101,8 +101,8 @@ static tsr_status compare_one(comparing *c, const ckpt_tensor *a)
 static tsr_status compare(comparing *c, const char *a, const char *b)
 {
     c->b = (ckpt_source){0};
-    TSRI_TRY(ckpt_open(a, &c->a));
-    TSRI_TRY(ckpt_open(b, &c->b));
+    TSRI_TRY(ckpt_open(a, true, &c->a));
+    TSRI_TRY(ckpt_open(b, true, &c->b));
     for (int i = 0; i < c->a.ntensors; i++)
         TSRI_TRY(compare_one(c, &c->a.tensors[i]));
     for (int i = 0; i < c->b.ntensors; i++) {

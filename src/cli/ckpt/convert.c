@@ -68,7 +68,7 @@ static tsr_status convert_one(converting *c, const ckpt_tensor *t)
 
 static tsr_status convert(converting *c, const char *from, const char *to)
 {
-    TSRI_TRY(ckpt_open(from, &c->from));
+    TSRI_TRY(ckpt_open(from, true, &c->from));
     TSRI_TRY(tsri_st_writer_create(NULL, to, &c->to));
     TSRI_TRY(declare(c));
     for (int i = 0; i < c->from.ntensors; i++)

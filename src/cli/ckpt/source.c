@@ -47,22 +47,17 @@ static tsr_status list_file(ckpt_source *s)
     return TSR_OK;
 }
 
-/* The newest checkpoint of a run's folder, if that is what the path is. */
-static tsr_status find_newest(char path[PATH_MAX])
+tsr_status ckpt_steps(const char *path, int64_t **out_steps, int *out_n)
 {
-    char folder[PATH_MAX], index[PATH_MAX];
-    int64_t *steps = NULL;
-    int n = 0;
+    char index[PATH_MAX];
     struct stat st;
-    snprintf(folder, sizeof folder, "%s", path);
-    if (snprintf(index, sizeof index, "%s/index.json", folder) < (int)sizeof index &&
-        stat(index, &st) == 0)
+    *out_steps = NULL;
+    *out_n = 0;
+    const bool is_one = snprintf(index, sizeof index, "%s/index.json", path) < (int)sizeof index &&
+                        !stat(index, &st);
+    if (is_one || stat(path, &st) || !S_ISDIR(st.st_mode))
         return TSR_OK;
-    TSRI_TRY(tsri_ckpt_list(NULL, folder, &steps, &n));
-    tsr_status status = n ? tsri_ckpt_path(folder, steps[n - 1], path)
-                          : tsri_fail(TSR_ERR_IO, "%s: there is no checkpoint in it", folder);
-    tsri_mem_free(steps);
-    return status;
+    return tsri_ckpt_list(NULL, path, out_steps, out_n);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -84,11 +79,45 @@ static tsr_status sorted(ckpt_source *s, tsr_status status)
     return status;
 }
 
-tsr_status ckpt_open(const char *path, ckpt_source *s)
+static tsr_status open_checkpoint(ckpt_source *s, bool reads)
+{
+    TSRI_TRY(tsri_ckpt_index_read(NULL, s->path, &s->index));
+    s->is_checkpoint = true;
+    TSRI_TRY(sorted(s, list_checkpoint(s)));
+    for (int i = 0; i < s->index.nfiles && reads; i++) {
+        tsri_ckpt_shard *shard;
+        TSRI_TRY(ckpt_shard(s, i, &shard));
+    }
+    return TSR_OK;
+}
+
+/* Opens the newest checkpoint of a run's folder. *gone: it was removed before it was open. */
+static tsr_status open_newest(const char *folder, bool reads, ckpt_source *s, bool *gone)
+{
+    int64_t *steps;
+    int n;
+    TSRI_TRY(ckpt_steps(folder, &steps, &n));
+    const int64_t newest = n ? steps[n - 1] : 0;
+    tsri_mem_free(steps);
+    if (!n)
+        return tsri_fail(TSR_ERR_IO, "%s: there is no checkpoint in it", folder);
+    TSRI_TRY(tsri_ckpt_path(folder, newest, s->path));
+    const tsr_status status = open_checkpoint(s, reads);
+    if (status == TSR_OK)
+        return status;
+    char text[900];
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    *gone = tsri_ckpt_has_gone(NULL, folder, newest, s->is_checkpoint ? s->index.id : "");
+    return tsri_fail(status, "%s", text);
+}
+
+tsr_status ckpt_open(const char *path, bool reads, ckpt_source *s)
 {
     struct stat st;
+    char index[PATH_MAX];
     *s = (ckpt_source){0};
-    if (snprintf(s->path, sizeof s->path, "%s", path) >= (int)sizeof s->path)
+    if (snprintf(s->path, sizeof s->path, "%s", path) >= (int)sizeof s->path ||
+        snprintf(index, sizeof index, "%s/index.json", path) >= (int)sizeof index)
         return tsri_fail(TSR_ERR_INVALID, "%.200s...: the path is too long", path);
     if (stat(path, &st))
         return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", path, strerror(errno));
@@ -96,10 +125,17 @@ tsr_status ckpt_open(const char *path, ckpt_source *s)
         TSRI_TRY(tsri_st_open(NULL, path, &s->file));
         return sorted(s, list_file(s));
     }
-    TSRI_TRY(find_newest(s->path));
-    TSRI_TRY(tsri_ckpt_index_read(NULL, s->path, &s->index));
-    s->is_checkpoint = true;
-    return sorted(s, list_checkpoint(s));
+    if (stat(index, &st) == 0)
+        return open_checkpoint(s, reads);
+    bool gone = true;
+    tsr_status status = TSR_OK;
+    for (int tries = 0; gone && tries < TSRI_CKPT_LISTS; tries++) {
+        ckpt_close(s);
+        *s = (ckpt_source){0};
+        gone = false;
+        status = open_newest(path, reads, s, &gone);
+    }
+    return status;
 }
 
 void ckpt_close(ckpt_source *s)

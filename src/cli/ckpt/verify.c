@@ -4,10 +4,6 @@
 /* Reads all pieces of a checkpoint, without keeping any. */
 static tsr_status verify_checkpoint(ckpt_source *s)
 {
-    for (int i = 0; i < s->index.nfiles; i++) {
-        tsri_ckpt_shard *shard;
-        TSRI_TRY(ckpt_shard(s, i, &shard));
-    }
     for (int i = 0; i < s->index.ntensors; i++) {
         const tsri_ckpt_tensor *t = &s->index.tensors[i];
         for (int p = 0; p < t->npieces; p++) {
@@ -27,7 +23,7 @@ static tsr_status verify(const char *path)
     ckpt_source s;
     char number[CLI_NUMBER_MAX];
     double bytes = 0;
-    tsr_status status = ckpt_open(path, &s);
+    tsr_status status = ckpt_open(path, true, &s);
     if (status == TSR_OK && s.is_checkpoint)
         status = verify_checkpoint(&s);
     for (int i = 0; i < s.ntensors; i++)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/train/checkpoint/entries.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,22 +103,37 @@ bool tsri_ckpt_is_link(int folder, const char *name)
     return !TSRI_RETRY(fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW)) && S_ISLNK(st.st_mode);
 }
 
-/* The names in a folder, whose descriptor it takes; NULL with errno. */
-static DIR *names_of(int fd)
+DIR *tsri_ckpt_names(int fd)
 {
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d && fd >= 0)
+    DIR *d = NULL;
+    if (fd < 0)
+        return NULL;
+    do
+        d = fdopendir(fd);
+    while (!d && errno == EINTR);
+    const int error = errno;
+    if (!d)
         close(fd);
+    errno = error;
     return d;
 }
 
-static const char *next_name(DIR *d)
+const char *tsri_ckpt_next_name(DIR *d)
 {
-    const struct dirent *e;
-    do
-        e = readdir(d);
-    while (e && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")));
-    return e ? e->d_name : NULL;
+    for (;;) {
+        errno = 0;
+        const struct dirent *e = readdir(d);
+        if (!e && errno != EINTR)
+            return NULL;
+        if (e && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            return e->d_name;
+    }
+}
+
+/* Whether an error says that there is no such entry; any other hides whether there is one. */
+static bool is_absent(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ELOOP;
 }
 
 bool tsri_ckpt_is_checkpoint(int folder, const char *name, bool or_shards)
@@ -127,15 +141,17 @@ bool tsri_ckpt_is_checkpoint(int folder, const char *name, bool or_shards)
     char index[TSRI_CKPT_ENTRY + sizeof "/index.json"];
     bool is = false;
     snprintf(index, sizeof index, "%s/index.json", name);
-    if (!TSRI_RETRY(faccessat(folder, index, F_OK, 0)))
+    if (!TSRI_RETRY(faccessat(folder, index, F_OK, 0)) || !is_absent(errno))
         return true;
-    DIR *d = or_shards
-                 ? names_of(TSRI_RETRY(openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)))
-                 : NULL;
-    for (const char *file; d && !is && (file = next_name(d));)
+    if (!or_shards)
+        return false;
+    DIR *d = tsri_ckpt_names(TSRI_RETRY(openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+    if (!d)
+        return !is_absent(errno);
+    for (const char *file; !is && (file = tsri_ckpt_next_name(d));)
         is = is_shard(file);
-    if (d)
-        closedir(d);
+    is |= errno != 0;
+    closedir(d);
     return is;
 }
 
@@ -150,39 +166,50 @@ void tsri_ckpt_note(tsri_ckpt_stays *stays, const char *within, const char *name
     tsri_make_printable(stays->names + at, false);
 }
 
-/* Removes the files of a checkpoint; all else is noted. */
-static void remove_files(DIR *d, const char *shown, tsri_ckpt_stays *stays)
+/* Removes the files of a checkpoint; all else is noted. Returns whether none of them stays. */
+static bool remove_files(DIR *d, const char *shown, tsri_ckpt_stays *stays)
 {
-    for (const char *name; (name = next_name(d));)
-        if (!is_own(name) || (TSRI_RETRY(unlinkat(dirfd(d), name, 0)) && errno != ENOENT))
-            tsri_ckpt_note(stays, shown, name);
+    bool removed = true;
+    for (const char *name; (name = tsri_ckpt_next_name(d));) {
+        const bool is = is_own(name);
+        if (is && (!TSRI_RETRY(unlinkat(dirfd(d), name, 0)) || errno == ENOENT))
+            continue;
+        removed &= !is || errno == EISDIR; /* a folder of that name is none of a save's */
+        tsri_ckpt_note(stays, shown, name);
+    }
+    return removed && !errno;
 }
 
-void tsri_ckpt_remove_entry(int folder, const char *name, const char *shown, tsri_ckpt_stays *stays)
+bool tsri_ckpt_remove_entry(int folder, const char *name, const char *shown, tsri_ckpt_stays *stays)
 {
-    const int fd = tsri_ckpt_open_entry(folder, name);
-    const int before = stays->n;
-    DIR *d = names_of(fd);
+    const int fd = tsri_ckpt_open_entry(folder, name), before = stays->n;
+    DIR *d = tsri_ckpt_names(fd);
     if (!d && errno == ENOENT)
-        return;
+        return true;
     if (!d) {
-        if (!tsri_ckpt_is_link(folder, name) || TSRI_RETRY(unlinkat(folder, name, 0)))
+        const bool removed =
+            tsri_ckpt_is_link(folder, name) && !TSRI_RETRY(unlinkat(folder, name, 0));
+        if (!removed)
             tsri_ckpt_note(stays, "", shown);
-        return;
+        return removed;
     }
     TSRI_RETRY(unlinkat(fd, "index.json", 0)); /* from now on it is no checkpoint */
-    remove_files(d, shown, stays);
+    bool removed = remove_files(d, shown, stays);
     closedir(d);
-    if (stays->n == before && TSRI_RETRY(unlinkat(folder, name, AT_REMOVEDIR)) && errno != ENOENT)
+    if (stays->n == before && TSRI_RETRY(unlinkat(folder, name, AT_REMOVEDIR)) && errno != ENOENT) {
         tsri_ckpt_note(stays, "", shown);
+        removed = false;
+    }
+    return removed;
 }
 
 void tsri_ckpt_give_back(int folder, const char *from, const char *to)
 {
     const int into = tsri_ckpt_open_entry(folder, to);
-    DIR *d = names_of(tsri_ckpt_open_entry(folder, from));
-    for (const char *name; d && into >= 0 && (name = next_name(d));)
-        TSRI_RETRY(renameat2(dirfd(d), name, into, name, RENAME_NOREPLACE));
+    DIR *d = tsri_ckpt_names(tsri_ckpt_open_entry(folder, from));
+    for (const char *name; d && into >= 0 && (name = tsri_ckpt_next_name(d));)
+        if (!is_own(name))
+            TSRI_RETRY(renameat2(dirfd(d), name, into, name, RENAME_NOREPLACE));
     if (d) {
         closedir(d);
         unlinkat(folder, from, AT_REMOVEDIR);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/train/checkpoint/folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -58,39 +57,64 @@ static int compare_steps(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The steps of the checkpoints that have an index, `or_shards`: or a shard. */
+typedef struct listing {
+    tsri_mem *mem;
+    void *steps;
+    int n, capacity;
+    bool or_shards; /* also checkpoints that have lost their index */
+    bool is_old;    /* an entry has gone since the folder was read */
+} listing;
+
+static tsr_status list_entry(listing *l, int folder, const char *name)
+{
+    int64_t step;
+    struct stat st;
+    if (!tsri_ckpt_is_step(name, &step))
+        return TSR_OK;
+    if (!tsri_ckpt_is_checkpoint(folder, name, l->or_shards)) {
+        l->is_old |= TSRI_RETRY(fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW)) && errno == ENOENT;
+        return TSR_OK;
+    }
+    TSRI_NEED(tsri_mem_grow(l->mem, &l->steps, l->n, &l->capacity, sizeof step));
+    ((int64_t *)l->steps)[l->n++] = step;
+    return TSR_OK;
+}
+
+static tsr_status list_once(listing *l, const char *folder)
+{
+    const int fd = open_folder(folder);
+    DIR *d = tsri_ckpt_names(fd);
+    tsr_status status = TSR_OK;
+    l->n = 0;
+    l->is_old = false;
+    if (!d && errno == ENOENT)
+        return TSR_OK;
+    if (!d)
+        return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", folder, strerror(errno));
+    for (const char *name; status == TSR_OK && (name = tsri_ckpt_next_name(d));)
+        status = list_entry(l, fd, name);
+    if (status == TSR_OK && errno)
+        status = tsri_fail(TSR_ERR_IO, "%s: can't read: %s", folder, strerror(errno));
+    closedir(d);
+    return status;
+}
+
+/* The steps of the checkpoints, rising: none on an error. */
 static tsr_status list_steps(tsri_mem *mem, const char *folder, bool or_shards, int64_t **out_steps,
                              int *out_n)
 {
-    int capacity = 0;
-    void *steps = NULL;
-    tsr_status status = TSR_OK;
-    *out_steps = NULL;
-    *out_n = 0;
-    const int fd = open_folder(folder);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d) {
-        const int error = errno;
-        if (fd >= 0)
-            close(fd);
-        return error == ENOENT
-                   ? TSR_OK
-                   : tsri_fail(TSR_ERR_IO, "%s: can't open: %s", folder, strerror(error));
+    listing l = {.mem = mem, .or_shards = or_shards};
+    tsr_status status = list_once(&l, folder);
+    for (int i = 0; i < TSRI_CKPT_LISTS && status == TSR_OK && l.is_old; i++)
+        status = list_once(&l, folder);
+    if (status != TSR_OK || !l.n) {
+        tsri_mem_free(l.steps);
+        l = (listing){0};
     }
-    for (const struct dirent *e; status == TSR_OK && (errno = 0, e = readdir(d));) {
-        int64_t step;
-        if (!tsri_ckpt_is_step(e->d_name, &step) ||
-            !tsri_ckpt_is_checkpoint(fd, e->d_name, or_shards))
-            continue;
-        if (!tsri_mem_grow(mem, &steps, *out_n, &capacity, sizeof step))
-            status = TSR_ERR_NO_MEMORY;
-        else
-            ((int64_t *)steps)[(*out_n)++] = step;
-    }
-    closedir(d);
-    *out_steps = steps;
-    if (*out_n)
-        qsort(steps, (size_t)*out_n, sizeof **out_steps, compare_steps);
+    *out_steps = l.steps;
+    *out_n = l.n;
+    if (l.n)
+        qsort(l.steps, (size_t)l.n, sizeof **out_steps, compare_steps);
     return status;
 }
 
@@ -100,15 +124,20 @@ tsr_status tsri_ckpt_list(tsri_mem *mem, const char *folder, int64_t **out_steps
 }
 
 bool tsri_ckpt_best(tsri_mem *mem, const char *folder, const int64_t *steps, int n,
-                    bool larger_is_better, int64_t *out_step)
+                    bool larger_is_better, int64_t *out_step, tsr_status *out_error)
 {
     double best = NAN;
+    *out_error = TSR_OK;
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX];
         tsri_ckpt_index index;
-        if (tsri_ckpt_path(folder, steps[i], path) != TSR_OK ||
-            tsri_ckpt_index_read(mem, path, &index) != TSR_OK)
+        tsr_status status = tsri_ckpt_path(folder, steps[i], path);
+        if (status == TSR_OK)
+            status = tsri_ckpt_index_read(mem, path, &index);
+        if (status != TSR_OK) {
+            *out_error = status;
             continue;
+        }
         const double m = index.metric;
         tsri_ckpt_index_finish(&index);
         if (isnan(m) || !(isnan(best) || (larger_is_better ? m > best : m < best)))
@@ -119,14 +148,32 @@ bool tsri_ckpt_best(tsri_mem *mem, const char *folder, const int64_t *steps, int
     return !isnan(best);
 }
 
+bool tsri_ckpt_has_gone(tsri_mem *mem, const char *folder, int64_t step, const char *id)
+{
+    char path[PATH_MAX], name[TSRI_CKPT_ENTRY];
+    tsri_ckpt_index index;
+    tsri_ckpt_step_name(name, step);
+    const int fd = open_folder(folder);
+    const bool is = fd >= 0 && tsri_ckpt_is_checkpoint(fd, name, true);
+    if (fd >= 0)
+        close(fd);
+    if (!is)
+        return true;
+    if (tsri_ckpt_path(folder, step, path) != TSR_OK ||
+        tsri_ckpt_index_read(mem, path, &index) != TSR_OK)
+        return false;
+    const bool is_other = strcmp(index.id, id) != 0;
+    tsri_ckpt_index_finish(&index);
+    return is_other;
+}
+
 /* --- who saves -------------------------------------------------------------------------------- */
 /* Removes what killed runs left in the folder. */
 static void remove_left(const char *folder, tsri_ckpt_stays *stays)
 {
     const int fd = open_folder(folder);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        const char *name = e->d_name;
+    DIR *d = tsri_ckpt_names(fd);
+    for (const char *name; d && (name = tsri_ckpt_next_name(d));) {
         if (tsri_ckpt_is_left(name))
             tsri_ckpt_remove_entry(fd, name, name, stays);
         if (tsri_ckpt_is_mark(name) && TSRI_RETRY(unlinkat(fd, name, 0)) && errno != ENOENT)
@@ -134,8 +181,6 @@ static void remove_left(const char *folder, tsri_ckpt_stays *stays)
     }
     if (d)
         closedir(d);
-    else if (fd >= 0)
-        close(fd);
 }
 
 tsr_status tsri_ckpt_lock(const char *folder, int *out_fd, tsri_ckpt_stays *stays)
@@ -169,7 +214,8 @@ void tsri_ckpt_discard(const char *folder, int64_t step, const char *id, tsri_ck
 }
 
 /* --- giving it its name ----------------------------------------------------------------------- */
-static bool is_whole(int making, int nfiles)
+/* Whether all files are there; *out_error: 0, or why that can't be told. */
+static bool is_whole(int making, int nfiles, int *out_error)
 {
     char name[TSRI_CKPT_FILE_NAME];
     bool whole = !TSRI_RETRY(faccessat(making, "index.json", F_OK, 0));
@@ -177,6 +223,7 @@ static bool is_whole(int making, int nfiles)
         tsri_ckpt_file_name(name, i, nfiles);
         whole = !TSRI_RETRY(faccessat(making, name, F_OK, 0));
     }
+    *out_error = whole || errno == ENOENT ? 0 : errno;
     return whole;
 }
 
@@ -222,7 +269,8 @@ static int replace(int folder, const char *making, const char *name, tsri_ckpt_s
 }
 
 /* Takes a checkpoint out of sight and removes its files. A folder that keeps foreign entries gets
- * its name back. */
+ * its name back; one that keeps files of the checkpoint does not, so that the next run removes it.
+ */
 static void drop(int folder, int64_t step, tsri_ckpt_stays *stays)
 {
     char name[TSRI_CKPT_ENTRY], gone[TSRI_CKPT_ENTRY];
@@ -231,28 +279,31 @@ static void drop(int folder, int64_t step, tsri_ckpt_stays *stays)
     tsri_ckpt_remove_entry(folder, gone, gone, stays);
     const bool hidden =
         !tsri_ckpt_is_link(folder, name) && !TSRI_RETRY(renameat(folder, name, folder, gone));
-    tsri_ckpt_remove_entry(folder, hidden ? gone : name, name, stays);
-    if (hidden)
+    const bool removed = tsri_ckpt_remove_entry(folder, hidden ? gone : name, name, stays);
+    if (hidden && removed)
         TSRI_RETRY(renameat(folder, gone, folder, name));
 }
 
-/* Removes the checkpoints beyond `keep`, after step `last` was saved. Checkpoints of
- * later steps are left over from an abandoned run and count as older than `last`. */
+/* Removes the checkpoints beyond `keep`, after step `last` was saved. Checkpoints of later steps
+ * are left over from an abandoned run and count as older than `last`. */
 static tsr_status prune(const char *folder, int fd, int64_t last, const tsri_ckpt_keep *keep,
                         tsri_ckpt_stays *stays)
 {
     int64_t *steps, best = -1;
     int n, later = 0;
+    tsr_status unread = TSR_OK;
     if (!keep->newest)
         return TSR_OK;
-    tsr_status status = list_steps(NULL, folder, false, &steps, &n);
-    if (status != TSR_OK)
-        n = 0;
+    const tsr_status status = list_steps(NULL, folder, false, &steps, &n);
     for (int i = 0; i < n; i++)
         later += steps[i] > last;
     if (keep->best && n > keep->newest &&
-        !tsri_ckpt_best(NULL, folder, steps, n, keep->larger_is_better, &best))
+        !tsri_ckpt_best(NULL, folder, steps, n, keep->larger_is_better, &best, &unread))
         best = -1;
+    if (unread != TSR_OK && unread != TSR_ERR_FORMAT) { /* it may be the best: all stay this time */
+        tsri_ckpt_note(stays, "", "all steps, of which one can't be read");
+        n = 0;
+    }
     for (int i = 0; i < n - keep->newest; i++) {
         const int64_t step = i < later ? steps[n - later + i] : steps[i - later];
         if (step != best)
@@ -262,63 +313,85 @@ static tsr_status prune(const char *folder, int fd, int64_t last, const tsri_ckp
     return status;
 }
 
-/* Gives it its name, which one rank alone does: it has made the mark. *done: it was this call. */
-static tsr_status give_name(const char *folder, int fd, int64_t step, const char *making,
-                            int nfiles, tsri_ckpt_stays *stays, bool *done)
+/* A checkpoint that is being given its name. */
+typedef struct committing {
+    const char *folder;
+    int fd; /* of the folder */
+    char name[TSRI_CKPT_ENTRY], making[TSRI_CKPT_ENTRY], mark[TSRI_CKPT_ENTRY];
+    int nfiles;
+    bool last, done; /* done: it has got its name here */
+    tsri_ckpt_stays *stays;
+} committing;
+
+static tsr_status cannot(const committing *c, int error)
 {
-    char name[TSRI_CKPT_ENTRY];
-    tsri_ckpt_step_name(name, step);
-    const int made = tsri_ckpt_open_entry(fd, making);
-    if (made < 0)
-        return TSR_OK; /* it is done */
-    int rc = 0;
-    if (is_whole(made, nfiles)) {
-        rc = tsri_sync_folder(made);
-        if (!rc)
-            rc = replace(fd, making, name, stays);
-        if (!rc)
-            rc = tsri_sync_folder(fd);
-        *done = !rc;
-    }
-    close(made);
-    return rc ? tsri_fail(TSR_ERR_IO, "%s/%s: can't get its name: %s", folder, name, strerror(-rc))
-              : TSR_OK;
+    return tsri_fail(TSR_ERR_IO, "%s/%s: can't get its name: %s", c->folder, c->name,
+                     strerror(error));
 }
 
-static tsr_status commit(const char *folder, int fd, int64_t step, const char *id, int nfiles,
-                         tsri_ckpt_stays *stays, bool *done)
+/* Opens the folder in which it was written, if all of its files are there. *out_made -1: they are
+ * not, or another rank has given it its name. */
+static tsr_status open_whole(const committing *c, int *out_made)
 {
-    char making[TSRI_CKPT_ENTRY], mark[TSRI_CKPT_ENTRY];
-    making_name(making, step, id);
-    snprintf(mark, sizeof mark, ".commit-%.*s", TSRI_CKPT_ID - 1, id);
-    const int made = tsri_ckpt_open_entry(fd, making);
-    const bool whole = made >= 0 && is_whole(made, nfiles);
-    if (made >= 0)
-        close(made);
-    if (!whole)
-        return TSR_OK; /* of another rank, then; or it is done */
-    /* Several may see the last file come: one of them goes on. */
-    const int marked = TSRI_RETRY(openat(fd, mark, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (marked < 0 && errno == EEXIST)
+    int error = 0;
+    *out_made = tsri_ckpt_open_entry(c->fd, c->making);
+    if (*out_made < 0)
+        return errno == ENOENT ? TSR_OK : cannot(c, errno);
+    if (is_whole(*out_made, c->nfiles, &error))
         return TSR_OK;
+    close(*out_made);
+    *out_made = -1;
+    return error || c->last ? cannot(c, error ? error : ENOENT) : TSR_OK;
+}
+
+/* Gives it its name, which one rank alone does: it has made the mark. */
+static tsr_status give_name(committing *c)
+{
+    int made;
+    TSRI_TRY(open_whole(c, &made));
+    if (made < 0)
+        return TSR_OK;
+    int rc = tsri_sync_folder(made);
+    if (!rc)
+        rc = replace(c->fd, c->making, c->name, c->stays);
+    if (!rc)
+        rc = tsri_sync_folder(c->fd);
+    close(made);
+    c->done = !rc;
+    return rc ? cannot(c, -rc) : TSR_OK;
+}
+
+static tsr_status commit(committing *c)
+{
+    int made;
+    TSRI_TRY(open_whole(c, &made));
+    if (made < 0)
+        return TSR_OK;
+    close(made);
+    /* Several may see the last file come: one of them goes on. */
+    const int marked =
+        TSRI_RETRY(openat(c->fd, c->mark, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (marked < 0)
-        return tsri_fail(TSR_ERR_IO, "%s/%s: can't make it: %s", folder, mark, strerror(errno));
+        return errno == EEXIST && !c->last ? TSR_OK : cannot(c, errno);
     close(marked);
-    const tsr_status status = give_name(folder, fd, step, making, nfiles, stays, done);
-    TSRI_RETRY(unlinkat(fd, mark, 0));
+    const tsr_status status = give_name(c);
+    TSRI_RETRY(unlinkat(c->fd, c->mark, 0));
     return status;
 }
 
-tsr_status tsri_ckpt_commit(const char *folder, int64_t step, const char *id, int nfiles,
+tsr_status tsri_ckpt_commit(const char *folder, int64_t step, const char *id, int nfiles, bool last,
                             const tsri_ckpt_keep *keep, tsri_ckpt_stays *stays)
 {
-    bool done = false;
-    const int fd = open_folder(folder);
-    if (fd < 0)
-        return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", folder, strerror(errno));
-    tsr_status status = commit(folder, fd, step, id, nfiles, stays, &done);
-    if (done)
-        status = prune(folder, fd, step, keep, stays);
-    close(fd);
+    committing c = {.folder = folder, .nfiles = nfiles, .last = last, .stays = stays};
+    tsri_ckpt_step_name(c.name, step);
+    making_name(c.making, step, id);
+    snprintf(c.mark, sizeof c.mark, ".commit-%.*s", TSRI_CKPT_ID - 1, id);
+    c.fd = open_folder(folder);
+    if (c.fd < 0)
+        return cannot(&c, errno);
+    tsr_status status = commit(&c);
+    if (c.done)
+        status = prune(folder, c.fd, step, keep, stays);
+    close(c.fd);
     return status;
 }

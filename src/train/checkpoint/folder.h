@@ -12,6 +12,9 @@
 
 #include "src/core/mem.h"
 
+/* How often a reader lists a folder again whose checkpoints go before they are read. */
+enum { TSRI_CKPT_LISTS = 100 };
+
 /* A rule of which checkpoints stay: the newest ones, and the best. */
 typedef struct tsri_ckpt_keep {
     int newest; /* 0: all */
@@ -32,17 +35,23 @@ tsr_status tsri_ckpt_making_path(const char *folder, int64_t step, const char *i
 /* The steps of the checkpoints, rising; the caller frees *out_steps. A folder that is not there has
  * none. A checkpoint that has shards, but has lost its index, is one of them. */
 tsr_status tsri_ckpt_list(tsri_mem *mem, const char *folder, int64_t **out_steps, int *out_n);
-/* The step of the one with the best metric; false: none has one. Checkpoints that can't be read are
- * passed over. */
+/* The step of the one with the best metric; false: none has one. Checkpoints whose index can't be
+ * read are passed over: *out_error is why the last one was, TSR_OK if none was. */
 bool tsri_ckpt_best(tsri_mem *mem, const char *folder, const int64_t *steps, int n,
-                    bool larger_is_better, int64_t *out_step);
+                    bool larger_is_better, int64_t *out_step, tsr_status *out_error);
+
+/* Whether the checkpoint of a step that was listed, and can't be read, is no longer there: a run
+ * that saves has removed it, or put another in its place. id: of the index that was read; "": none
+ * was. */
+bool tsri_ckpt_has_gone(tsri_mem *mem, const char *folder, int64_t step, const char *id);
 
 /* Makes the folder, takes its lock, and removes what killed runs left. *out_fd is the lock's, to be
  * closed. Adds to *stays, as the others do. TSR_ERR_STATE if another run saves there. */
 tsr_status tsri_ckpt_lock(const char *folder, int *out_fd, tsri_ckpt_stays *stays);
 /* Gives the checkpoint its name if all of its files are there, and then removes those that are not
- * kept. May be called by any rank, at any time, again and again. */
-tsr_status tsri_ckpt_commit(const char *folder, int64_t step, const char *id, int nfiles,
+ * kept. May be called by any rank, at any time, again and again. `last`: all ranks have written, so
+ * that a file that is not there is an error. */
+tsr_status tsri_ckpt_commit(const char *folder, int64_t step, const char *id, int nfiles, bool last,
                             const tsri_ckpt_keep *keep, tsri_ckpt_stays *stays);
 /* Removes the files of a save that has failed; none is fine. */
 void tsri_ckpt_discard(const char *folder, int64_t step, const char *id, tsri_ckpt_stays *stays);

@@ -18,8 +18,8 @@ static tsr_status write_files(tsri_ckpt_job *job)
     if (snprintf(path, sizeof path, "%s/%s", job->making, name) >= (int)sizeof path)
         return tsri_fail(TSR_ERR_IO, "%.200s...: the path is too long", job->making);
     TSRI_TRY(tsri_ckpt_shard_write(&job->mem, path, job->index.id, job->nsources, job->sources));
-    return tsri_ckpt_commit(job->folder, job->index.step, job->index.id, job->nfiles, &job->keep,
-                            &job->stays);
+    return tsri_ckpt_commit(job->folder, job->index.step, job->index.id, job->nfiles, false,
+                            &job->keep, &job->stays);
 }
 
 static void *run_job(void *arg)

@@ -385,9 +385,10 @@ static tsr_status plan(loading *l)
     return match_items(l);
 }
 
-/* Loads one checkpoint. *damaged: it is of no use, and another may be. */
+/* Loads one checkpoint. *damaged: it is of no use, and another may be; id: of its index, "" if that
+ * can't be read. */
 static tsr_status load(tsr_checkpoint *c, const char *path, bool partial, int64_t *out_step,
-                       bool *damaged)
+                       bool *damaged, char id[TSRI_CKPT_ID])
 {
     tsr_world *w = c->world;
     loading l = {.c = c, .path = path, .partial = partial};
@@ -404,6 +405,7 @@ static tsr_status load(tsr_checkpoint *c, const char *path, bool partial, int64_
         *out_step = l.index.step;
     for (int i = 0; l.shards && i < l.index.nfiles; i++)
         tsri_ckpt_shard_close(l.shards[i]);
+    snprintf(id, TSRI_CKPT_ID, "%s", l.has_index ? l.index.id : "");
     if (l.has_index)
         tsri_ckpt_index_finish(&l.index);
     tsri_pool_finish(&l.pool);
@@ -424,9 +426,12 @@ static tsr_status list_for_all(tsr_checkpoint *c, bool best, int64_t steps[64], 
     tsr_status status = all ? TSR_OK : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK && w->rank == 0)
         status = tsri_ckpt_list(&w->mem, c->folder, &found, &n);
+    tsr_status unread = TSR_OK;
     if (best && n)
-        mine.n =
-            tsri_ckpt_best(&w->mem, c->folder, found, n, c->opts.larger_is_better, &mine.steps[0]);
+        mine.n = tsri_ckpt_best(&w->mem, c->folder, found, n, c->opts.larger_is_better,
+                                &mine.steps[0], &unread);
+    if (unread != TSR_OK)
+        tsri_log(w, TSR_LOG_WARNING, "%s; it can't be the best, then", tsr_last_error());
     for (int i = n - 1; !best && i >= 0 && mine.n < 64; i--)
         mine.steps[mine.n++] = found[i];
     tsri_mem_free(found);
@@ -443,34 +448,60 @@ static tsr_status list_for_all(tsr_checkpoint *c, bool best, int64_t steps[64], 
     return status;
 }
 
+/* Whether rank 0 finds that a run which saves has meanwhile removed or replaced the checkpoint. */
+static bool has_gone(const tsr_checkpoint *c, int64_t step, const char *id)
+{
+    tsr_world *w = c->world;
+    tsr_status status = TSR_OK;
+    if (w->rank == 0 && tsri_ckpt_has_gone(&w->mem, c->folder, step, id))
+        status = tsri_fail(TSR_ERR_STATE, "%s: step %" PRId64 " has gone", c->folder, step);
+    return tsri_agree(w, status) != TSR_OK;
+}
+
+/* Loads the first of the listed checkpoints that is not damaged. *gone: one of them was removed
+ * before it was read, so that the list is old. */
+static tsr_status load_listed(tsr_checkpoint *c, const tsr_checkpoint_load_opts *o,
+                              int64_t *out_step, bool *gone)
+{
+    int64_t steps[64];
+    int n = 0;
+    bool damaged;
+    tsr_status status = TSR_OK;
+    *gone = false;
+    TSRI_TRY(list_for_all(c, o->best, steps, &n));
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX], text[900], id[TSRI_CKPT_ID];
+        TSRI_TRY(tsri_ckpt_path(c->folder, steps[i], path));
+        status = load(c, path, o->partial, out_step, &damaged, id);
+        if (status == TSR_OK || !damaged)
+            return status;
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        *gone = has_gone(c, steps[i], id);
+        if (!*gone && i + 1 < n && c->world->rank == 0)
+            tsri_log(c->world, TSR_LOG_WARNING, "%s; the one before is taken", text);
+        status = tsri_fail(status, "%s", text);
+        if (*gone)
+            return status;
+    }
+    return status;
+}
+
 tsr_status tsr_checkpoint_load(tsr_checkpoint *c, const tsr_checkpoint_load_opts *opts,
                                int64_t *out_step)
 {
     tsr_checkpoint_load_opts o = *TSR_CHECKPOINT_LOAD_OPTS();
-    int64_t steps[64], step = -1;
-    int n = 0;
-    bool damaged;
+    int64_t step = -1;
+    char id[TSRI_CKPT_ID];
+    bool unused;
     if (!c)
         return tsri_fail(TSR_ERR_INVALID, "tsr_checkpoint_load: the checkpoint is NULL");
     TSRI_TRY(tsri_live_check(c, TSRI_LIVE_CHECKPOINT, __func__));
     TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, __func__));
     TSRI_TRY(tsr_checkpoint_wait(c));
-    tsr_status status = TSR_OK;
-    if (o.path)
-        status = load(c, o.path, o.partial, &step, &damaged);
-    else
-        TSRI_TRY(list_for_all(c, o.best, steps, &n));
-    for (int i = 0; i < n; i++) {
-        char path[PATH_MAX], text[900];
-        TSRI_TRY(tsri_ckpt_path(c->folder, steps[i], path));
-        status = load(c, path, o.partial, &step, &damaged);
-        if (status == TSR_OK || !damaged)
-            break;
-        snprintf(text, sizeof text, "%s", tsr_last_error());
-        if (i + 1 < n && c->world->rank == 0)
-            tsri_log(c->world, TSR_LOG_WARNING, "%s; the one before is taken", text);
-        status = tsri_fail(status, "%s", text);
-    }
+    tsr_status status = o.path ? load(c, o.path, o.partial, &step, &unused, id) : TSR_OK;
+    bool gone = !o.path;
+    for (int tries = 0; gone && tries < TSRI_CKPT_LISTS; tries++)
+        status = load_listed(c, &o, &step, &gone);
     if (status == TSR_OK && out_step)
         *out_step = step;
     return status;

@@ -436,7 +436,7 @@ static tsr_status settle(tsr_checkpoint *c, tsr_status status, int64_t step, con
     const tsri_ckpt_keep keep = {c->opts.keep, c->opts.keep_best, c->opts.larger_is_better};
     const int nfiles = c->opts.one_file ? 1 : c->world->nranks;
     if (c->world->rank == 0)
-        status = tsri_ckpt_commit(c->folder, step, id, nfiles, &keep, &stays);
+        status = tsri_ckpt_commit(c->folder, step, id, nfiles, true, &keep, &stays);
     tsri_ckpt_warn(c, &stays);
     return tsri_agree(c->world, status);
 }
