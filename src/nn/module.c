@@ -7,6 +7,7 @@
 #include "placement/placement.h"
 #include "src/core/live.h"
 #include "src/core/near.h"
+#include "src/core/rng.h"
 #include "src/nn/place.h"
 #include "src/nn/safetensors_text.h"
 #include "src/graph/variable.h"
@@ -26,6 +27,8 @@ static void destroy_module(void *object)
     }
     if (m->free_arg)
         m->free_arg(m->arg);
+    tsri_mem_free(m->children);
+    tsri_mem_free(m->slots);
     tsri_mem_free(m->scope.name);
     tsri_mem_free(m->error);
     tsri_mem_free(m);
@@ -105,6 +108,59 @@ void tsri_module_break(tsr_module *m, tsr_status status)
     }
 }
 
+/* --- children by name ------------------------------------------------------------------------- */
+/* Fewer children are searched one by one. */
+enum { HASHED_FROM = 16 };
+
+/* Returns the slot of the child with the first n bytes of a name, or the free one where it goes. */
+static tsr_module **child_slot(const tsr_module *m, const char *name, size_t n)
+{
+    const uint32_t mask = m->nslots - 1;
+    uint32_t i = (uint32_t)tsri_hash(0, name, n) & mask;
+    while (m->slots[i] &&
+           (strncmp(m->slots[i]->scope.name, name, n) != 0 || m->slots[i]->scope.name[n]))
+        i = (i + 1) & mask;
+    return &m->slots[i];
+}
+
+static tsr_module *child_of(const tsr_module *m, const char *name, size_t n)
+{
+    if (m->nslots)
+        return *child_slot(m, name, n);
+    tsr_module *c = m->first_child;
+    while (c && (strncmp(c->scope.name, name, n) != 0 || c->scope.name[n]))
+        c = c->sibling;
+    return c;
+}
+
+static void put_in_slot(tsr_module *m, tsr_module *child)
+{
+    *child_slot(m, child->scope.name, strlen(child->scope.name)) = child;
+}
+
+/* Makes room for one more child. */
+static tsr_status reserve_child(tsr_module *m)
+{
+    const uint32_t n = m->nchildren;
+    if (!(n & (n - 1))) { /* 0, or all of a power of two */
+        tsr_module **more = tsri_mem_realloc(&m->world->mem, m->children,
+                                             (n ? 2 * (size_t)n : 1) * sizeof(tsr_module *));
+        TSRI_NEED(more);
+        m->children = more;
+    }
+    if (n + 1 < HASHED_FROM || 2 * (n + 1) <= m->nslots)
+        return TSR_OK;
+    const uint32_t nslots = m->nslots ? 2 * m->nslots : 4 * HASHED_FROM;
+    tsr_module **slots = tsri_mem_alloc(&m->world->mem, nslots * sizeof(tsr_module *));
+    TSRI_NEED(slots);
+    tsri_mem_free(m->slots);
+    m->slots = slots;
+    m->nslots = nslots;
+    for (tsr_module *c = m->first_child; c; c = c->sibling)
+        put_in_slot(m, c);
+    return TSR_OK;
+}
+
 /* Names stand between dots in qualified names, and once among children and variables. */
 static tsr_status check_name(const tsr_module *m, const char *what, const char *name)
 {
@@ -164,6 +220,8 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
         return NULL;
     }
     tsr_status status = check_child(parent, name, child);
+    if (status == TSR_OK)
+        status = reserve_child(parent);
     char *copy = status == TSR_OK ? tsri_mem_strdup(&parent->world->mem, name) : NULL;
     if (!copy) {
         tsri_module_break(parent, status != TSR_OK ? status : TSR_ERR_NO_MEMORY);
@@ -180,15 +238,15 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
     else
         parent->first_child = child;
     parent->last_child = child;
+    parent->children[parent->nchildren++] = child;
+    if (parent->nslots)
+        put_in_slot(parent, child);
     return child;
 }
 
 tsr_module *tsri_module_child(const tsr_module *m, const char *name)
 {
-    tsr_module *c = m->first_child;
-    while (c && strcmp(c->scope.name, name))
-        c = c->sibling;
-    return c;
+    return child_of(m, name, strlen(name));
 }
 
 /* Tells which child a module has not, and the nearest name that it has, or else all of them. */
@@ -228,10 +286,9 @@ tsr_module *tsr_module_child(const tsr_module *m, const char *name)
 
 tsr_module *tsr_module_child_at(const tsr_module *m, int i)
 {
-    tsr_module *c = tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && i >= 0 ? m->first_child : NULL;
-    while (c && i-- > 0)
-        c = c->sibling;
-    return c;
+    return tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && i >= 0 && (uint32_t)i < m->nchildren
+               ? m->children[i]
+               : NULL;
 }
 
 /* The module's own signature as it suits a variable of these dims: one entry per hierarchy
@@ -362,11 +419,7 @@ tsr_variable *tsri_module_lookup(tsr_module *m, const char *qualified_name)
 {
     const char *name = qualified_name, *dot;
     while (m && name && (dot = strchr(name, '.'))) {
-        size_t n = (size_t)(dot - name);
-        tsr_module *c = m->first_child;
-        while (c && (strncmp(c->scope.name, name, n) || c->scope.name[n]))
-            c = c->sibling;
-        m = c;
+        m = child_of(m, name, (size_t)(dot - name));
         name = dot + 1;
     }
     tsr_variable *v = m && name ? m->first_variable : NULL;

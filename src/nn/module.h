@@ -12,6 +12,9 @@ struct tsr_module {
     tsri_owned owned; /* of a root; a child belongs to its parent */
     tsr_world *world;
     tsr_module *first_child, *last_child, *sibling; /* in order of creation */
+    uint32_t nchildren, nslots;
+    tsr_module **children; /* [nchildren], with room up to the next power of two */
+    tsr_module **slots;    /* of many children, by name; nslots is a power of two, or 0 */
     tsr_variable *first_variable, *last_variable;
     tsr_nn_opts opts;
     tsr_forward_fn *forward;     /* at most one of the two: a container has neither */

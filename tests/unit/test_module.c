@@ -239,6 +239,33 @@ static void count_free(void *arg)
     freed++;
 }
 
+/* Many children are found by name, and a name is there once among them. */
+static void test_many_children(void **state)
+{
+    fixture *f = *state;
+    enum { MANY = 3000 };
+    char name[32];
+    tsr_module *m = tsr_module_create(f->world, NULL, NULL, NULL, NULL), *child[MANY];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%d", i * 7);
+        child[i] = tsr_module_create(f->world, NULL, NULL, NULL, NULL);
+        assert_null(tsri_module_child(m, name));
+        assert_ptr_equal(tsr_module_add(m, name, child[i]), child[i]);
+        assert_ptr_equal(tsri_module_child(m, name), child[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%d", i * 7);
+        assert_ptr_equal(tsri_module_child(m, name), child[i]);
+        assert_ptr_equal(tsr_module_child_at(m, i), child[i]);
+        snprintf(name, sizeof name, "%d", i * 7 + 1);
+        assert_null(tsri_module_child(m, name));
+    }
+    assert_null(tsr_module_child_at(m, MANY));
+    assert_null(tsr_module_add(m, "21", tsr_module_create(f->world, NULL, NULL, NULL, NULL)));
+    assert_non_null(strstr(tsr_last_error(), "has a '21' already"));
+    tsr_module_destroy(m);
+}
+
 static void test_ownership(void **state)
 {
     fixture *f = *state;
@@ -595,6 +622,7 @@ int main(void)
         VIRTUAL(test_local_statistics),
         VIRTUAL(test_signatures),
         VIRTUAL(test_module_errors),
+        VIRTUAL(test_many_children),
         VIRTUAL(test_ownership),
         VIRTUAL(test_apply),
         VIRTUAL(test_no_result),
