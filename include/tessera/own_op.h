@@ -171,7 +171,8 @@ TSR_API tsr_status tsr_op_verify(tsr_op *op, const tsr_dims *dims, const tsr_op_
  * Loads a shared library and calls its function `tsr_plugin_begin` with the world, which defines
  * ops and optimizers (tsr_op_define, tsr_optimizer_define). A path without '/' is looked for as the
  * loader does. The library's code runs in this process: load what you trust. Errors: TSR_ERR_IO
- * with the loader's words; what the function returned.
+ * with the loader's words; TSR_ERR_STATE where the variable TESSERA_NO_PLUGINS is set, and not "0";
+ * what the function returned.
  */
 TSR_API tsr_status tsr_plugin_load(tsr_world *world, const char *path);
 /* The function that such a library defines, with C linkage; it returns TSR_OK, or why it can't

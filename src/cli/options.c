@@ -290,3 +290,9 @@ void cli_args_finish(const cli_spec *spec, void *args)
             *list = (cli_list){0};
         }
 }
+
+void cli_forbid_plugins(bool forbidden)
+{
+    if (forbidden)
+        setenv("TESSERA_NO_PLUGINS", "1", 1);
+}

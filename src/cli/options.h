@@ -54,6 +54,15 @@ int cli_parse(const cli_spec *spec, int argc, char **argv, void *args, int *out_
 /* Gives back what CLI_LIST options hold. */
 void cli_args_finish(const cli_spec *spec, void *args);
 
+/* The option of commands that build an experiment; `at` is the offset of its bool. */
+#define CLI_NO_PLUGINS(at)                                                                       \
+    {                                                                                            \
+        "no-plugins", 0, CLI_FLAG, at, NULL, "refuses files that would run a library's code", 0, \
+            0, NULL                                                                              \
+    }
+/* Forbids plug-ins in this process and those that it starts, before it has threads. */
+void cli_forbid_plugins(bool forbidden);
+
 /* Says what is wrong with the command line, and how it should look. Returns CLI_USAGE. */
 int cli_bad_usage(const cli_spec *spec, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -6,6 +6,8 @@ usage: plugins.py TESSERA MAN OP_PLUGIN OPTIMIZER_PLUGIN MODEL_PLUGIN"""
 import itertools
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -134,4 +136,30 @@ for model, text in [
         (f"{{plugin: {PLUGIN}, function: f}}", f"'{PLUGIN}' has no function 'f'")]:
     err = net_losses(model, code=1)
     check(text in err and "net.yaml:4" in err, f"{model}: {err}")
+
+# --no-plugins, or its variable, runs no code of a library: one that would end the process does not.
+SOURCE, DEADLY = os.path.join(FOLDER.name, "deadly.c"), os.path.join(FOLDER.name, "deadly.so")
+with open(SOURCE, "w", encoding="utf-8") as f:
+    f.write("#include <unistd.h>\n__attribute__((constructor)) static void end(void) { _exit(77); }\n")
+compiler = shutil.which("cc") or shutil.which("gcc")
+if compiler:
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", DEADLY, SOURCE], check=True)
+library = DEADLY if compiler else NET
+net = os.path.join(FOLDER.name, "net.yaml")
+for line in (f"model: {{plugin: {library}, function: f}}", f"optimizer: {{name: own, plugin: {library}, function: f}}"):
+    with open(net, "w", encoding="utf-8") as f:
+        f.write("\n".join(line if row.startswith(line.split(":")[0] + ":") else row.replace(", OPTIMIZER", "")
+                          .replace("{lr:", "{name: sgd, lr:") for row in TRAIN.splitlines()) + "\n")
+    for command in ("plan", "run"):
+        if compiler:
+            tessera(command, net, code=77)
+        for words, env in ((["--no-plugins"], None), ([], {"TESSERA_NO_PLUGINS": "1"})):
+            _, err = tessera(command, net, *words, code=1, env=env)
+            check(f"'{library}' is a library whose code would run, and --no-plugins" in err and "net.yaml:" in err, err)
+with open(write(document(plugin=library)), encoding="utf-8"):
+    _, err = tessera("plan", os.path.join(FOLDER.name, "own.yaml"), "--no-plugins", code=1)
+    check("whose code would run" in err and "own.yaml:1:" in err, err)
+tessera("schema", net)
+for command in ("plan", "run"):
+    tessera(command, write(document(plugin=PLUGIN)), env={"TESSERA_NO_PLUGINS": "0"})
 done()

@@ -21,7 +21,7 @@ typedef struct plan_args {
     bool json, full, verbose;
     const char *why, *csv;
     cli_list sweeps;
-    bool fixed;
+    bool no_plugins, fixed;
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -47,6 +47,7 @@ static const cli_option options[] = {
     {"fixed", 0, CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
      NULL},
     {"csv", 0, CLI_TEXT, AT(csv), "FILE", "writes the sweep's table as CSV", 0, 0, NULL},
+    CLI_NO_PLUGINS(AT(no_plugins)),
 };
 #undef AT
 
@@ -230,6 +231,7 @@ int cli_plan(int argc, char **argv)
 {
     plan_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
+    cli_forbid_plugins(a.no_plugins);
     if (code < 0 && a.compare && !a.html)
         code = cli_bad_usage(&spec, "--compare needs --html");
     if (code < 0)

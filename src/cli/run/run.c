@@ -17,7 +17,7 @@ typedef struct run_args {
     int64_t ranks, steps, memory_limit;
     cli_list sets;
     const char *out, *html;
-    bool trace, json;
+    bool no_plugins, trace, json;
 } run_args;
 
 #define AT(field) offsetof(run_args, field)
@@ -36,6 +36,7 @@ static const cli_option options[] = {
      0, NULL},
     {"html", 0, CLI_TEXT, AT(html), "FILE", "writes a page of the run for a browser", 0, 0, NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print the result as JSON", 0, 0, NULL},
+    CLI_NO_PLUGINS(AT(no_plugins)),
 };
 #undef AT
 
@@ -156,6 +157,7 @@ int cli_run(int argc, char **argv)
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     tsri_experiment *e = NULL;
     run_stop_open();
+    cli_forbid_plugins(a.no_plugins);
     if (code < 0 && a.trace && !a.out)
         code = cli_bad_usage(&spec, "--trace needs --out, where trace.json goes");
     if (code < 0 &&

@@ -132,11 +132,47 @@ static tsr_status check_name(const tsri_yaml *node)
     return TSR_OK;
 }
 
+/* Refuses a file that is no part of an experiment, without a word of what it says: an experiment
+ * may be a stranger's, and may name any file. A key that is nearly one of experiments is named. */
+static tsr_status check_form(const tsri_yaml *root)
+{
+    const tsri_section *all = &tsri_experiment_section;
+    char mean[TSRI_YAML_TEXT_MAX];
+    if (root->kind != TSRI_YAML_MAP)
+        return tsri_yaml_fail(root, "it is no mapping with keys of experiments");
+    for (const tsri_yaml *c = root->first; c; c = c->next) {
+        if (tsri_section_field(all, c->key) ||
+            tsri_did_you_mean(c->key, all->nfields, &all->fields->name, sizeof *all->fields,
+                              mean)[0])
+            continue;
+        return tsri_fail(TSR_ERR_FORMAT,
+                         "%.300s:%d:%d: a key that no experiment has: the file is "
+                         "no part of one",
+                         c->file, c->key_line, c->key_column);
+    }
+    return TSR_OK;
+}
+
+/* Says where a file can't be parsed, and not by which of its keys. */
+static tsr_status parse_file(includer *in, const tsri_source *source, const void *data, size_t size,
+                             tsri_yaml **out_root)
+{
+    int line, column;
+    char text[512];
+    const size_t n = strlen(source->name);
+    const tsr_status status = tsri_yaml_parse(in->reader->pool, source->name, data, size, out_root);
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    if (status != TSR_ERR_FORMAT || !strstr(text, "this key is there twice") ||
+        strncmp(text, source->name, n) != 0 || sscanf(text + n, ":%d:%d:", &line, &column) != 2)
+        return status;
+    return tsri_fail(status, "%s:%d:%d: this key is there twice", source->name, line, column);
+}
+
 /* Reads a file that a node names, as a tree whose nodes are the file's own. */
 static tsr_status read_file(includer *in, const tsri_yaml *node, const tsri_source *source,
                             tsri_yaml **out_root)
 {
-    char *data = NULL, shown[TSRI_YAML_TEXT_MAX];
+    char *data = NULL;
     size_t size = 0;
     tsr_status status = tsri_source_read(source->path, &data, &size);
     if (status != TSR_OK)
@@ -145,13 +181,9 @@ static tsr_status read_file(includer *in, const tsri_yaml *node, const tsri_sour
     status = in->bytes > TSRI_YAML_MAX_BYTES
                  ? tsri_yaml_fail(node, "the files that are included have more than %d MiB",
                                   TSRI_YAML_MAX_BYTES >> 20)
-                 : tsri_yaml_parse(in->reader->pool, source->name, data, size, out_root);
+                 : parse_file(in, source, data, size, out_root);
     tsri_mem_free(data);
-    TSRI_TRY(status);
-    return (*out_root)->kind == TSRI_YAML_MAP
-               ? TSR_OK
-               : tsri_yaml_fail(*out_root, "found %s; legal is a mapping, with keys of experiments",
-                                tsri_yaml_shown(*out_root, shown));
+    return status == TSR_OK ? check_form(*out_root) : status;
 }
 
 /* Finds the file that a node names. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Libraries of a program's own that define ops. */
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <tessera/own_op.h>
 
@@ -12,6 +14,12 @@ tsr_status tsr_plugin_load(tsr_world *world, const char *path)
         return tsri_fail(TSR_ERR_INVALID, "tsr_plugin_load: the %s is NULL%s",
                          world ? "path" : "world", world ? "" : tsri_error_cause());
     TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    const char *forbidden = getenv("TESSERA_NO_PLUGINS");
+    if (forbidden && strcmp(forbidden, "") != 0 && strcmp(forbidden, "0") != 0)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_plugin_load: '%.300s' is a library whose code would run, and "
+                         "--no-plugins or TESSERA_NO_PLUGINS forbids that",
+                         path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *error = dlerror();

@@ -199,8 +199,23 @@ static const struct {
     {"include: base.yaml\n", "a: [\n",
      "base.yaml:2:1: not YAML: did not find expected node content while parsing a flow node of "
      "line 2"},
-    {"include: base.yaml\n", "- a\n",
-     "base.yaml:1:1: found a list; legal is a mapping, with keys of experiments"},
+    {"include: base.yaml\n", "- a\n", "base.yaml:1:1: it is no mapping with keys of experiments"},
+    /* No word of a file that is no part of an experiment is shown. */
+    {"include: base.yaml\n", "root:$6$hash:19000:0:99999:7:::\n",
+     "base.yaml:1:1: a key that no experiment has: the file is no part of one"},
+    {"include: base.yaml\n", "root:hash:19000 and so on\n",
+     "base.yaml:1:1: it is no mapping with keys of experiments"},
+    {"include: base.yaml\n", "seed: 1\npassword: hunter2\n",
+     "base.yaml:1:1: a key that no experiment has: the file is no part of one"},
+    {"include: base.yaml\n", "data: {password: hunter2}\ntoken: x\n",
+     "base.yaml:2:1: a key that no experiment has: the file is no part of one"},
+    {"include: base.yaml\n", "a:\n  password: 1\n  password: 2\n",
+     "base.yaml:3:3: this key is there twice"},
+    {"include: base.yaml\n", TRAIN "optimiser: {name: sgd}\n",
+     "base.yaml:5:1: optimiser: unknown key; legal are tessera, include, vars, dtype, placements, "
+     "mesh, device, strategy, model, data, tensors, parameters, optimizer, graph, loss, fetch, "
+     "train, cluster, memory_limit, bucket_mb, infer_updates, reshard_after_forward, fusion; did "
+     "you mean 'optimizer'?"},
     {"include: base.yaml\n", TRAIN "train:\n  stepz: 3\n",
      "base.yaml:6:3: train.stepz: unknown key; legal are epochs, steps, seed, init, "
      "label_smoothing, on_nan, amp, eval, checkpoint, metrics, tensorboard; did you mean 'steps'?"},
