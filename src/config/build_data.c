@@ -15,7 +15,7 @@ static tsr_status open_images(const tsri_program *p, const tsri_data_sizes *s, b
     const int64_t sizes[3] = {s->channels, s->height, s->width};
     if (d->head.variant == TSRI_DATA_SYNTHETIC)
         return tsri_synthetic_open(p->world, sizes, s->classes, train ? 0 : d->samples,
-                                   train ? d->samples : d->test_samples, (uint64_t)d->seed, out);
+                                   train ? d->samples : d->test_samples, d->seed, out);
     if (!dir)
         return tsri_fail(TSR_ERR_IO, "'dir' is missing, and the variable TESSERA_DATA is not set");
     return d->head.variant == TSRI_DATA_CIFAR10 ? tsr_cifar10_open(p->world, dir, train, out)
@@ -46,9 +46,8 @@ static tsr_status load_images(const tsri_program *p, bool trains, bool train_par
         TSR_LOADER_OPTS(.batch_size = d->batch_size, .shuffle = trains && d->shuffle,
                         .augment = trains && d->augment,
                         .normalize = d->normalize && !tsri_reads_text(p->experiment),
-                        .drop_last = trains, .seed = (uint64_t)d->seed,
-                        .dtype = p->experiment->dtype, .workers = (int)d->workers,
-                        .prefetch = (int)d->prefetch),
+                        .drop_last = trains, .seed = d->seed, .dtype = p->experiment->dtype,
+                        .workers = (int)d->workers, .prefetch = (int)d->prefetch),
         &out->loader);
 }
 
@@ -70,7 +69,7 @@ static tsr_status open_rows(const tsri_program *p, bool train_part, tsri_row_set
     if (d->head.variant == TSRI_DATA_NPY)
         return tsri_npy_set_open(mem, &npy, out);
     return tsri_drawn_set_open(mem, p->experiment->dtype, tsri_config_data_sizes(d).row, d->classes,
-                               d->samples + d->test_samples, (uint64_t)d->seed, d->normalize, out);
+                               d->samples + d->test_samples, d->seed, d->normalize, out);
 }
 
 /* The rows of a set that are trained on, or those for tests. */
@@ -100,7 +99,7 @@ static tsr_status load_rows(const tsri_program *p, bool trains, bool train_part,
     return tsri_row_loader_create(
         p->world, &out->rows,
         TSR_MAP_LOADER_OPTS(.batch_size = (int64_t)d->batch_size, .shuffle = trains && d->shuffle,
-                            .drop_last = trains, .seed = (uint64_t)d->seed, .num_workers = workers,
+                            .drop_last = trains, .seed = d->seed, .num_workers = workers,
                             .prefetch_factor = workers && ahead < 1 ? 1 : (int)ahead),
         &out->loader);
 }

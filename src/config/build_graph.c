@@ -529,8 +529,7 @@ tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps)
     p->inside->variables =
         tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *p->inside->variables);
     p->module = tsr_module_create(
-        p->world, &(tsr_nn_opts){.seed = (uint64_t)e->train.seed, .dtype = e->dtype}, NULL, NULL,
-        NULL);
+        p->world, &(tsr_nn_opts){.seed = e->train.seed, .dtype = e->dtype}, NULL, NULL, NULL);
     TSRI_NEED(p->inside->variables && p->module);
     TSRI_TRY(declare_entries(&b, NULL));
     p->inside->made = b.made;

@@ -200,7 +200,7 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
                     .length = tsr_dims_count(s->row),
                     .args = &e->model.args,
                     .dtype = e->dtype,
-                    .seed = (uint64_t)e->train.seed};
+                    .seed = e->train.seed};
     TSRI_TRY(tsri_program_placement(
         p, tsri_experiment_placement(e, e->tensors.input.placement.name), &c.placement));
     const tsr_nn_opts opts = {

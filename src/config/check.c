@@ -223,13 +223,10 @@ static tsr_status fill_arg(tsri_experiment *e, const char *key, int64_t *at, int
         return TSR_OK;
     for (int i = 0; i < s->nfields; i++) {
         const tsri_field *f = &s->fields[i];
-        if (strcmp(f->name, key) || ((double)value >= f->min && (double)value <= f->max))
+        if (strcmp(f->name, key) || tsri_field_has(f, value))
             continue;
-        tsri_field_legal(f, legal);
-        if ((double)value > f->max)
-            snprintf(legal, sizeof legal, "at most %.17g", f->max);
         return tsri_yaml_fail(e->model.head.node, "%s follows from the data: %lld; legal is %s",
-                              key, (long long)value, legal);
+                              key, (long long)value, tsri_field_legal(f, legal));
     }
     *at = value;
     tsri_section_give(s, &e->model.args, key);

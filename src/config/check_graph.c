@@ -79,6 +79,20 @@ static tsr_status check_number(const tsri_yaml *node, tsr_dtype dtype, double v)
                                 tsr_dtype_name(dtype), low, high);
 }
 
+/* Refuses a whole number beyond 2^53, which a double would round. */
+static tsr_status check_exact(const tsri_yaml *node, tsr_dtype dtype)
+{
+    int64_t v;
+    const char *digits = node->kind == TSRI_YAML_SCALAR ? node->text + (node->text[0] == '-') : "";
+    if (tsri_is_float(dtype) || !digits[0] || digits[strspn(digits, "0123456789")])
+        return TSR_OK;
+    TSRI_TRY(tsri_value_int(node, &v));
+    return v >= -(INT64_C(1) << 53) && v <= INT64_C(1) << 53
+               ? TSR_OK
+               : tsri_yaml_fail(node, "%s are whole numbers, of at most 2^53 here",
+                                tsr_dtype_name(dtype));
+}
+
 static tsr_status check_fill(const tsri_config_op *op, const char *key)
 {
     const double *v = !strcmp(key, "fill")     ? &op->fill
@@ -94,6 +108,9 @@ static tsr_status check_fill(const tsri_config_op *op, const char *key)
                                   tsr_dtype_name(op->dtype));
     if (!strcmp(key, "normal") && v[1] < 0)
         return tsri_yaml_fail(node, "a standard deviation of %g; it is at least 0", v[1]);
+    TSRI_TRY(check_exact(node, op->dtype));
+    for (const tsri_yaml *c = node->first; c; c = c->next)
+        TSRI_TRY(check_exact(c, op->dtype));
     TSRI_TRY(check_number(node, op->dtype, v[0]));
     if (strcmp(key, "arange"))
         return TSR_OK;

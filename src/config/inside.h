@@ -84,7 +84,8 @@ enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC, TSRI_DATA_TEXT, 
 typedef struct tsri_config_data {
     tsri_head head; /* variant: TSRI_DATA_... */
     const char *dir;
-    int64_t batch_size, seed, workers, prefetch, classes, samples, test_samples;
+    uint64_t seed;
+    int64_t batch_size, workers, prefetch, classes, samples, test_samples;
     bool shuffle, augment, normalize;
     tsr_dims shape;
     const char *file, *tokens, *x, *y, *test_x, *test_y;
@@ -182,7 +183,8 @@ typedef struct tsri_config_train {
     tsri_config_eval eval;
     tsri_config_checkpoint checkpoint;
     const char *metrics, *tensorboard;
-    int64_t epochs, steps, seed;
+    int64_t epochs, steps;
+    uint64_t seed;
     double label_smoothing;
     const char *init;
     int on_nan; /* an index of the section's words */

@@ -302,7 +302,8 @@
     OP(own, "x...", COMPUTE, declare_own(c), \
        "An op that a plug-in library defines (docs/extending/own-op.md).", \
        TSRI_ATTR(plugin, PATH, plugin, TSRI_NONE, 0, 0, NULL, \
-                 "the library, which reading the file runs; the first entry of an op needs it") \
+                 "the library, whose code building the experiment runs; the first entry of an op " \
+                 "needs it") \
        TSRI_ATTR(function, TEXT, function, TSRI_NEEDED, 0, 0, NULL, "the name of the op") \
        {.name = "options", .kind = TSRI_FIELD_ANY, .offset = offsetof(tsri_config_op, options), \
         .fallback = TSRI_NONE, .legal = "a mapping of the op's options to numbers", \

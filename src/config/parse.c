@@ -210,7 +210,13 @@ tsr_status tsri_yaml_parse(tsri_pool *pool, const char *file, const void *data, 
     if (!yaml_parser_initialize(&b.parser))
         return tsri_fail(TSR_ERR_NO_MEMORY, "%s: no memory to parse it", file);
     yaml_parser_set_encoding(&b.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&b.parser, data ? data : (const unsigned char *)"", size);
+    /* With the encoding given, libyaml would take a byte order mark for the first key's beginning.
+     */
+    if (size >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) {
+        b.data += 3;
+        b.size -= 3;
+    }
+    yaml_parser_set_input_string(&b.parser, (const unsigned char *)(b.size ? b.data : ""), b.size);
     tsr_status status = take_events(&b);
     yaml_parser_delete(&b.parser);
     TSRI_TRY(status);

@@ -178,9 +178,9 @@ static tsr_status build(tsri_program *p, int64_t steps)
         TSRI_TRY(tsri_program_placement(p, &places[i], &made));
     }
     bool training = e->trains || tsri_section_has(&tsri_experiment_section, e, "loss");
-    p->graph = tsr_graph_create(p->world, TSR_GRAPH_OPTS(.training = training,
-                                                         .seed = (uint64_t)e->train.seed,
-                                                         .autocast = tsri_config_autocast(e)));
+    p->graph =
+        tsr_graph_create(p->world, TSR_GRAPH_OPTS(.training = training, .seed = e->train.seed,
+                                                  .autocast = tsri_config_autocast(e)));
     TSRI_NEED(p->graph);
     bool has_data = tsri_section_has(&tsri_experiment_section, e, "data");
     const bool has_model = tsri_section_has(&tsri_experiment_section, e, "model");

@@ -14,7 +14,8 @@
 
 typedef enum tsri_field_kind {
     TSRI_FIELD_BOOL,     /* bool */
-    TSRI_FIELD_INT,      /* int64_t, min..max */
+    TSRI_FIELD_INT,      /* int64_t, min..max, which are whole and of at most 2^62 */
+    TSRI_FIELD_SEED,     /* uint64_t: any */
     TSRI_FIELD_FLOAT,    /* double, min..max */
     TSRI_FIELD_BYTES,    /* int64_t: a number, or "512 MiB" */
     TSRI_FIELD_WORD,     /* int: the index in words */
@@ -171,6 +172,8 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
                            void *at);
 tsr_status tsri_value_float(const tsri_yaml *node, double *out_value);
 tsr_status tsri_value_int(const tsri_yaml *node, int64_t *out_value);
+/* Whether a whole number is within the bounds of a field: exact, where a double would round. */
+bool tsri_field_has(const tsri_field *f, int64_t value);
 tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp);
 /* The folder that the file names in a node start from. */
 const char *tsri_value_folder(const tsri_reader *r, const tsri_yaml *node);

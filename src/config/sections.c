@@ -148,7 +148,8 @@ static const tsri_field layers_fields[] = {
 };
 static const tsri_field plugin_fields[] = {
     FIELD(PATH, tsri_config_model, "plugin", plugin, TSRI_NEEDED, 0, 0,
-          "The library, which reading the file runs."),
+          "The library, whose code building the experiment runs (plan and run do, unless "
+          "--no-plugins)."),
     FIELD(TEXT, tsri_config_model, "function", function, TSRI_NEEDED, 0, 0,
           "The function of it that makes the model: a tsr_plugin_model_fn."),
 };
@@ -198,7 +199,7 @@ const tsri_section tsri_model_section = {.name = "model",
 static const tsri_field data_fields[] = {
     DATA(INT, batch_size, "64", 1, 0x1p31, "Rows of the global batch.", REFUSED),
     DATA(BOOL, shuffle, "true", 0, 0, "A new order in each epoch."),
-    DATA(INT, seed, "0", 0, MOST, "Of the order, the crops and the flips."),
+    DATA(SEED, seed, "0", 0, 0, "Of the order, the crops and the flips."),
     DATA(INT, workers, "1", 0, 1024, "Threads that decode; 0: the rank itself does."),
     DATA(INT, prefetch, "2", 0, 1024, "Batches decoded ahead."),
 };
@@ -326,7 +327,8 @@ const tsri_section tsri_pattern_section = {
     {                                                                                     \
         .name = "every", .kind = TSRI_FIELD_ANY, .offset = offsetof(type, every),         \
         .fallback = TSRI_NONE,                                                            \
-        .legal = "a number of steps, as in 100, or of epochs, as in 1 epoch", .doc = doc_ \
+        .legal = "a number of steps, as in 100, or of epochs, as in 1 epoch, up to 2^53", \
+        .doc = doc_                                                                       \
     }
 /* In the order of tsri_config_eval.test_part. */
 static const char *const eval_data_words[] = {"train", "test", NULL};
@@ -347,8 +349,10 @@ static const tsri_field eval_fields[] = {
 const tsri_section tsri_eval_section = {
     .name = "eval", .size = sizeof(tsri_config_eval), FIELDS(eval_fields)};
 static const tsri_field checkpoint_fields[] = {
-    FIELD(PATH, tsri_config_checkpoint, "dir", dir, TSRI_NEEDED, 0, 0,
-          "The folder, which is made if need be."),
+    FIELD(
+        PATH, tsri_config_checkpoint, "dir", dir, TSRI_NEEDED, 0, 0,
+        "The folder, which is made if need be: anywhere that the user may write. Files in it that "
+        "checkpoints do not have stay."),
     EVERY(tsri_config_checkpoint, every,
           "How often, beside at the end and after a signal. Default: no more."),
     FIELD(INT, tsri_config_checkpoint, "keep", keep, "3", 0, 0x7fffffff,
@@ -393,7 +397,7 @@ static const tsri_field train_fields[] = {
     TRAIN(INT, steps, TSRI_NONE, 0, MOST,
           "The number of steps, which go over as many epochs as they need. If epochs is given too, "
           "training ends at whichever comes first. For a graph: the number of runs (default 1)."),
-    TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
+    TRAIN(SEED, seed, "0", 0, 0, "Of initial values, dropout and random tensors."),
     TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file.", KEPT),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),
     WORD(tsri_config_train, "on_nan", on_nan, "stop", on_nan_words,
@@ -413,8 +417,15 @@ static const tsri_field train_fields[] = {
     TRAIN_SECTION(checkpoint, &tsri_checkpoint_section,
                   "All that the run needs to go on, and beside it the weights, "
                   "weights.safetensors."),
-    TRAIN(PATH, metrics, TSRI_NONE, 0, 0, "JSON lines, as they come; tessera-run(1) has the keys."),
-    TRAIN(PATH, tensorboard, TSRI_NONE, 0, 0, "A folder for TensorBoard's files of events."),
+    TRAIN(
+        PATH, metrics, TSRI_NONE, 0, 0,
+        "JSON lines, as they come; tessera-run(1) has the keys. The file may be anywhere that the "
+        "user may write; a new run writes over one that is there, and one that goes on adds to "
+        "it."),
+    TRAIN(
+        PATH, tensorboard, TSRI_NONE, 0, 0,
+        "A folder for TensorBoard's files of events, anywhere that the user may write; no file in "
+        "it is written over."),
 };
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};

@@ -176,7 +176,8 @@ static const tsri_field lion_fields[] = {
 };
 static const tsri_field own_fields[] = {
     LR("0.001"),
-    OPTIMIZER(PATH, plugin, TSRI_NONE, 0, 0, "The library, which reading the file runs."),
+    OPTIMIZER(PATH, plugin, TSRI_NONE, 0, 0,
+              "The library, whose code building the experiment runs."),
     OPTIMIZER(TEXT, function, TSRI_NEEDED, 0, 0, "The optimizer's name there.", REFUSED),
     {.name = "numbers",
      .kind = TSRI_FIELD_ANY,

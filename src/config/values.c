@@ -106,17 +106,21 @@ static void put_number(char *buf, const tsri_field *f, const char *what)
 {
     if (f->min >= f->max)
         snprintf(buf, TSRI_LEGAL_MAX, "%s", what);
-    else if (isinf(f->max) || f->max >= 0x1p53)
+    else if (isinf(f->max))
         snprintf(buf, TSRI_LEGAL_MAX, "%s of at least %.12g", what, f->min);
-    else
+    else if (f->kind == TSRI_FIELD_FLOAT)
         snprintf(buf, TSRI_LEGAL_MAX, "%s from %.12g to %.12g", what, f->min, f->max);
+    else
+        snprintf(buf, TSRI_LEGAL_MAX, "%s from %" PRId64 " to %" PRId64, what, (int64_t)f->min,
+                 (int64_t)f->max);
 }
 
 char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
 {
     static const char *const texts[] = {
         [TSRI_FIELD_BOOL] = "true or false",
-        [TSRI_FIELD_BYTES] = "a number of bytes, as in 1048576 or \"512 MiB\"",
+        [TSRI_FIELD_SEED] = "a whole number from 0 to 18446744073709551615",
+        [TSRI_FIELD_BYTES] = "a number of bytes from 1 to 2^62 - 1, as in 1048576 or \"512 MiB\"",
         [TSRI_FIELD_SBP] =
             "a signature, as in S(0), B, P, auto, \"(S(0),B)\", [S(0), B] or {dp: S(0)}",
         [TSRI_FIELD_TEXT] = "a text (numbers in quotes)",
@@ -126,15 +130,14 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         [TSRI_FIELD_IN] = "a name, or a list of names",
         [TSRI_FIELD_DIMS] = "a list of up to 8 whole numbers, one for each axis",
         [TSRI_FIELD_AXES] = "an axis, or a list of axes",
-        [TSRI_FIELD_RANKS] = "a list of ranks, in up to 4 levels, as in [[0, 1], [2, 3]], or a "
-                             "range, as in 0..7",
+        [TSRI_FIELD_RANKS] = "a list of ranks from 0 to 65535, in up to 4 levels, as in "
+                             "[[0, 1], [2, 3]], or a range, as in 0..7",
         [TSRI_FIELD_MESH] = "a mapping from the names of up to 4 axes to their sizes, as in "
                             "{dp: 16, tp: 8}",
         [TSRI_FIELD_SECTIONS] = "a list of mappings",
         [TSRI_FIELD_NAMED] = "a mapping from names",
         [TSRI_FIELD_ANY] = "numbers, in lists of lists",
         [TSRI_FIELD_FLOATS] = "two numbers, as in [0, 1], or true for these",
-        [TSRI_FIELD_INTS] = "a list of whole numbers",
     };
     if (f->legal) {
         snprintf(buf, TSRI_LEGAL_MAX, "%s", f->legal);
@@ -143,6 +146,9 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
     switch (f->kind) {
     case TSRI_FIELD_INT:
         put_number(buf, f, "a whole number");
+        break;
+    case TSRI_FIELD_INTS:
+        put_number(buf, f, "a list of whole numbers");
         break;
     case TSRI_FIELD_FLOAT:
         put_number(buf, f, "a number");
@@ -158,16 +164,17 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         put_words(buf, dtype_words);
         break;
     case TSRI_FIELD_SHAPE:
-        snprintf(buf, TSRI_LEGAL_MAX, "a list of up to %d sizes, each of at least %.0f",
+        snprintf(buf, TSRI_LEGAL_MAX, "a list of up to %d sizes, each from %.0f to 2^48",
                  f->max > 0 ? (int)f->max : TSR_MAX_NDIM, f->min);
         break;
     case TSRI_FIELD_PAIR:
-        snprintf(buf, TSRI_LEGAL_MAX, "a whole number of at least %.0f, or two: [height, width]",
-                 f->min);
+        snprintf(buf, TSRI_LEGAL_MAX, "a whole number from %.0f to %d, or two: [height, width]",
+                 f->min, INT32_MAX);
         break;
     case TSRI_FIELD_TRIPLE:
         snprintf(buf, TSRI_LEGAL_MAX,
-                 "a whole number of at least %.0f, or three: [depth, height, width]", f->min);
+                 "a whole number from %.0f to %d, or three: [depth, height, width]", f->min,
+                 INT32_MAX);
         break;
     case TSRI_FIELD_SECTION:
         snprintf(buf, TSRI_LEGAL_MAX, "a mapping");
@@ -197,21 +204,54 @@ static bool is_plain(const tsri_yaml *node)
     return node->kind == TSRI_YAML_SCALAR && !node->quoted;
 }
 
+/* Whether a node is a whole number, of any size. */
+static bool is_whole(const tsri_yaml *node)
+{
+    const char *p = is_plain(node) ? node->text + (*node->text == '-' || *node->text == '+') : "";
+    const size_t n = strspn(p, "0123456789");
+    return n && !p[n];
+}
+
 tsr_status tsri_value_int(const tsri_yaml *node, int64_t *out_value)
 {
     char shown[TSRI_YAML_TEXT_MAX];
-    const char *p = is_plain(node) ? node->text + (*node->text == '-' || *node->text == '+') : "";
-    size_t n = strspn(p, "0123456789");
-    if (!n || p[n])
+    if (!is_whole(node))
         return tsri_yaml_fail(node, "found %s; legal is a whole number",
                               tsri_yaml_shown(node, shown));
     errno = 0;
     long long v = strtoll(node->text, NULL, 10);
     if (errno == ERANGE)
-        return tsri_yaml_fail(node, "%s is out of the range of 64 bits",
-                              tsri_yaml_shown(node, shown));
+        return tsri_yaml_fail(node,
+                              "found %s; legal is a whole number from %" PRId64 " to %" PRId64,
+                              tsri_yaml_shown(node, shown), INT64_MIN, INT64_MAX);
     *out_value = v;
     return TSR_OK;
+}
+
+bool tsri_field_has(const tsri_field *f, int64_t value)
+{
+    return f->min >= f->max || (value >= (int64_t)f->min && value <= (int64_t)f->max);
+}
+
+/* Reads a whole number, which any text of digits is: one that is too large for 64 bits is out of
+ * the field's bounds, too. */
+static tsr_status read_int(const tsri_field *f, const tsri_yaml *node, int64_t *at)
+{
+    if (!is_plain(node) || !is_number_like(node->text))
+        return tsri_value_illegal(f, node);
+    if (is_whole(node) && f->min < f->max && tsri_value_int(node, at) != TSR_OK)
+        return tsri_value_illegal(f, node);
+    TSRI_TRY(tsri_value_int(node, at));
+    return tsri_field_has(f, *at) ? TSR_OK : tsri_value_illegal(f, node);
+}
+
+static tsr_status read_seed(const tsri_field *f, const tsri_yaml *node, uint64_t *at)
+{
+    if (!is_whole(node) || node->text[0] == '-')
+        return tsri_value_illegal(f, node);
+    errno = 0;
+    *at = strtoull(node->text, NULL, 10);
+    return errno == ERANGE ? tsri_value_illegal(f, node) : TSR_OK;
 }
 
 tsr_status tsri_value_float(const tsri_yaml *node, double *out_value)
@@ -230,46 +270,50 @@ tsr_status tsri_value_float(const tsri_yaml *node, double *out_value)
     return TSR_OK;
 }
 
-static tsr_status read_number(const tsri_field *f, const tsri_yaml *node, void *at)
+static tsr_status read_float(const tsri_field *f, const tsri_yaml *node, double *at)
 {
-    double v;
     if (!is_plain(node) || !is_number_like(node->text))
         return tsri_value_illegal(f, node);
-    if (f->kind == TSRI_FIELD_INT) {
-        int64_t i;
-        TSRI_TRY(tsri_value_int(node, &i));
-        v = (double)i;
-        memcpy(at, &i, sizeof i);
-    } else {
-        TSRI_TRY(tsri_value_float(node, &v));
-        memcpy(at, &v, sizeof v);
-    }
-    return f->min < f->max && !(v >= f->min && v <= f->max) ? tsri_value_illegal(f, node) : TSR_OK;
+    TSRI_TRY(tsri_value_float(node, at));
+    return f->min < f->max && !(*at >= f->min && *at <= f->max) ? tsri_value_illegal(f, node)
+                                                                : TSR_OK;
 }
 
 static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t *at)
 {
     static const struct {
         const char *name;
-        double bytes;
-    } units[] = {{"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
-                 {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"kB", 1e3},
-                 {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+        int64_t bytes;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"KiB", 1 << 10},
+                 {"MiB", 1 << 20},
+                 {"GiB", 1 << 30},
+                 {"TiB", INT64_C(1) << 40},
+                 {"KB", 1000},
+                 {"kB", 1000},
+                 {"MB", 1000000},
+                 {"GB", 1000000000},
+                 {"TB", INT64_C(1000000000000)}};
     if (node->kind != TSRI_YAML_SCALAR || !isdigit((unsigned char)node->text[0]) ||
         strpbrk(node->text, "xXpP"))
         return tsri_value_illegal(f, node);
     char *end;
-    double v = strtod(node->text, &end);
+    const double v = strtod(node->text, &end);
+    /* A whole number is exact, where a double would round it. */
+    const bool is_exact = (size_t)(end - node->text) == strspn(node->text, "0123456789");
+    const int64_t whole = is_exact ? strtoll(node->text, NULL, 10) : 0;
     while (*end == ' ')
         end++;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (strcmp(end, units[i].name))
             continue;
-        v *= units[i].bytes;
-        if (!(v >= 1 && v < 0x1p62))
-            return tsri_yaml_fail(node, "found %.60s; legal is at least one byte, below 2^62",
-                                  node->text);
-        *at = (int64_t)v;
+        const double bytes = v * (double)units[i].bytes;
+        const bool fits = is_exact ? whole <= INT64_MAX / units[i].bytes : bytes < 0x1p62;
+        const int64_t n = !fits ? -1 : is_exact ? whole * units[i].bytes : (int64_t)bytes;
+        if (n < 1 || n >= INT64_C(1) << 62)
+            return tsri_value_illegal(f, node);
+        *at = n;
         return TSR_OK;
     }
     return tsri_value_illegal(f, node);
@@ -475,7 +519,8 @@ static tsr_status read_ints(const tsri_reader *r, const tsri_field *f, const tsr
     at->v = tsri_pool_alloc(r->pool, (size_t)node->n * sizeof *at->v);
     TSRI_NEED(at->v);
     for (const tsri_yaml *c = node->first; c; c = c->next)
-        TSRI_TRY(tsri_value_int(c, &at->v[c->index]));
+        if (tsri_value_int(c, &at->v[c->index]) != TSR_OK || !tsri_field_has(f, at->v[c->index]))
+            return tsri_value_illegal(f, c);
     return TSR_OK;
 }
 
@@ -499,8 +544,11 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
     case TSRI_FIELD_BOOL:
         return is_plain(node) && parse_bool(node->text, at) ? TSR_OK : tsri_value_illegal(f, node);
     case TSRI_FIELD_INT:
+        return read_int(f, node, at);
+    case TSRI_FIELD_SEED:
+        return read_seed(f, node, at);
     case TSRI_FIELD_FLOAT:
-        return read_number(f, node, at);
+        return read_float(f, node, at);
     case TSRI_FIELD_BYTES:
         return read_bytes(f, node, at);
     case TSRI_FIELD_WORD:

@@ -127,6 +127,9 @@ void tsri_value_dump(const tsri_field *f, const void *at, FILE *out)
     case TSRI_FIELD_BYTES:
         fprintf(out, "%" PRId64, *(const int64_t *)at);
         break;
+    case TSRI_FIELD_SEED:
+        fprintf(out, "%" PRIu64, *(const uint64_t *)at);
+        break;
     case TSRI_FIELD_FLOAT:
         dump_float(*two, out);
         break;

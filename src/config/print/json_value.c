@@ -56,7 +56,10 @@ void tsri_json_text(tsri_json *j, const char *key, const char *text)
 void tsri_json_number(tsri_json *j, const char *key, double v)
 {
     begin(j, key);
-    fprintf(j->out, "%.17g", v);
+    if (v == floor(v) && fabs(v) < 0x1p63)
+        fprintf(j->out, "%lld", (long long)v);
+    else
+        fprintf(j->out, "%.17g", v);
 }
 
 void tsri_json_raw(tsri_json *j, const char *key, const char *json)
@@ -68,10 +71,14 @@ void tsri_json_raw(tsri_json *j, const char *key, const char *json)
 /* --- numbers ---------------------------------------------------------------------------------- */
 static void put_bounds(tsri_json *j, const tsri_field *f)
 {
+    if (f->kind == TSRI_FIELD_SEED) {
+        tsri_json_raw(j, "minimum", "0");
+        tsri_json_raw(j, "maximum", "18446744073709551615");
+    }
     if (f->min >= f->max)
         return;
     tsri_json_number(j, "minimum", f->min);
-    if (!isinf(f->max) && f->max < 0x1p53)
+    if (!isinf(f->max))
         tsri_json_number(j, "maximum", f->max);
 }
 
@@ -292,8 +299,9 @@ static void put_kind(tsri_json *j, const tsri_field *f)
         tsri_json_text(j, "type", "boolean");
         break;
     case TSRI_FIELD_INT:
+    case TSRI_FIELD_SEED:
     case TSRI_FIELD_FLOAT:
-        tsri_json_text(j, "type", f->kind == TSRI_FIELD_INT ? "integer" : "number");
+        tsri_json_text(j, "type", f->kind == TSRI_FIELD_FLOAT ? "number" : "integer");
         put_bounds(j, f);
         break;
     case TSRI_FIELD_BYTES:
@@ -359,8 +367,8 @@ static void put_default(tsri_json *j, const tsri_field *f)
     if (d == TSRI_NEEDED || d == TSRI_NONE)
         return;
     bool is_plain = f->kind == TSRI_FIELD_BOOL || f->kind == TSRI_FIELD_INT ||
-                    f->kind == TSRI_FIELD_FLOAT || f->kind == TSRI_FIELD_PAIR ||
-                    f->kind == TSRI_FIELD_TRIPLE;
+                    f->kind == TSRI_FIELD_SEED || f->kind == TSRI_FIELD_FLOAT ||
+                    f->kind == TSRI_FIELD_PAIR || f->kind == TSRI_FIELD_TRIPLE;
     (is_plain ? tsri_json_raw : tsri_json_text)(j, "default", d);
 }
 

@@ -73,8 +73,8 @@ static const struct {
      "2:25: placements.d.ranks: an empty list; at least one rank is needed in each of up to 4 "
      "levels"},
     {TRAIN, " [0, 1]", " 0",
-     "2:25: placements.d.ranks: found '0'; legal is a list of ranks, in up to 4 levels, as in "
-     "[[0, 1], [2, 3]], or a range, as in 0..7"},
+     "2:25: placements.d.ranks: found '0'; legal is a list of ranks from 0 to 65535, in up to 4 "
+     "levels, as in [[0, 1], [2, 3]], or a range, as in 0..7"},
     {TRAIN, " [0, 1", " [0, 0",
      "2:29: placements.d.ranks[1]: rank 0 is there twice; a rank holds one shard"},
     {TRAIN, " [0, ", " [-",
@@ -119,17 +119,19 @@ static const struct {
      "3:27: model.args.num_classes: unknown key; legal are inputs, hidden, outputs, layers"},
     {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: convnet}\n"
      "data: {dataset: synthetic, shape: [1, 4, 2], classes: 3}\n",
-     "3:8: model: width follows from the data: 2; legal is a whole number of at least 4"},
+     "3:8: model: width follows from the data: 2; legal is a whole number from 4 to "
+     "9007199254740992"},
     {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: mlp}\n"
      "data: {dataset: synthetic, shape: [1, 268435456, 268435456], classes: 3}\n",
-     "3:8: model: inputs follows from the data: 72057594037927936; legal is at most "
-     "9007199254740992"},
+     "3:8: model: inputs follows from the data: 72057594037927936; legal is a whole number from "
+     "1 to 9007199254740992"},
     {TRAIN, "lp", "lp, args: {hidden: 0}",
-     "3:35: model.args.hidden: found '0'; legal is a whole number of at least 1"},
+     "3:35: model.args.hidden: found '0'; legal is a whole number from 1 to 9007199254740992"},
     {TRAIN, "lp", "lp, args: {hidden: 1.5}",
      "3:35: model.args.hidden: found '1.5'; legal is a whole number"},
     {TRAIN, "lp", "lp, args: {hidden: 99999999999999999999}",
-     "3:35: model.args.hidden: '99999999999999999999' is out of the range of 64 bits"},
+     "3:35: model.args.hidden: found '99999999999999999999'; legal is a whole number from 1 to "
+     "9007199254740992"},
     {TRAIN, "lp", "lp, args: {hidden: 1e3}",
      "3:35: model.args.hidden: found '1e3'; legal is a whole number"},
     {TRAIN, "lp", "lp, args: {layers: 5000}",
@@ -155,11 +157,11 @@ static const struct {
     {TRAIN, ", classes: 3", "",
      "4:1: data: 'classes' is missing; legal is a whole number from 1 to 2147483648"},
     {TRAIN, "4, 4", "4, 4, 4, 4, 4, 4, 4",
-     "4:35: data.shape: found a list; legal is a list of up to 7 sizes, each of at least 1"},
+     "4:35: data.shape: found a list; legal is a list of up to 7 sizes, each from 1 to 2^48"},
     {TRAIN, "1, 4, 4", "0",
      "4:36: data.shape[0]: found 0; legal are sizes from 1 to 2^48"},
     {TRAIN, "[1, 4, 4]", "4",
-     "4:35: data.shape: found '4'; legal is a list of up to 7 sizes, each of at least 1"},
+     "4:35: data.shape: found '4'; legal is a list of up to 7 sizes, each from 1 to 2^48"},
     {TRAIN, ": 3", ": 3, dir: x",
      "4:58: data.dir: unknown key; legal are dataset, batch_size, shuffle, seed, workers, "
      "prefetch, shape, classes, samples, test_samples, augment, normalize"},
@@ -284,10 +286,26 @@ static const struct {
      "5:32: optimizer.beta1: found '1'; legal is a number from 0 to 0.999999999"},
     {TRAIN, NULL, "optimizer: {name: sgd, lr: -1}\n",
      "5:28: optimizer.lr: found '-1'; legal is a number of at least 0"},
+    {TRAIN, NULL, "optimizer: {name: sgd, loss_scale: 1e38}\n",
+     "5:36: optimizer.loss_scale: found '1e38'; legal is a number from 1e-30 to 1e+30"},
+    {TRAIN, NULL, "train: {seed: 18446744073709551616}\n",
+     "5:15: train.seed: found '18446744073709551616'; legal is a whole number from 0 to "
+     "18446744073709551615"},
+    {TRAIN, NULL, "train: {seed: -1}\n",
+     "5:15: train.seed: found '-1'; legal is a whole number from 0 to 18446744073709551615"},
+    {TRAIN, NULL, "train: {steps: 9007199254740993}\n",
+     "5:16: train.steps: found '9007199254740993'; legal is a whole number from 0 to "
+     "9007199254740992"},
+    {TRAIN, NULL, "optimizer: {name: sgd, schedule: {name: multi_step, milestones: [3, -1]}}\n",
+     "5:69: optimizer.schedule.milestones[1]: found '-1'; legal is a list of whole numbers from 0 "
+     "to 9007199254740992"},
+    {GRAPH, NULL, "  c: {op: constant, fill: 9007199254740993, shape: [1], dtype: i64}\n",
+     "5:27: graph.c.fill: i64 are whole numbers, of at most 2^53 here"},
     {TRAIN, NULL, "optimizer: {name: sgd, schedule: cosine}\n",
      "5:34: optimizer.schedule: found 'cosine'; legal is a mapping with the keys name, warmup"},
     {TRAIN, NULL, "optimizer: {name: sgd, schedule: {name: step}}\n",
-     "5:24: optimizer.schedule: 'step_size' is missing; legal is a whole number of at least 1"},
+     "5:24: optimizer.schedule: 'step_size' is missing; legal is a whole number from 1 to "
+     "9007199254740992"},
     {TRAIN, NULL, "optimizer: {name: sgd, schedule: {name: constant, steps: 3}}\n",
      "5:51: optimizer.schedule.steps: unknown key; legal are name, warmup"},
     {TRAIN, NULL, "optimizer: {name: sgd, state: {spb: B}}\n",
@@ -303,18 +321,16 @@ static const struct {
      "on_nan, amp, eval, checkpoint, metrics, tensorboard; did you mean 'steps'?"},
     {TRAIN, NULL, "train: {eval: {every: 2 epoch s}}\n",
      "5:23: train.eval.every: found '2 epoch s'; legal is a number of steps, as in 100, or of "
-     "epochs, as in 1 epoch"},
+     "epochs, as in 1 epoch, up to 2^53"},
     {TRAIN, NULL, "train: {eval: {every: 0}}\n",
-     "5:23: train.eval.every: found '0'; legal is a number of steps, as in 100, or of epochs, "
-     "as in "
-     "1 epoch"},
+     "5:23: train.eval.every: found '0'; legal is a number of steps, as in 100, or of epochs, as "
+     "in 1 epoch, up to 2^53"},
     {TRAIN, NULL, "train: {eval: {every: 99999999999999999999}}\n",
-     "5:23: train.eval.every: found '99999999999999999999'; legal is a number of steps, as in 100, "
-     "or of epochs, as in 1 epoch"},
+     "5:23: train.eval.every: found '99999999999999999999'; legal is a number of steps, as in "
+     "100, or of epochs, as in 1 epoch, up to 2^53"},
     {TRAIN, NULL, "train: {eval: {every: [1]}}\n",
-     "5:23: train.eval.every: found a list; legal is a number of steps, as in 100, or of "
-     "epochs, as "
-     "in 1 epoch"},
+     "5:23: train.eval.every: found a list; legal is a number of steps, as in 100, or of epochs, "
+     "as in 1 epoch, up to 2^53"},
     {TRAIN, NULL, "train: {eval: {data: tset}}\n",
      "5:22: train.eval.data: found 'tset'; legal is train or test; did you mean 'test'?"},
     {TRAIN, NULL, "train: {eval: 5}\n",
@@ -325,9 +341,8 @@ static const struct {
      "5:30: train.checkpoint.evry: unknown key; legal are dir, every, keep, resume; did you mean "
      "'every'?"},
     {TRAIN, NULL, "train: {checkpoint: {dir: a, every: -1 epochs}}\n",
-     "5:37: train.checkpoint.every: found '-1 epochs'; legal is a number of steps, as in 100, "
-     "or of "
-     "epochs, as in 1 epoch"},
+     "5:37: train.checkpoint.every: found '-1 epochs'; legal is a number of steps, as in 100, or "
+     "of epochs, as in 1 epoch, up to 2^53"},
     {TRAIN, NULL, "train: {metrics: 5}\n",
      "5:18: train.metrics: found '5'; legal is a file name"},
     {GRAPH, NULL, "train: {checkpoint: {dir: a}}\n",
@@ -340,7 +355,7 @@ static const struct {
     {TRAIN, NULL, "train: {eval: {scores: x}}\n",
      "5:16: train.eval.scores: not beside 'model': what a model gives is known"},
     {TRAIN, NULL, "train: {steps: -1}\n",
-     "5:16: train.steps: found '-1'; legal is a whole number of at least 0"},
+     "5:16: train.steps: found '-1'; legal is a whole number from 0 to 9007199254740992"},
     {TRAIN, NULL, "train: {on_nan: halt}\n",
      "5:17: train.on_nan: found 'halt'; legal is stop, warn or ignore"},
     {TRAIN, NULL, "train: {amp: fp16}\n",
@@ -364,20 +379,24 @@ static const struct {
      "5:7: train: found nothing; legal is a mapping with the keys epochs, steps, seed, init, "
      "label_smoothing, on_nan, amp, eval, checkpoint, metrics, tensorboard"},
     {TRAIN, NULL, "train: {steps: }\n",
-     "5:16: train.steps: found nothing; legal is a whole number of at least 0"},
+     "5:16: train.steps: found nothing; legal is a whole number from 0 to 9007199254740992"},
     {TRAIN, NULL, "train: {steps: ~}\n",
-     "5:16: train.steps: found '~'; legal is a whole number of at least 0"},
+     "5:16: train.steps: found '~'; legal is a whole number from 0 to 9007199254740992"},
     {TRAIN, NULL, "memory_limit: lots\n",
-     "5:15: memory_limit: found 'lots'; legal is a number of bytes, as in 1048576 or \"512 MiB\""},
+     "5:15: memory_limit: found 'lots'; legal is a number of bytes from 1 to 2^62 - 1, as in "
+     "1048576 or \"512 MiB\""},
     {TRAIN, NULL, "memory_limit: 512 MeB\n",
-     "5:15: memory_limit: found '512 MeB'; legal is a number of bytes, as in 1048576 or \"512 "
-     "MiB\""},
+     "5:15: memory_limit: found '512 MeB'; legal is a number of bytes from 1 to 2^62 - 1, as in "
+     "1048576 or \"512 MiB\""},
     {TRAIN, NULL, "memory_limit: 0\n",
-     "5:15: memory_limit: found 0; legal is at least one byte, below 2^62"},
+     "5:15: memory_limit: found '0'; legal is a number of bytes from 1 to 2^62 - 1, as in "
+     "1048576 or \"512 MiB\""},
     {TRAIN, NULL, "memory_limit: -5\n",
-     "5:15: memory_limit: found '-5'; legal is a number of bytes, as in 1048576 or \"512 MiB\""},
+     "5:15: memory_limit: found '-5'; legal is a number of bytes from 1 to 2^62 - 1, as in "
+     "1048576 or \"512 MiB\""},
     {TRAIN, NULL, "memory_limit: 9e99\n",
-     "5:15: memory_limit: found 9e99; legal is at least one byte, below 2^62"},
+     "5:15: memory_limit: found '9e99'; legal is a number of bytes from 1 to 2^62 - 1, as in "
+     "1048576 or \"512 MiB\""},
     {TRAIN, NULL, "cluster: {nodes: 3}\n",
      "5:11: cluster.nodes: needs 'gpus_per_node', whose default is 8 of a preset alone"},
     {TRAIN, NULL, "cluster: {latency_us: 0}\n",
@@ -429,10 +448,10 @@ static const struct {
     {GRAPH, NULL, "  y: {op: sum, in: x, axes: [0,1,2,3,4,5,6,7,8]}\n",
      "5:29: graph.y.axes: found a list; legal is an axis, or a list of axes"},
     {GRAPH, NULL, "  y: {op: conv2d, in: [x, x], stride: 0}\n",
-     "5:39: graph.y.stride: found '0'; legal is a whole number of at least 1, or two: [height, "
-     "width]"},
+     "5:39: graph.y.stride: found '0'; legal is a whole number from 1 to 2147483647, or two: "
+     "[height, width]"},
     {GRAPH, NULL, "  y: {op: conv2d, in: [x, x], stride: [1, 2, 3]}\n",
-     "5:39: graph.y.stride: found a list; legal is a whole number of at least 1, or two: "
+     "5:39: graph.y.stride: found a list; legal is a whole number from 1 to 2147483647, or two: "
      "[height, width]"},
     {GRAPH, NULL, "  y: {op: cross_entropy, in: [x, x], reduction: avg}\n",
      "5:49: graph.y.reduction: found 'avg'; legal is mean, sum or none"},

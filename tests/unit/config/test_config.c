@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -396,7 +397,7 @@ static void test_overrides(void **state)
                           "steps, seed, init, label_smoothing, on_nan, amp, eval, checkpoint, "
                           "metrics, tensorboard; did you mean 'steps'?"},
         {"train.steps=x", "--set train.steps=x:1:13: train.steps: found 'x'; legal is a whole "
-                          "number of at least 0"},
+                          "number from 0 to 9007199254740992"},
         {"placements.d.ranks=[[1], 0]",
          "--set placements.d.ranks=[[1], 0]:1:26: placements.d.ranks[1]: a rank stands where a "
          "list is expected: the lists are nested unevenly"},
@@ -435,16 +436,121 @@ static void test_no_memory(void **state)
     }
 }
 
+/* --- limits ----------------------------------------------------------------------------------- */
+static tsr_status read_one(const tsri_field *f, const char *text, const char *error)
+{
+    const tsri_yaml node = {.file = "f", .text = text, .line = 1, .column = 1};
+    char legal[TSRI_LEGAL_MAX];
+    double at[2];
+    const tsr_status status = tsri_value_read(NULL, f, &node, at);
+    if (status != TSR_OK && !strstr(tsr_last_error(), tsri_field_legal(f, legal)))
+        fail_msg("%s: %s: %s", f->name, text, tsr_last_error());
+    if (status != TSR_OK && error && !strstr(tsr_last_error(), error))
+        fail_msg("%s: %s: %s lacks %s", f->name, text, tsr_last_error(), error);
+    return status;
+}
+
+/* Reads the bounds of a number, and the numbers beside them; errors name both bounds. */
+static void try_limits(const tsri_field *f)
+{
+    char text[64], low[64], high[64];
+    const bool whole = f->kind == TSRI_FIELD_INT;
+    const int digits = whole ? 19 : 12; /* of 2^62 there are 19 */
+    snprintf(low, sizeof low, "%.*g", digits, f->min);
+    snprintf(high, sizeof high, "%.*g", digits, f->max);
+    assert_int_equal(read_one(f, low, NULL), TSR_OK);
+    if (whole)
+        snprintf(text, sizeof text, "%lld", (long long)f->min - 1);
+    else
+        snprintf(text, sizeof text, "%.17g", nextafter(f->min, -INFINITY));
+    assert_int_equal(read_one(f, text, low), TSR_ERR_FORMAT);
+    if (isinf(f->max))
+        return;
+    assert_int_equal(read_one(f, text, high), TSR_ERR_FORMAT);
+    assert_int_equal(read_one(f, high, NULL), TSR_OK);
+    if (whole)
+        snprintf(text, sizeof text, "%lld", (long long)f->max + 1);
+    else
+        snprintf(text, sizeof text, "%.17g", nextafter(f->max, INFINITY));
+    assert_int_equal(read_one(f, text, high), TSR_ERR_FORMAT);
+}
+
+static int try_section(const tsri_section *s, int depth)
+{
+    int n = 0;
+    for (int i = 0; i < s->nfields; i++) {
+        const tsri_field *f = &s->fields[i];
+        if (f->section && depth)
+            n += try_section(f->section, depth - 1);
+        if ((f->kind != TSRI_FIELD_INT && f->kind != TSRI_FIELD_FLOAT) || f->min >= f->max ||
+            f->legal)
+            continue;
+        if (f->kind == TSRI_FIELD_INT) /* bounds are exact */
+            assert_true(f->min == floor(f->min) && f->max == floor(f->max) &&
+                        fabs(f->min) <= 0x1p62 && fabs(f->max) <= 0x1p62);
+        try_limits(f);
+        n++;
+    }
+    for (int i = 0; i < s->nvariants; i++)
+        n += try_section(&s->variants[i], depth);
+    return n;
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    const int n = try_section(&tsri_experiment_section, 4);
+    print_message("%d numbers\n", n);
+    assert_true(n > 200);
+}
+
+/* Seeds have all of 64 bits, and bytes that are whole are exact. */
+static void test_whole_numbers(void **state)
+{
+    (void)state;
+    tsri_experiment *e = parse_ok(TRAIN "train: {seed: 18446744073709551615, steps: "
+                                        "9007199254740992}\nmemory_limit: 4611686018427387903\n");
+    assert_true(e->train.seed == UINT64_MAX);
+    assert_true(e->train.steps == INT64_C(1) << 53);
+    assert_true(e->memory_limit == (INT64_C(1) << 62) - 1);
+    char *text = dump(e);
+    assert_non_null(strstr(text, "seed: 18446744073709551615\n"));
+    free(text);
+    tsri_experiment_destroy(e);
+}
+
+/* A byte order mark before the first key, in a block or in braces, is no part of it. */
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    tsri_experiment_destroy(parse_ok("\xef\xbb\xbf" TRAIN));
+    tsri_experiment_destroy(parse_ok("\xef\xbb\xbf# comment\n" TRAIN));
+    tsri_experiment *e = NULL;
+    assert_int_equal(parse("\xef\xbb\xbfstepz: 1\n", &e), TSR_ERR_FORMAT);
+    assert_non_null(strstr(tsr_last_error(), "f.yaml:1:1: stepz: unknown key"));
+    assert_int_equal(parse("\xef\xbb\xbf", &e), TSR_ERR_FORMAT);
+    assert_int_equal(parse("\xef\xbb\xbf\xef\xbb\xbf" TRAIN, &e), TSR_ERR_FORMAT);
+}
+
 int main(void)
 {
 #define FOLDER(fn) cmocka_unit_test_setup_teardown(fn, make_test_dir, remove_test_dir)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_unknown_op),
-        FOLDER(test_bad_files),        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_dump),   cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_texts),  cmocka_unit_test(test_trees),
-        FOLDER(test_overrides),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_unknown_op),
+        FOLDER(test_bad_files),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_trees),
+        FOLDER(test_overrides),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_whole_numbers),
+        cmocka_unit_test(test_byte_order_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,7 +220,8 @@ static const struct {
      "base.yaml:6:3: train.stepz: unknown key; legal are epochs, steps, seed, init, "
      "label_smoothing, on_nan, amp, eval, checkpoint, metrics, tensorboard; did you mean 'steps'?"},
     {"include: base.yaml\ntrain: {steps: 3}\n", TRAIN "train:\n  seed: x\n",
-     "base.yaml:6:9: train.seed: found 'x'; legal is a whole number of at least 0"},
+     "base.yaml:6:9: train.seed: found 'x'; legal is a whole number from 0 to "
+     "18446744073709551615"},
     {"include: base.yaml\ntensors: {input: {placement: e}}\n", TRAIN,
      "f.yaml:2:30: tensors.input.placement: there is no placement 'e'; legal are d"},
     {"vars: [1]\n" TRAIN, "",
@@ -245,9 +246,9 @@ static const struct {
      "f.yaml:5:15: train.init: '${a b}' has no name of a variable; a text with ${ in it is written "
      "$${"},
     {"vars: {s: x}\n" TRAIN "train: {steps: '${s}'}\n", "",
-     "f.yaml:6:16: train.steps: found 'x'; legal is a whole number of at least 0"},
+     "f.yaml:6:16: train.steps: found 'x'; legal is a whole number from 0 to 9007199254740992"},
     {"vars: {s: \"5\"}\n" TRAIN "train: {steps: '${s}'}\n", "",
-     "f.yaml:6:16: train.steps: found \"5\"; legal is a whole number of at least 0"},
+     "f.yaml:6:16: train.steps: found \"5\"; legal is a whole number from 0 to 9007199254740992"},
     {"vars: {s: 5}\n" TRAIN "train: {init: '${s}'}\n", "",
      "f.yaml:6:15: train.init: found '5'; legal is a file name"},
     {TRAIN "train: {steps: ${s}}\n", "",
@@ -279,8 +280,8 @@ static void test_bad_overrides(void **state)
     } rows[] = {
         {"vars.bacth=7", "--set vars.bacth=7:1:6: vars.bacth: nothing in the file uses ${bacth}; "
                          "did you mean 'batch'?"},
-        {"vars.batch=x", "f.yaml:6:16: train.steps: found 'x'; legal is a whole number of at "
-                         "least 0"},
+        {"vars.batch=x", "f.yaml:6:16: train.steps: found 'x'; legal is a whole number from "
+                         "0 to 9007199254740992"},
         {"vars.batch=${batch}", "--set vars.batch=${batch}:1:12: vars.batch: 'batch' is made of "
                                 "itself"},
         {"include=f.yml", "--set include=f.yml:1:9: include: there is no file 'f.yml'; did you "
