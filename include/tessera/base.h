@@ -35,7 +35,7 @@ extern "C" {
  */
 /* clang-format off */
 #ifdef __cplusplus
-/* What this calls is in tessera.hpp. */
+/* The template tsr_opts_of and the macro TSR_MADE_ stand in tessera.hpp. */
 #define TSR_OPTIONS(type, defaults, ...) \
     tsr_opts_of(TSR_MADE_(type, .size = sizeof(type), __VA_ARGS__))
 #elif defined(TSR_KEEP_OVERRIDE_WARNINGS)

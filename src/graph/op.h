@@ -52,8 +52,8 @@ bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis);
 bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask);
 /* Checks that an option, which the message calls `what`, is not NaN. */
 bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
-/* Returns whether `value` is one of a dtype: of whole ones, a whole number that they hold. One of i64
- * is at most 2^53 in size, as a larger double may not be the number that the user wrote. */
+/* Returns whether `value` is one of a dtype: of whole ones, a whole number that they hold. One of
+ * i64 is at most 2^53 in size, as a larger double may not be the number that the user wrote. */
 bool tsri_holds(tsr_dtype dtype, double value);
 /* Checks that a dtype holds `value`. */
 bool tsri_want_value(const tsri_ctx *c, tsr_dtype dtype, double value);

@@ -62,22 +62,6 @@ static void describe_place(item *it, const tsr_placement *p)
 }
 
 /* --- numbers in and out ----------------------------------------------------------------------- */
-static void store(void *to, tsr_dtype dtype, int64_t i, double v)
-{
-    if (dtype == TSR_F64)
-        ((double *)to)[i] = v;
-    else if (dtype == TSR_F32)
-        ((float *)to)[i] = (float)v;
-    else if (dtype == TSR_I64)
-        ((int64_t *)to)[i] = (int64_t)v;
-    else if (dtype == TSR_I32)
-        ((uint32_t *)to)[i] = (uint32_t)(int64_t)v;
-    else if (dtype == TSR_U8)
-        ((uint8_t *)to)[i] = (uint8_t)(int64_t)v;
-    else
-        ((uint8_t *)to)[i] = v != 0;
-}
-
 /* A bf16: the upper half of an f32. */
 static double wide(uint16_t half)
 {
@@ -230,7 +214,7 @@ static tsr_status set_var(job *j, int var, const double *data)
     const pvar *v = &j->d.p->var[var];
     char bytes[MAX_BYTES];
     for (int64_t i = 0; i < count_of(v->dims); i++)
-        store(bytes, v->dtype, i, data[i]);
+        store_number(bytes, v->dtype, i, data[i]);
     tsr_variable *to = tsr_module_find(j->d.root, v->name);
     tsr_status status =
         tsr_variable_set(to, bytes, (size_t)count_of(v->dims) * tsr_dtype_size(v->dtype));
@@ -396,7 +380,7 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name,
             v -= addend && !wraps;
         else if (partial == TSR_REDUCE_MIN)
             v += addend && !wraps;
-        store(bytes, n->dtype, i, v);
+        store_number(bytes, n->dtype, i, v);
     }
     tsr_status status = tsr_feed_shard(j->plan[graph], name, bytes,
                                        (size_t)count_of(part) * tsr_dtype_size(n->dtype));
@@ -415,7 +399,7 @@ static tsr_status feed_factors(job *j, int graph, unsigned overflow)
         char name[16], bytes[8];
         const tsr_dtype dtype = p->graph[graph].node[s->node].dtype;
         snprintf(name, sizeof name, "factor%d", s->optimizer);
-        store(bytes, dtype, 0, overflow >> s->optimizer & 1 ? INFINITY : 1);
+        store_number(bytes, dtype, 0, overflow >> s->optimizer & 1 ? INFINITY : 1);
         tsr_status status = tsr_feed(j->plan[graph], name, bytes, tsr_dtype_size(dtype));
         if (status != TSR_OK)
             return fail_at(j, status, "tsr_feed");
@@ -438,7 +422,7 @@ static tsr_status feed(job *j, int graph, uint64_t seed)
             continue;
         }
         for (int64_t k = 0; k < count_of(n->shape); k++)
-            store(bytes, n->dtype, k, input_number(n, seed, k));
+            store_number(bytes, n->dtype, k, input_number(n, seed, k));
         tsr_status status = tsr_feed(j->plan[graph], name, bytes,
                                      (size_t)count_of(n->shape) * tsr_dtype_size(n->dtype));
         if (status != TSR_OK)

@@ -49,6 +49,20 @@ static double number(const pnode *n, uint64_t seed, int64_t i)
     }
 }
 
+void store_number(void *to, tsr_dtype dtype, int64_t i, double v)
+{
+    if (dtype == TSR_F64)
+        ((double *)to)[i] = v;
+    else if (dtype == TSR_F32)
+        ((float *)to)[i] = (float)v;
+    else if (dtype == TSR_I64)
+        ((int64_t *)to)[i] = (int64_t)v;
+    else if (dtype == TSR_I32)
+        ((uint32_t *)to)[i] = (uint32_t)(int64_t)v;
+    else
+        ((uint8_t *)to)[i] = dtype == TSR_BOOL ? v != 0 : (uint8_t)(int64_t)v;
+}
+
 double input_number(const pnode *n, uint64_t seed, int64_t i)
 {
     const uint64_t own = seed * 1000003 + (uint64_t)n->tag;
@@ -194,17 +208,8 @@ static tsr_tensor *declare_constant(declared *d, const pnode *n, tsr_tensor *con
 {
     char data[300 * 8];
     (void)in;
-    for (int64_t i = 0; i < count_of(n->shape); i++) {
-        double v = input_number(n, d->g->seed, i);
-        if (n->dtype == TSR_F64)
-            ((double *)(void *)data)[i] = v;
-        else if (n->dtype == TSR_F32)
-            ((float *)(void *)data)[i] = (float)v;
-        else if (n->dtype == TSR_I64)
-            ((int64_t *)(void *)data)[i] = (int64_t)v;
-        else
-            data[i] = v != 0;
-    }
+    for (int64_t i = 0; i < count_of(n->shape); i++)
+        store_number(data, n->dtype, i, input_number(n, d->g->seed, i));
     return tsr_constant(d->graph, n->dtype, n->shape, data, d->place[n->place], n->sbp);
 }
 

@@ -174,6 +174,8 @@ typedef struct walk {
 
 /* Number i that an input is fed in a run of that seed, or a constant has. */
 double input_number(const pnode *n, uint64_t seed, int64_t i);
+/* Stores v as element i of a buffer: a whole number modulo 2^bits. */
+void store_number(void *to, tsr_dtype dtype, int64_t i, double v);
 
 /* A rank's declaration. */
 typedef struct declared {

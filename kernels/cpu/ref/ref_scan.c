@@ -100,8 +100,8 @@ static void forward(const scan *v, tsr_dtype dtype, const void *x, void *y)
 
 /* From the end, with s[i] = dy[i] + what comes from behind: of a product s[i+1] x[i+1], by which
  * dx[i] = y[i-1] s[i]; of a logarithm s[i+1] e^(y[i] - y[i+1]), by which dx[i] = e^(x[i] - y[i])
- * s[i]. Nothing is divided by what may be 0. An infinite y[i+1] is a constant of what came before it:
- * its s goes to the infinite x[i+1] alone, whose slope is NaN, as PyTorch's is. */
+ * s[i]. Nothing is divided by what may be 0. An infinite y[i+1] is a constant of what came before
+ * it: its s goes to the infinite x[i+1] alone, whose slope is NaN, as PyTorch's is. */
 static void backward(const scan *v, tsr_dtype dtype, void *const *p, const int64_t *off,
                      const int64_t *step)
 {

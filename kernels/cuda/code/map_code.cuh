@@ -111,8 +111,7 @@ template <typename T> static __device__ __forceinline__ float tsri_order(tsri_or
 
 /* --- conversions ------------------------------------------------------------------------------ */
 /* Toward zero; NaN is 0, and a number that does not fit is the nearest that does. */
-template <typename To, typename A>
-static __host__ __device__ __forceinline__ To tsri_to_whole(A v)
+template <typename To, typename A> static __host__ __device__ __forceinline__ To tsri_to_whole(A v)
 {
     constexpr bool is_byte = std::is_same<To, uint8_t>::value;
     constexpr bool is_i32 = std::is_same<To, int32_t>::value;

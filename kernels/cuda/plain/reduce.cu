@@ -457,7 +457,8 @@ static __global__ void scan_kernel(scan_args g, const T *x, typename scan_of<T>:
                 v = tsri_to<A>(x[at[1] + g.begin[1] + c * g.step[1]]);
             v = scan_block(v, &all);
             if (c < g.n)
-                y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<typename scan_of<T>::result>(carry + v);
+                y[at[0] + g.begin[0] + c * g.step[0]] =
+                    tsri_to<typename scan_of<T>::result>(carry + v);
             carry += all;
         }
     }

@@ -380,8 +380,7 @@ static void grad_atan2(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor
     tsr_tensor *x = op->in[0], *y = op->in[1];
     tsr_tensor *square =
         tsr_add_at(tsr_square_at(x, file, line), tsr_square_at(y, file, line), file, line);
-    tsr_tensor *size =
-        tsr_add_at(tsr_abs_at(x, file, line), tsr_abs_at(y, file, line), file, line);
+    tsr_tensor *size = tsr_add_at(tsr_abs_at(x, file, line), tsr_abs_at(y, file, line), file, line);
     tsr_tensor *scaled = tsr_div_at(dz, tsri_make_divisor(square, size, op->loc), file, line);
     if (want[0])
         din[0] = tsr_mul_at(scaled, y, file, line);

@@ -230,7 +230,8 @@ tsr_tensor *tsr_prod_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const t
     attrs.reduce.op = TSR_REDUCE_PRODUCT;
     attrs.reduce.axes = mask;
     attrs.reduce.keepdim = keepdim;
-    tsr_tensor *y = tsri_graph_add1(c.g, TSRI_OP_PROD, &attrs, 1, &x, shape, tsri_sum_dtype(x), c.loc);
+    tsr_tensor *y =
+        tsri_graph_add1(c.g, TSRI_OP_PROD, &attrs, 1, &x, shape, tsri_sum_dtype(x), c.loc);
     return tsri_make_cast(y, dtype, c.loc);
 }
 

@@ -30,7 +30,8 @@ tsr_tensor *tsr_cumsum_with_at(tsr_tensor *x, int axis, const tsr_sum_opts *opts
     if (!tsri_op_begin(&c, "cumsum", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis) ||
         !(x = tsri_sum_operand(&c, x, opts, &dtype)))
         return c.failed;
-    tsr_tensor *y = x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
+    tsr_tensor *y =
+        x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
     return tsri_make_cast(y, dtype, loc);
 }
 

@@ -26,8 +26,7 @@ tsr_dtype tsri_sum_dtype(const tsr_tensor *x)
 
 bool tsri_wraps_before(tsr_dtype from, tsr_dtype to)
 {
-    return !tsri_is_float(from) &&
-           (tsri_is_float(to) || tsr_dtype_size(to) > tsr_dtype_size(from));
+    return !tsri_is_float(from) && (tsri_is_float(to) || tsr_dtype_size(to) > tsr_dtype_size(from));
 }
 
 tsr_tensor *tsri_sum_operand(const tsri_ctx *c, tsr_tensor *x, const tsr_sum_opts *opts,

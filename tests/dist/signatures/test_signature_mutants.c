@@ -47,8 +47,10 @@ static const char *excuse(const tally *t, const sg_entry *e)
             return "y dy is linear in y too";
         if (e->v.kind == TSRI_OP_UNARY && at->unary.fn == TSRI_UNARY_CLAMP && at->unary.a == -3e38)
             return "no value is so small, and no sum of them";
-        if (e->v.kind == TSRI_OP_CAST && is_whole(e->v.in_dtype[0]) && is_whole(e->v.out_dtype[0]))
-            return "whole numbers that fit";
+        if (e->v.kind == TSRI_OP_CAST && e->v.in_dtype[0] == TSR_I64)
+            return "a double, which holds the numbers here, holds no sum that wraps in i64";
+        if (e->v.kind == TSRI_OP_CAST && e->v.in_dtype[0] == TSR_BOOL)
+            return "there is no P(sum) of bool";
         if (e->v.kind == TSRI_OP_CAST && !is_whole(e->v.in_dtype[0]) &&
             e->v.out_dtype[0] == TSR_F32)
             return "linear but for the rounding of each addend";

@@ -302,15 +302,28 @@ static void take_piece(const tsri_arg *a, const double *whole, double *piece)
     }
 }
 
-/* Addends of both signs that say nothing of the value; smaller or larger values for max and min. */
+/* Returns a whole number below 2^53 modulo 2^bits of a narrow dtype. */
+static double wrapped(tsr_dtype dtype, double v)
+{
+    return dtype == TSR_I32  ? (double)(int32_t)(uint32_t)(int64_t)v
+           : dtype == TSR_U8 ? (double)(uint8_t)(int64_t)v
+                             : v;
+}
+
+/* Addends of both signs that say nothing of the value, so large where the dtype is a narrow whole
+ * one that their sum wraps around; smaller or larger values for max and min. */
 static void make_partial(double v, tsr_dtype dtype, int op, int k, uint64_t *rng, double *out)
 {
     int owner = (int)(vf_random(rng) * k);
+    const double most = op != TSR_REDUCE_SUM ? 4
+                        : dtype == TSR_I32   ? 0x1p30
+                        : dtype == TSR_U8    ? 64
+                                             : 4;
     double rest = v;
     for (int i = 0; i < k; i++) {
         double r = 4 * vf_random(rng) - 2;
         if (!is_float(dtype))
-            r = floor(4 * r);
+            r = floor(most * r);
         if (op == TSR_REDUCE_SUM) {
             out[i] = r;
             rest -= i == owner ? 0 : r;
@@ -322,7 +335,7 @@ static void make_partial(double v, tsr_dtype dtype, int op, int k, uint64_t *rng
                 out[i] = op == TSR_REDUCE_MAX ? (r > 0 ? v : 0) : (r > 0 ? v : 1);
         }
     }
-    out[owner] = op == TSR_REDUCE_SUM ? rest : v;
+    out[owner] = op == TSR_REDUCE_SUM ? wrapped(dtype, rest) : v;
 }
 
 /* The parts that differ by their coordinates in partial dimensions only hold addends of one value.
@@ -468,9 +481,7 @@ static bool piece_fits(const vf_op *op, int i, const tsr_sbp *s, const vf_how *h
             one[j] = (*piece[j])[e];
             sizes += fabs(one[j]);
         }
-        double v = join_addends(s, how, one);
-        if (op->out_dtype[i] == TSR_U8)
-            v = (uint8_t)(int64_t)v; /* which sums modulo 256 */
+        const double v = wrapped(op->out_dtype[i], join_addends(s, how, one));
         /* Large addends that cancel leave their own rounding. */
         double eps = op->out_dtype[i] == TSR_F32 ? FLT_EPSILON : 0;
         double rounding = sum && isfinite(sizes) ? 4 * eps * sizes : 0;

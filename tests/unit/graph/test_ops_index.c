@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include <tessera/functional.h>
+
 /* --- gather, embedding ------------------------------------------------------------------------ */
 
 static void test_gather(void **state)
@@ -179,6 +181,8 @@ static void test_cut_errors(void **state)
     FAILS(TSR_ERR_SHAPE, "axis 0; an axis has at most 2^56",
           tsr_pad(f32(D(5)), D(0), D(INT64_MAX), 0));
     FAILS(TSR_ERR_INVALID, "pad: 0.5 for dtype i64", tsr_pad(make(TSR_I64, D(5)), D(1), D(0), 0.5));
+    FAILS(TSR_ERR_INVALID, "masked_fill: 2147483648 for dtype i32; a whole number from -2147483648",
+          tsr_masked_fill(make(TSR_I32, D(3)), make(TSR_BOOL, D(3)), 0x1p31));
 }
 
 /* --- cumsum, variance ------------------------------------------------------------------------- */
@@ -193,6 +197,7 @@ static void test_sums(void **state)
     derives(TSRI_OP_CUMSUM, "S0->S0; S2->S2; P->P", NULL);
     assert_int_equal(last_of(TSRI_OP_CUMSUM)->attrs.cumsum.reverse, 1);
     is(tsr_cumsum(make(TSR_I32, D(3)), 0), TSR_I64, D(3));
+    is(tsr_prelu(f32(TSR_SCALAR), f32(D(1))), TSR_F32, TSR_SCALAR);
     tsr_tensor *one = f32(D(5, 1));
     shows(tsr_cumsum(one, 1), one);
     is(tsr_variance(x, TSR_AXES(0, 2), false, 1), TSR_F32, D(7));
