@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Functions made of the ops of ops.h, by PyTorch's names and numbers: what follows for operands,
- * errors, gradients, placements and signatures is what their ops say. Each is tsr_NAME(...), a
- * macro without the last two arguments (functional_calls.h).
+ * errors, gradients, placements and signatures is what their ops say. Halves are not rounded
+ * between those ops: the f32 result is, once. Each is tsr_NAME(...), a macro without the last two
+ * arguments (functional_calls.h).
  */
 #ifndef TESSERA_FUNCTIONAL_H
 #define TESSERA_FUNCTIONAL_H

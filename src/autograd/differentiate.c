@@ -36,6 +36,7 @@ static tsr_tensor *collect(walk *w, const tsr_tensor *t)
         return tsri_graph_fail_last(w->g, TSR_ERR_NO_MEMORY);
     for (int i = n; i-- > 0; f = f->next)
         all[i] = f->grad; /* in order of arrival */
+    tsri_declare_begin(w->g);
     tsr_tensor *sum = all[0];
     const int most = 8; /* operands of one add_n */
     for (int i = 1; i < n; i += most - 1) {
@@ -47,6 +48,7 @@ static tsr_tensor *collect(walk *w, const tsr_tensor *t)
         }
         sum = tsri_graph_add_like(TSRI_OP_ADD_N, NULL, m, part, t, t->op->loc);
     }
+    tsri_declare_end(w->g);
     w->flows[t->id]->next = NULL;
     w->flows[t->id]->grad = sum;
     return sum;
@@ -77,6 +79,7 @@ static bool visit(walk *w, tsri_op *op)
     w->g->label = op->label;
     for (int i = 0; i < op->nout; i++)
         any_dout |= (dout[i] = collect(w, op->out[i])) != NULL;
+    tsri_declare_begin(w->g);
     const tsri_op_def *def = tsri_op_def_of(op->kind);
     bool ok = true;
     if (any_dout && op->kind == TSRI_OP_TO_GLOBAL) {
@@ -93,6 +96,7 @@ static bool visit(walk *w, tsri_op *op)
         tsri_graph_fail(w->g, op->loc, TSR_ERR_UNSUPPORTED, "%s has no gradient",
                         tsri_op_title(op->kind, &op->attrs));
     }
+    tsri_declare_end(w->g);
     for (int i = 0; i < op->nin && ok; i++)
         if (din[i] && want[i])
             ok = arrive(w, op->in[i], din[i]);

@@ -17,5 +17,9 @@ enum { TSRI_DIMS_TEXT_MAX = 21 * TSR_MAX_NDIM + 1 };
 const char *tsri_dims_format(tsr_dims dims, char buf[TSRI_DIMS_TEXT_MAX]);
 
 bool tsri_is_float(tsr_dtype dtype);
+static inline bool tsri_is_half(tsr_dtype dtype)
+{
+    return dtype == TSR_F16 || dtype == TSR_BF16;
+}
 
 #endif

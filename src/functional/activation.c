@@ -7,8 +7,8 @@
 tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int line)
 {
     tsr_tensor *in[2] = {x, w};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "prelu", 2, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "prelu", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x))
         return c.failed;
     const int64_t channels = x->shape.ndim > 1 ? x->shape.d[1] : 1;
@@ -26,9 +26,9 @@ tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int lin
 
 tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "glu", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x) ||
-        !tsri_want_axis(&c, x, &axis))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "glu", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
         return c.failed;
     const int64_t half = x->shape.d[axis] / 2;
     if (x->shape.d[axis] % 2)
@@ -39,22 +39,22 @@ tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line)
     return tsr_mul(y[0], tsr_sigmoid(y[1]));
 }
 
-#define COMPOSED(name, value)                                              \
-    tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line) \
-    {                                                                      \
-        tsri_ctx c;                                                        \
-        if (!tsri_op_begin(&c, #name, 1, &x, 0, (tsri_loc){file, line}) || \
-            !tsri_want_float(&c, x))                                       \
-            return c.failed;                                               \
-        return value;                                                      \
+#define COMPOSED(name, value)                                                    \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line)       \
+    {                                                                            \
+        TSRI_FUNCTION(c);                                                        \
+        if (!tsri_function_begin(&c, #name, 1, &x, 0, (tsri_loc){file, line}) || \
+            !tsri_want_float(&c, x))                                             \
+            return c.failed;                                                     \
+        return value;                                                            \
     }
 COMPOSED(tanhshrink, tsr_sub(x, tsr_tanh(x)))
 COMPOSED(logit, tsri_as(&c, tsr_log(tsr_div(x, tsr_add_scalar(tsr_neg(x), 1))), x))
 
 tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "softmin", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "softmin", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
         return c.failed;
     return tsr_softmax(tsr_neg(x), axis);
@@ -63,9 +63,9 @@ tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line)
 /* The largest is taken out first, as a constant; where it is infinite, 0. */
 tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "logsumexp", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "logsumexp", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     tsr_tensor *top = tsri_number(x, 0, file, line);
@@ -80,8 +80,8 @@ tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const c
 
 tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "argmin", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "argmin", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     if (x->shape.d[axis] == 0)
@@ -98,8 +98,8 @@ tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line)
 static tsr_tensor *alpha_dropout(const char *name, tsr_tensor *x, bool features, double p,
                                  const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, name, 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
         return c.failed;
     if (!(p >= 0 && p < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be in [0, 1)", p);
@@ -126,8 +126,9 @@ tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *fi
 
 tsr_tensor *tsr_rrelu_at(tsr_tensor *x, double low, double high, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "rrelu", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "rrelu", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x))
         return c.failed;
     if (!(low <= high) || !isfinite(low) || !isfinite(high))
         return tsri_op_fail(&c, TSR_ERR_INVALID,
@@ -154,8 +155,8 @@ static tsr_tensor *straight_through(tsr_tensor *soft, int axis, const char *file
 tsr_tensor *tsr_gumbel_softmax_at(tsr_tensor *x, double tau, bool hard, int axis, const char *file,
                                   int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "gumbel_softmax", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "gumbel_softmax", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
         return c.failed;
     if (!(tau > 0) || !isfinite(tau))

@@ -151,6 +151,8 @@ static tsr_tensor *convolved(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, ts
     o.dilation.h = v->dilation[last - 1];
     if (v->n == 2)
         return tsr_conv2d(x, w, b, &o);
+    /* The gradients of planes are added up: in f32. */
+    x = tsr_cast(tsri_unrounded(x, c->loc), x->dtype);
     x = planes_of(c, x, k[2], y[2], v);
     w = tsri_shaped(w, TSR_DIMS(k[0], k[1] * k[2], k[3], k[4]), file, line);
     tsr_tensor *flat = tsr_conv2d(x, w, b, &o);
@@ -368,8 +370,8 @@ static tsr_tensor *declare_conv(const tsri_ctx *c, tsr_tensor *const in[3], cons
     {                                                                                      \
         tsr_tensor *in[3] = {x, w, b};                                                     \
         tsr_##name##_opts o = *OPTS();                                                     \
-        tsri_ctx c;                                                                        \
-        if (!tsri_op_begin(&c, #name, 3, in, 1u << 2, (tsri_loc){file, line}) ||           \
+        TSRI_FUNCTION(c);                                                                  \
+        if (!tsri_function_begin(&c, #name, 3, in, 1u << 2, (tsri_loc){file, line}) ||     \
             !tsri_want_options(&c, &o, sizeof o, opts))                                    \
             return c.failed;                                                               \
         const conv v = {.n = n_,                                                           \

@@ -7,8 +7,8 @@
 tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_interpolation how,
                                const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "interpolate", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "interpolate", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_interpolation(&c, how))
         return c.failed;
     const int64_t most = 1 << 24;
@@ -29,9 +29,9 @@ tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_
 tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
                           const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     int32_t k[2], s[2], p[2];
-    if (!tsri_op_begin(&c, "unfold", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "unfold", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_pair(&c, "kernel", kernel, 1, k) ||
         !tsri_want_pair(&c, "stride", stride, 1, s) ||
         !tsri_want_pair(&c, "padding", padding, 0, p))
@@ -87,10 +87,10 @@ static tsr_tensor *pixels_of(const tsri_ctx *c, const tsr_placement *p, const in
 tsr_tensor *tsr_fold_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_hw kernel, tsr_hw stride,
                         tsr_hw padding, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     int32_t k[2], s[2], p[2];
-    if (!tsri_op_begin(&c, "fold", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x) ||
-        !tsri_want_pair(&c, "kernel", kernel, 1, k) ||
+    if (!tsri_function_begin(&c, "fold", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !tsri_want_pair(&c, "kernel", kernel, 1, k) ||
         !tsri_want_pair(&c, "stride", stride, 1, s) ||
         !tsri_want_pair(&c, "padding", padding, 0, p))
         return c.failed;
@@ -123,8 +123,8 @@ tsr_tensor *tsr_fold_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_hw kern
 
 tsr_tensor *tsr_dropout2d_at(tsr_tensor *x, double p, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "dropout2d", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "dropout2d", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x))
         return c.failed;
     if (!(p >= 0 && p < 1) || x->shape.ndim < 2)

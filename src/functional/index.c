@@ -13,9 +13,10 @@ tsr_tensor *tsr_scatter_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_tensor 
 {
     tsri_loc loc = {file, line};
     tsr_tensor *all[3] = {x, ids, y}, *floats[2] = {x, y};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "scatter", 3, all, 0, loc) || !tsri_want_same_dtype(&c, 2, floats) ||
-        !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "scatter", 3, all, 0, loc) ||
+        !tsri_want_same_dtype(&c, 2, floats) || !tsri_want_float(&c, x) ||
+        !tsri_want_axis(&c, x, &axis))
         return c.failed;
     if (!tsr_dims_equal(ids->shape, y->shape))
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
@@ -41,8 +42,8 @@ tsr_tensor *tsr_index_add_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_tenso
 {
     tsri_loc loc = {file, line};
     tsr_tensor *all[3] = {x, ids, y};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "index_add", 3, all, 0, loc) || !tsri_want_float(&c, x) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "index_add", 3, all, 0, loc) || !tsri_want_float(&c, x) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     tsr_dims want = x->shape;
@@ -60,8 +61,8 @@ tsr_tensor *tsr_index_add_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_tenso
 tsr_tensor *tsr_bincount_at(tsr_tensor *ids, int64_t size, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "bincount", 1, &ids, 0, loc))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "bincount", 1, &ids, 0, loc))
         return c.failed;
     if (ids->dtype != TSR_I64)
         return tsri_op_fail(&c, TSR_ERR_DTYPE,

@@ -26,7 +26,7 @@ static bool begin_loss(tsri_ctx *c, const char *name, int n, tsr_tensor **const 
     tsr_tensor *x[3];
     for (int i = 0; i < n; i++)
         x[i] = *operands[i];
-    if (!tsri_op_begin(c, name, n, x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(c, name, n, x, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(c, n, x) || !tsri_want_float(c, x[0]) ||
         !want_reduction(c, reduction))
         return false;
@@ -51,7 +51,7 @@ static bool want_positive(tsri_ctx *c, const char *what, double value)
 tsr_tensor *tsr_l1_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction, const char *file,
                            int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "l1_loss", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     return tsri_reduced(tsr_abs(tsr_sub(x, y)), reduction, file, line);
@@ -68,7 +68,7 @@ static tsr_tensor *huber(tsr_tensor *d, double edge, const char *file, int line)
 tsr_tensor *tsr_huber_loss_at(tsr_tensor *x, tsr_tensor *y, double delta, tsr_reduction reduction,
                               const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "huber_loss", 2, OPERANDS(&x, &y), reduction, file, line) ||
         !want_positive(&c, "delta", delta))
         return c.failed;
@@ -78,7 +78,7 @@ tsr_tensor *tsr_huber_loss_at(tsr_tensor *x, tsr_tensor *y, double delta, tsr_re
 tsr_tensor *tsr_smooth_l1_loss_at(tsr_tensor *x, tsr_tensor *y, double beta,
                                   tsr_reduction reduction, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "smooth_l1_loss", 2, OPERANDS(&x, &y), reduction, file, line) ||
         !want_positive(&c, "beta", beta))
         return c.failed;
@@ -89,7 +89,7 @@ tsr_tensor *tsr_smooth_l1_loss_at(tsr_tensor *x, tsr_tensor *y, double beta,
 tsr_tensor *tsr_kl_div_at(tsr_tensor *x, tsr_tensor *y, bool log_target, tsr_reduction reduction,
                           const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "kl_div", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     tsr_tensor *loss;
@@ -116,7 +116,7 @@ static tsr_tensor *bounded_log(tsr_tensor *x, bool of_rest, const char *file, in
 tsr_tensor *tsr_binary_cross_entropy_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
                                         const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "binary_cross_entropy", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     if (tsri_autocasts(c.g))
@@ -136,10 +136,10 @@ tsr_tensor *tsr_binary_cross_entropy_with_logits_at(tsr_tensor *x, tsr_tensor *y
                                                     const char *file, int line)
 {
     tsr_tensor *all[3] = {x, y, pos_weight};
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "binary_cross_entropy_with_logits", 2, OPERANDS(&x, &y), reduction, file,
                     line) ||
-        !tsri_op_begin(&c, c.op, 3, all, 4, c.loc) || !tsri_want_same_dtype(&c, 3, all))
+        !tsri_function_begin(&c, c.op, 3, all, 4, c.loc) || !tsri_want_same_dtype(&c, 3, all))
         return c.failed;
     pos_weight = tsri_full(&c, pos_weight);
     /* y w softplus(-x) + (1 - y) softplus(x), and softplus(x) = x + softplus(-x) */
@@ -162,7 +162,7 @@ static tsr_tensor *by_sign(tsr_tensor *y, tsr_tensor *is, tsr_tensor *is_not, co
 tsr_tensor *tsr_hinge_embedding_loss_at(tsr_tensor *x, tsr_tensor *y, double margin,
                                         tsr_reduction reduction, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "hinge_embedding_loss", 2, OPERANDS(&x, &y), reduction, file, line) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
@@ -173,7 +173,7 @@ tsr_tensor *tsr_hinge_embedding_loss_at(tsr_tensor *x, tsr_tensor *y, double mar
 tsr_tensor *tsr_margin_ranking_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor *y, double margin,
                                        tsr_reduction reduction, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "margin_ranking_loss", 3, OPERANDS(&a, &b, &y), reduction, file, line) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
@@ -184,7 +184,7 @@ tsr_tensor *tsr_margin_ranking_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor 
 tsr_tensor *tsr_soft_margin_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
                                     const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "soft_margin_loss", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     return tsri_reduced(tsr_softplus(tsr_neg(tsr_mul(y, x))), reduction, file, line);
@@ -193,7 +193,7 @@ tsr_tensor *tsr_soft_margin_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction 
 tsr_tensor *tsr_poisson_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
                                     const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "poisson_nll_loss", 2, OPERANDS(&x, &y), reduction, file, line))
         return c.failed;
     return tsri_reduced(tsr_sub(tsr_exp(x), tsr_mul(y, x)), reduction, file, line);
@@ -202,7 +202,7 @@ tsr_tensor *tsr_poisson_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction 
 tsr_tensor *tsr_gaussian_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_tensor *variance, double eps,
                                      tsr_reduction reduction, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "gaussian_nll_loss", 3, OPERANDS(&x, &y, &variance), reduction, file,
                     line) ||
         !tsri_want_eps(&c, eps))
@@ -216,7 +216,7 @@ tsr_tensor *tsr_gaussian_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_tensor *v
 tsr_tensor *tsr_cosine_similarity_at(tsr_tensor *a, tsr_tensor *b, int axis, double eps,
                                      const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "cosine_similarity", 2, OPERANDS(&a, &b), TSR_NONE, file, line) ||
         !tsri_want_axis(&c, a, &axis) || !tsri_want_eps(&c, eps))
         return c.failed;
@@ -229,9 +229,9 @@ tsr_tensor *tsr_cosine_embedding_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tenso
                                          tsr_reduction reduction, const char *file, int line)
 {
     tsr_tensor *all[3] = {a, b, y};
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "cosine_embedding_loss", 2, OPERANDS(&a, &b), reduction, file, line) ||
-        !tsri_op_begin(&c, c.op, 3, all, 0, c.loc) || !tsri_want_same_dtype(&c, 3, all) ||
+        !tsri_function_begin(&c, c.op, 3, all, 0, c.loc) || !tsri_want_same_dtype(&c, 3, all) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
     if (a->shape.ndim != 2 || y->shape.ndim != 1 || y->shape.d[0] != a->shape.d[0])
@@ -248,7 +248,7 @@ tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
                                        tsr_tensor *negative, double margin, double power,
                                        tsr_reduction reduction, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (!begin_loss(&c, "triplet_margin_loss", 3, OPERANDS(&anchor, &positive, &negative),
                     reduction, file, line) ||
         !tsri_want_number(&c, "margin", margin) ||
@@ -266,8 +266,8 @@ tsr_tensor *tsr_multi_margin_loss_at(tsr_tensor *x, tsr_tensor *labels, int powe
                                      tsr_reduction reduction, const char *file, int line)
 {
     tsr_tensor *in[2] = {x, labels};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "multi_margin_loss", 2, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "multi_margin_loss", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !want_reduction(&c, reduction) ||
         !tsri_want_number(&c, "margin", margin))
         return c.failed;
@@ -291,9 +291,9 @@ tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_los
                             const char *file, int line)
 {
     tsr_tensor *in[2] = {x, labels};
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     tsr_nll_loss_opts o = *TSR_NLL_LOSS_OPTS();
-    if (!tsri_op_begin(&c, "nll_loss", 2, in, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "nll_loss", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_options(&c, &o, sizeof o, opts) || !tsri_want_float(&c, x) ||
         !want_reduction(&c, o.reduction))
         return c.failed;
@@ -303,7 +303,7 @@ tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_los
                             tsri_op_dims(&c, x), tsri_op_dims(&c, labels),
                             tsr_dtype_name(labels->dtype));
     tsr_tensor *both[2] = {x, o.weight};
-    if (!tsri_op_begin(&c, c.op, 2, both, 2, c.loc) || !tsri_want_same_dtype(&c, 2, both) ||
+    if (!tsri_function_begin(&c, c.op, 2, both, 2, c.loc) || !tsri_want_same_dtype(&c, 2, both) ||
         (o.weight && !tsri_want_vector(&c, "weight", o.weight, x->shape.d[1])))
         return c.failed;
     x = tsri_full(&c, x);

@@ -10,8 +10,8 @@ tsr_tensor *tsr_group_norm_at(tsr_tensor *x, int64_t groups, tsr_tensor *gamma, 
                               double eps, const char *file, int line)
 {
     tsr_tensor *in[3] = {x, gamma, beta};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "group_norm", 3, in, 6, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "group_norm", 3, in, 6, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, x) || !tsri_want_eps(&c, eps))
         return c.failed;
     if (x->shape.ndim < 2)
@@ -43,8 +43,8 @@ tsr_tensor *tsr_rms_norm_at(tsr_tensor *x, tsr_tensor *gamma, double eps, const 
                             int line)
 {
     tsr_tensor *in[2] = {x, gamma};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "rms_norm", 2, in, 2, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "rms_norm", 2, in, 2, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x) || !tsri_want_eps(&c, eps))
         return c.failed;
     const int naxes = gamma ? gamma->shape.ndim : 1, first = x->shape.ndim - naxes;
@@ -66,8 +66,8 @@ tsr_tensor *tsr_rms_norm_at(tsr_tensor *x, tsr_tensor *gamma, double eps, const 
 
 tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "normalize", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "normalize", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis) || !tsri_want_eps(&c, eps))
         return c.failed;
     x = tsri_full(&c, x);
@@ -77,8 +77,8 @@ tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const char *fi
 tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha, double beta,
                                        double k, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "local_response_norm", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "local_response_norm", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x) || !tsri_want_number(&c, "alpha", alpha) ||
         !tsri_want_number(&c, "beta", beta) || !tsri_want_number(&c, "k", k))
         return c.failed;
@@ -99,8 +99,9 @@ tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha
 
 tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "pdist", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "pdist", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x))
         return c.failed;
     if (!(p > 0))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be above 0", p);

@@ -19,10 +19,10 @@ static tsr_tensor *picked(tsr_tensor *x, int axis, bool keepdim, tsr_tensor *ids
 tsr_tensor *tsr_kthvalue_at(tsr_tensor *x, int64_t k, int axis, bool keepdim, tsr_tensor **out_ids,
                             const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (out_ids)
         *out_ids = NULL;
-    if (!tsri_op_begin(&c, "kthvalue", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "kthvalue", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     if (k < 1 || k > x->shape.d[axis])
@@ -36,10 +36,10 @@ tsr_tensor *tsr_kthvalue_at(tsr_tensor *x, int64_t k, int axis, bool keepdim, ts
 tsr_tensor *tsr_median_at(tsr_tensor *x, int axis, bool keepdim, tsr_tensor **out_ids,
                           const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     if (out_ids)
         *out_ids = NULL;
-    if (!tsri_op_begin(&c, "median", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "median", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     const int64_t n = x->shape.d[axis], k = (n + 1) / 2;

@@ -93,8 +93,8 @@ static tsr_tensor *pool1d(const char *name, tsr_tensor *x, const tsr_pool1d_opts
                           pool2d_fn *fn, tsri_loc loc)
 {
     tsr_pool1d_opts o = *TSR_POOL1D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_options(&c, &o, sizeof o, opts))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, name, 1, &x, 0, loc) || !tsri_want_options(&c, &o, sizeof o, opts))
         return c.failed;
     pool v = {.n = 1,
               .kernel = {o.kernel},
@@ -110,8 +110,8 @@ static tsr_tensor *pool3d(const char *name, tsr_tensor *x, const tsr_pool3d_opts
                           pool2d_fn *fn, tsri_loc loc)
 {
     tsr_pool3d_opts o = *TSR_POOL3D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_options(&c, &o, sizeof o, opts))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, name, 1, &x, 0, loc) || !tsri_want_options(&c, &o, sizeof o, opts))
         return c.failed;
     pool v = {.n = 3,
               .kernel = {o.kernel.d, o.kernel.h, o.kernel.w},
@@ -150,9 +150,9 @@ tsr_tensor *tsr_avg_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const 
 tsr_tensor *tsr_lp_pool2d_at(tsr_tensor *x, double p, tsr_hw kernel, tsr_hw stride,
                              const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     pool v = {.n = 2, .kernel = {kernel.h, kernel.w}, .stride = {stride.h, stride.w}};
-    if (!tsri_op_begin(&c, "lp_pool2d", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "lp_pool2d", 1, &x, 0, (tsri_loc){file, line}) ||
         !want_pixels(&c, x, 2) || !want_pool(&c, x, &v))
         return c.failed;
     if (!isfinite(p) || p == 0)
@@ -178,8 +178,8 @@ static bool want_windows(const tsri_ctx *c, int n, const int64_t *out)
 
 tsr_tensor *tsr_adaptive_avg_pool1d_at(tsr_tensor *x, int64_t out, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "adaptive_avg_pool1d", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "adaptive_avg_pool1d", 1, &x, 0, (tsri_loc){file, line}) ||
         !want_pixels(&c, x, 1) || !want_windows(&c, 1, &out))
         return c.failed;
     const int64_t *d = x->shape.d;
@@ -191,8 +191,8 @@ tsr_tensor *tsr_adaptive_avg_pool1d_at(tsr_tensor *x, int64_t out, const char *f
 tsr_tensor *tsr_adaptive_avg_pool3d_at(tsr_tensor *x, int64_t out_d, int64_t out_h, int64_t out_w,
                                        const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "adaptive_avg_pool3d", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "adaptive_avg_pool3d", 1, &x, 0, (tsri_loc){file, line}) ||
         !want_pixels(&c, x, 3) || !want_windows(&c, 3, (int64_t[]){out_d, out_h, out_w}))
         return c.failed;
     const int64_t *d = x->shape.d, pixels = out_h * out_w;
@@ -249,8 +249,8 @@ static tsr_tensor *largest(const tsri_ctx *c, tsr_tensor *x, int64_t out_h, int6
 
 tsr_tensor *tsr_adaptive_max_pool1d_at(tsr_tensor *x, int64_t out, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "adaptive_max_pool1d", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "adaptive_max_pool1d", 1, &x, 0, (tsri_loc){file, line}) ||
         !want_pixels(&c, x, 1) || !want_windows(&c, 1, &out))
         return c.failed;
     const int64_t *d = x->shape.d;
@@ -261,8 +261,8 @@ tsr_tensor *tsr_adaptive_max_pool1d_at(tsr_tensor *x, int64_t out, const char *f
 tsr_tensor *tsr_adaptive_max_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
                                        const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "adaptive_max_pool2d", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "adaptive_max_pool2d", 1, &x, 0, (tsri_loc){file, line}) ||
         !want_pixels(&c, x, 2) || !want_windows(&c, 2, (int64_t[]){out_h, out_w}))
         return c.failed;
     return largest(&c, x, out_h, out_w);
@@ -271,8 +271,8 @@ tsr_tensor *tsr_adaptive_max_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out
 tsr_tensor *tsr_adaptive_max_pool3d_at(tsr_tensor *x, int64_t out_d, int64_t out_h, int64_t out_w,
                                        const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "adaptive_max_pool3d", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "adaptive_max_pool3d", 1, &x, 0, (tsri_loc){file, line}) ||
         !want_pixels(&c, x, 3) || !want_windows(&c, 3, (int64_t[]){out_d, out_h, out_w}))
         return c.failed;
     const int64_t *d = x->shape.d, pixels = out_h * out_w;

@@ -19,8 +19,8 @@ static tsr_tensor *angles(const tsr_tensor *x, double base, int64_t first, const
 tsr_tensor *tsr_rotary_embedding_at(tsr_tensor *x, double base, int64_t first, bool interleaved,
                                     const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "rotary_embedding", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "rotary_embedding", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, x))
         return c.failed;
     const int ndim = x->shape.ndim, last = ndim - 1;

@@ -12,8 +12,8 @@ tsr_tensor *tsr_dot_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line)
 tsr_tensor *tsr_outer_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line)
 {
     tsr_tensor *in[2] = {x, y};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "outer", 2, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "outer", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, 2, in))
         return c.failed;
     if (x->shape.ndim != 1 || y->shape.ndim != 1)
@@ -26,8 +26,8 @@ tsr_tensor *tsr_baddbmm_at(tsr_tensor *c, tsr_tensor *a, tsr_tensor *b, double b
                            const char *file, int line)
 {
     tsr_tensor *in[3] = {c, a, b};
-    tsri_ctx x;
-    if (!tsri_op_begin(&x, "baddbmm", 3, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(x);
+    if (!tsri_function_begin(&x, "baddbmm", 3, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&x, 3, in) || !tsri_want_float(&x, c) ||
         !tsri_want_number(&x, "beta", beta) || !tsri_want_number(&x, "alpha", alpha))
         return x.failed;
@@ -144,8 +144,8 @@ tsr_tensor *tsr_tensordot_at(tsr_tensor *a, tsr_tensor *b, tsr_axes a_axes, tsr_
                              const char *file, int line)
 {
     tsr_tensor *in[2] = {a, b};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "tensordot", 2, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "tensordot", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, a))
         return c.failed;
     if (a_axes.n != b_axes.n || a_axes.n < 0 || a_axes.n > TSR_MAX_NDIM)
@@ -267,7 +267,7 @@ static bool want_sizes(const tsri_ctx *c, int n, const term *t)
 tsr_tensor *tsr_einsum_at(const char *equation, int n, tsr_tensor *const *x, const char *file,
                           int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     term t[MOST_TERMS];
     char result[LETTERS + 1] = "", kept[LETTERS + 1];
     if (!tsri_want_some("einsum", n, x, (tsri_loc){file, line}))
@@ -277,7 +277,7 @@ tsr_tensor *tsr_einsum_at(const char *equation, int n, tsr_tensor *const *x, con
                      "einsum: of %d tensors; at most %d are possible", n, MOST_TERMS);
         return NULL;
     }
-    if (!tsri_op_begin(&c, "einsum", n, x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "einsum", n, x, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, n, x) || !tsri_want_float(&c, x[0]))
         return c.failed;
     if (!equation)

@@ -19,8 +19,8 @@ static tsr_tensor *pixel_line(const tsr_tensor *like, int64_t n, bool corners, t
 tsr_tensor *tsr_affine_grid_at(tsr_tensor *theta, int64_t out_h, int64_t out_w, bool corners,
                                const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "affine_grid", 1, &theta, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "affine_grid", 1, &theta, 0, (tsri_loc){file, line}) ||
         !tsri_want_float(&c, theta))
         return c.failed;
     const int64_t most = 1 << 24, n = theta->shape.d[0];
@@ -113,8 +113,8 @@ tsr_tensor *tsr_grid_sample_at(tsr_tensor *x, tsr_tensor *grid, tsr_interpolatio
                                const char *file, int line)
 {
     tsr_tensor *in[2] = {x, grid};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "grid_sample", 2, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "grid_sample", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x) ||
         !tsri_want_interpolation(&c, how))
         return c.failed;

@@ -4,8 +4,8 @@
 
 tsr_tensor *tsr_squeeze_at(tsr_tensor *x, int axis, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "squeeze", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "squeeze", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     if (x->shape.d[axis] != 1)
@@ -16,8 +16,8 @@ tsr_tensor *tsr_squeeze_at(tsr_tensor *x, int axis, const char *file, int line)
 
 tsr_tensor *tsr_unsqueeze_at(tsr_tensor *x, int axis, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "unsqueeze", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "unsqueeze", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     const int ndim = x->shape.ndim, at = axis < 0 ? axis + ndim + 1 : axis;
     if (at < 0 || at > ndim || ndim == TSR_MAX_NDIM)
@@ -32,8 +32,8 @@ tsr_tensor *tsr_unsqueeze_at(tsr_tensor *x, int axis, const char *file, int line
 
 tsr_tensor *tsr_roll_at(tsr_tensor *x, int axis, int64_t shift, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "roll", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "roll", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     const int64_t n = x->shape.d[axis], start = n ? (n - shift % n) % n : 0;
@@ -42,9 +42,9 @@ tsr_tensor *tsr_roll_at(tsr_tensor *x, int axis, int64_t shift, const char *file
 
 tsr_tensor *tsr_flip_at(tsr_tensor *x, tsr_axes axes, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "flip", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "flip", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return tsri_make_flip(x, mask, c.loc);
@@ -74,8 +74,8 @@ static tsr_tensor *repeated(const tsri_ctx *c, tsr_tensor *x, int axis, int64_t 
 
 tsr_tensor *tsr_repeat_at(tsr_tensor *x, tsr_dims counts, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "repeat", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "repeat", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     const int more = counts.ndim - x->shape.ndim;
     if (more < 0 || counts.ndim > TSR_MAX_NDIM)
@@ -92,8 +92,8 @@ tsr_tensor *tsr_repeat_at(tsr_tensor *x, tsr_dims counts, const char *file, int 
 
 tsr_tensor *tsr_repeat_interleave_at(tsr_tensor *x, int axis, int64_t n, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "repeat_interleave", 1, &x, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "repeat_interleave", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     return repeated(&c, tsri_as_result(x, x, c.loc), axis, n, true);
@@ -101,8 +101,8 @@ tsr_tensor *tsr_repeat_interleave_at(tsr_tensor *x, int axis, int64_t n, const c
 
 tsr_tensor *tsr_pixel_shuffle_at(tsr_tensor *x, int64_t r, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "pixel_shuffle", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "pixel_shuffle", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     const int64_t *d = x->shape.d;
     if (x->shape.ndim != 4 || r < 1 || r > 4096 || d[1] % (r * r))
@@ -116,8 +116,8 @@ tsr_tensor *tsr_pixel_shuffle_at(tsr_tensor *x, int64_t r, const char *file, int
 
 tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "pixel_unshuffle", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "pixel_unshuffle", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     const int64_t *d = x->shape.d;
     if (x->shape.ndim != 4 || r < 1 || d[2] % r || d[3] % r)
@@ -130,8 +130,8 @@ tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, i
 
 tsr_tensor *tsr_channel_shuffle_at(tsr_tensor *x, int64_t groups, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "channel_shuffle", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "channel_shuffle", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     const int ndim = x->shape.ndim;
     if (ndim < 2 || ndim >= TSR_MAX_NDIM || groups < 1 || x->shape.d[1] % groups)

@@ -17,16 +17,16 @@ static tsr_tensor *negated(tsr_tensor *x, const char *file, int line)
 
 tsr_tensor *tsr_isnan_at(tsr_tensor *x, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "isnan", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "isnan", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     return tsr_not_equal(x, x);
 }
 
 tsr_tensor *tsr_isinf_at(tsr_tensor *x, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "isinf", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "isinf", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     if (!tsri_is_float(x->dtype))
         return tsr_not_equal(x, x);
@@ -35,8 +35,8 @@ tsr_tensor *tsr_isinf_at(tsr_tensor *x, const char *file, int line)
 
 tsr_tensor *tsr_isfinite_at(tsr_tensor *x, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "isfinite", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "isfinite", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     if (!tsri_is_float(x->dtype))
         return tsr_equal(x, x);
@@ -45,8 +45,8 @@ tsr_tensor *tsr_isfinite_at(tsr_tensor *x, const char *file, int line)
 
 tsr_tensor *tsr_logical_not_at(tsr_tensor *x, const char *file, int line)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "logical_not", 1, &x, 0, (tsri_loc){file, line}))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "logical_not", 1, &x, 0, (tsri_loc){file, line}))
         return c.failed;
     return negated(x, file, line);
 }
@@ -56,8 +56,8 @@ tsr_tensor *tsr_logical_not_at(tsr_tensor *x, const char *file, int line)
     tsr_tensor *tsr_logical_##name##_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line) \
     {                                                                                             \
         tsr_tensor *in[2] = {x, y};                                                               \
-        tsri_ctx c;                                                                               \
-        if (!tsri_op_begin(&c, "logical_" #name, 2, in, 0, (tsri_loc){file, line}))               \
+        TSRI_FUNCTION(c);                                                                         \
+        if (!tsri_function_begin(&c, "logical_" #name, 2, in, 0, (tsri_loc){file, line}))         \
             return c.failed;                                                                      \
         return value;                                                                             \
     }
@@ -74,9 +74,9 @@ static tsr_tensor *count(tsr_tensor *is_true, tsr_axes axes, bool keepdim, const
 
 tsr_tensor *tsr_any_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "any", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "any", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return truth(count(truth(x, file, line), axes, keepdim, file, line), file, line);
@@ -84,9 +84,9 @@ tsr_tensor *tsr_any_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 
 tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "all", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "all", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return negated(count(negated(x, file, line), axes, keepdim, file, line), file, line);
@@ -94,9 +94,9 @@ tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 
 tsr_tensor *tsr_count_nonzero_at(tsr_tensor *x, tsr_axes axes, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "count_nonzero", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "count_nonzero", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return count(truth(x, file, line), axes, false, file, line);
@@ -106,8 +106,8 @@ tsr_tensor *tsr_masked_fill_at(tsr_tensor *x, tsr_tensor *mask, double value, co
                                int line)
 {
     tsr_tensor *in[2] = {x, mask};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "masked_fill", 2, in, 0, (tsri_loc){file, line}) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "masked_fill", 2, in, 0, (tsri_loc){file, line}) ||
         !tsri_want_value(&c, x->dtype, value))
         return c.failed;
     return tsr_where(mask, tsri_number(x, value, file, line), x);

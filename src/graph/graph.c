@@ -53,8 +53,7 @@ static void lose_variable(void *graph, const void *gone)
         forget(g, g->ops[i], gone);
 }
 
-tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts,
-                             tsri_autocast_fn *autocast_of)
+tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_def_fn *def_of)
 {
     if (!world) {
         tsri_fail(TSR_ERR_INVALID, "tsr_graph_create: no world (did its creation fail?)");
@@ -85,7 +84,7 @@ tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts,
     g->local = o.local;
     g->seed = o.seed;
     g->autocast = o.autocast;
-    g->autocast_of = autocast_of;
+    g->def_of = def_of;
     g->scope = g->label = "";
     g->failed = (tsr_tensor){.graph = g, .failed = true};
     g->step_value = &g->own_step;
@@ -223,14 +222,15 @@ static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape
                       .shape = shape,
                       .placement = op->placement,
                       .op = op,
-                      .out = out};
+                      .out = out,
+                      .call = g->call};
     g->tensors[g->ntensors++] = t;
     return t;
 }
 
-static tsri_op *add_op(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
-                       tsr_tensor *const *in, int nout, const tsr_dims *shapes,
-                       const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
+tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                           tsr_tensor *const *in, int nout, const tsr_dims *shapes,
+                           const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
 {
     if (g->status != TSR_OK)
         return NULL;
@@ -270,130 +270,6 @@ static tsri_op *add_op(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs,
 no_memory:
     tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     return NULL;
-}
-
-/* --- autocast --------------------------------------------------------------------------------- */
-/* The place of a type in tsr_tensor's `as`; -1: autocast lets it be. */
-static int autocast_place(tsr_dtype dtype)
-{
-    return dtype == TSR_F32 ? 0 : dtype == TSR_F16 ? 1 : dtype == TSR_BF16 ? 2 : -1;
-}
-
-/* Whether a cast of x stands before what brings x to a placement and a signature, so that fewer
- * bytes go there. A partial sum is of f32 addends. */
-static bool goes_before(const tsr_tensor *x, tsr_dtype dtype)
-{
-    if (x->op->kind != TSRI_OP_TO_GLOBAL || tsr_dtype_size(dtype) >= tsr_dtype_size(x->dtype))
-        return false;
-    for (int d = 0; d < x->op->sbp.ndim; d++)
-        if (x->op->sbp.d[d].kind == TSR_SBP_PARTIAL)
-            return false;
-    return true;
-}
-
-tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
-{
-    tsr_graph *g = x->graph;
-    const int from = autocast_place(x->dtype), to = autocast_place(dtype);
-    if (x->failed || x->dtype == dtype || from < 0 || to < 0)
-        return x;
-    /* A tensor that autocast made wider gives its narrow one back. (One that the user made wider
-     * may be what gradients are asked of.) */
-    if (x->op->kind == TSRI_OP_CAST && x->op->in[0]->dtype == dtype && x->op->in[0]->as[from] == x)
-        return x->op->in[0];
-    tsr_tensor **as = &x->as[to];
-    if (*as)
-        return *as;
-    tsri_op *op;
-    if (goes_before(x, dtype)) {
-        tsr_tensor *cast = tsri_autocast_to(x->op->in[0], dtype, loc);
-        op = cast->failed ? NULL
-                          : add_op(g, TSRI_OP_TO_GLOBAL, &x->op->attrs, 1, &cast, 1, &x->shape,
-                                   &dtype, x->op->placement, loc);
-        if (op) {
-            op->sbp = x->op->sbp;
-            op->back = x->op->back;
-            op->said_by = x->op->said_by;
-        }
-    } else {
-        op = add_op(g, TSRI_OP_CAST, NULL, 1, &x, 1, &x->shape, &dtype, NULL, loc);
-    }
-    if (!op)
-        return &g->failed;
-    if (x->op->kind == TSRI_OP_VARIABLE || x->op->kind == TSRI_OP_TO_GLOBAL)
-        op->name = x->op->name;
-    return *as = op->out[0];
-}
-
-/* The type in which autocast makes an op; NONE: it lets it be. */
-static tsr_dtype autocast_dtype(const tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs,
-                                int nin, tsr_tensor *const *in)
-{
-    const tsri_autocast how = g->autocast_of(kind, attrs);
-    tsr_dtype widest = TSR_DTYPE_NONE;
-    for (int i = 0; i < nin && how != TSRI_AUTOCAST_NONE; i++)
-        if (autocast_place(in[i]->dtype) >= 0)
-            widest = !widest || widest == in[i]->dtype ? in[i]->dtype : TSR_F32;
-    if (!widest)
-        return TSR_DTYPE_NONE;
-    return how == TSRI_AUTOCAST_LOW ? g->autocast : how == TSRI_AUTOCAST_F32 ? TSR_F32 : widest;
-}
-
-tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
-                        tsr_tensor *const *in, int nout, const tsr_dims *shapes,
-                        const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
-{
-    tsr_tensor *cast_in[TSRI_RULE_MAX_ARGS];
-    tsr_dtype cast_out[TSRI_RULE_MAX_ARGS];
-    const bool few = nin <= TSRI_RULE_MAX_ARGS && nout <= TSRI_RULE_MAX_ARGS;
-    const tsr_dtype dtype = few && g->status == TSR_OK && tsri_autocasts(g)
-                                ? autocast_dtype(g, kind, attrs, nin, in)
-                                : TSR_DTYPE_NONE;
-    if (!dtype)
-        return add_op(g, kind, attrs, nin, in, nout, shapes, dtypes, p, loc);
-    for (int i = 0; i < nin; i++)
-        cast_in[i] = tsri_autocast_to(in[i], dtype, loc);
-    for (int i = 0; i < nout; i++)
-        cast_out[i] = autocast_place(dtypes[i]) >= 0 ? dtype : dtypes[i];
-    return add_op(g, kind, attrs, nin, cast_in, nout, shapes, cast_out, p, loc);
-}
-
-void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype)
-{
-    if (!TSRI_PUSH(&g->pool, g->outer_autocast, g->nouter, g->couter)) {
-        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
-        return;
-    }
-    g->outer_autocast[g->nouter++] = g->autocast;
-    g->autocast = dtype;
-}
-
-void tsri_autocast_end(tsr_graph *g)
-{
-    g->autocast = g->outer_autocast[--g->nouter];
-}
-
-void tsr_autocast_at(tsr_graph *g, tsr_dtype dtype, const char *file, int line)
-{
-    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, "autocast"))
-        return;
-    if (dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16)
-        tsri_autocast_begin(g, dtype);
-    else
-        tsri_graph_fail(g, (tsri_loc){file, line}, TSR_ERR_DTYPE,
-                        "autocast to %s; legal are f16, bf16, and f32 for none",
-                        tsr_dtype_name(dtype));
-}
-
-void tsr_autocast_end_at(tsr_graph *g, const char *file, int line)
-{
-    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, "autocast_end"))
-        return;
-    if (g->nouter > 0)
-        tsri_autocast_end(g);
-    else if (g->status == TSR_OK)
-        tsri_graph_fail(g, (tsri_loc){file, line}, TSR_ERR_STATE,
-                        "autocast_end: no region is open; tsr_autocast opens one");
 }
 
 void tsri_graph_move(tsr_graph *g, tsri_op *op, int id)
@@ -543,7 +419,7 @@ uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
     int n = 0;
     for (int i = 0; i < g->nops; i++)
         n += g->ops[i]->kind == kind && g->ops[i]->nin && !g->ops[i]->backward &&
-             !strcmp(g->ops[i]->name, g->scope);
+             !g->ops[i]->is_copy && !strcmp(g->ops[i]->name, g->scope);
     char name[768];
     snprintf(name, sizeof name, "%s/%s#%d", g->scope, tsri_op_name(kind), n);
     return tsri_rng_key(g->seed, name);

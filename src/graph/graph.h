@@ -38,6 +38,11 @@ struct tsr_tensor {
     bool is_loss;         /* a scalar whose gradients were asked for */
     bool failed;
     tsr_tensor *as[TSRI_AUTOCAST_DTYPES]; /* autocast's casts of it; NULL: none yet */
+    /* The call of a public function, or of an op's gradient, that made it; 0: the value that it has
+     * is final. Within that call the f32 value that it is the rounding of takes its place. */
+    int call;
+    bool moved;       /* in the call, from a final value, and not computed */
+    tsr_tensor *full; /* that f32 value; NULL: not declared yet, or the tensor is no half */
 };
 
 struct tsri_op {
@@ -60,6 +65,7 @@ struct tsri_op {
     bool backward;  /* declared by differentiation or an optimizer */
     bool optimizes; /* declared by a minimization, behind the gradients */
     bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
+    bool is_copy;   /* of an op on halves, in f32 */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
@@ -131,7 +137,8 @@ typedef enum tsri_autocast {
     TSRI_AUTOCAST_F32,        /* f32: sums of many, and what loses its digits */
     TSRI_AUTOCAST_NONE,       /* each operand's own */
 } tsri_autocast;
-typedef tsri_autocast tsri_autocast_fn(tsri_op_kind kind, const tsri_attrs *attrs);
+/* Returns the definition of a kind of op, as tsri_op_def_of. */
+typedef const struct tsri_op_def *tsri_def_fn(tsri_op_kind kind);
 
 /* A signature that compiles of the graph must give a tensor, for asking what it would cost. */
 typedef struct tsri_pin {
@@ -177,18 +184,18 @@ struct tsr_graph {
     const char *label;           /* of ops that are declared outside modules; "": they have none */
     bool in_backward, optimizes; /* of ops that are declared now */
     tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
-    tsri_autocast_fn *autocast_of; /* says how an op is autocast: its definition's word */
-    tsr_dtype *outer_autocast;     /* those of the regions around it */
+    tsri_def_fn *def_of;
+    tsr_dtype *outer_autocast; /* those of the regions around it */
     int nouter, couter;
-    bool warned;         /* that it is trained, and some op of it evaluates */
-    int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
+    int call, ncalls, depth; /* the call that is being declared, 0: none; see halves.c */
+    bool warned;             /* that it is trained, and some op of it evaluates */
+    int64_t *step_value;     /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
     tsri_pin pin;
 };
 
-/* tsr_graph_create, which gives the graph the definitions' word on autocast. */
-tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts,
-                             tsri_autocast_fn *autocast_of);
+/* tsr_graph_create, which gives the graph the definitions of ops. */
+tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_def_fn *def_of);
 
 /* --- errors ----------------------------------------------------------------------------------- */
 /* Keeps the error if it is the graph's first, and returns the graph's failed tensor. g may be NULL
@@ -218,6 +225,10 @@ const char *tsri_dims_text(tsr_graph *g, tsr_dims dims);
 tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                         tsr_tensor *const *in, int nout, const tsr_dims *shapes,
                         const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc);
+/* Appends an op as tsri_graph_add does, but in the dtypes given. */
+tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                           tsr_tensor *const *in, int nout, const tsr_dims *shapes,
+                           const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc);
 /* Appends an op of one result; returns it (or the failed tensor). */
 tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
@@ -335,7 +346,13 @@ typedef struct tsri_op_def {
     tsri_autocast (*autocast_of)(const tsri_attrs *attrs);
     /* Operands and results (bits) that are row-major whatever `layout` says: weights. */
     uint32_t rows_in, rows_out;
-    bool is_view;    /* its result shows its operand's bytes: no kernel runs */
+    bool is_view;  /* its result shows its operand's bytes: no kernel runs */
+    bool is_exact; /* it moves elements, so that it does not matter whether they are rounded before
+                    * or after it; of a kind that has several functions: */
+    bool (*exact_of)(const tsri_attrs *attrs);
+    bool keeps_dtype; /* it takes its operands in the dtype that they are given in */
+    /* Its result is a sum, of which ranks may have parts. Kernels read halves and write f32. */
+    bool (*sums)(const tsri_attrs *attrs);
     bool is_update;  /* an optimizer's: the operand before the last is the gradient */
     bool is_linear;  /* in all operands at once: it takes partial ones as it takes others */
     bool is_product; /* `flops` are multiplications and additions, as a machine's peak is told in */
@@ -365,6 +382,19 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc);
 /* Opens a region of autocast, as tsr_autocast does, of a legal dtype; and ends it. */
 void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype);
 void tsri_autocast_end(tsr_graph *g);
+
+/* --- halves: halves.c ------------------------------------------------------------------------- */
+/* Opens and closes a call of a public function, or of an op's gradient, in which halves are rounded
+ * once, at its end. Calls nest; the outermost one counts. */
+void tsri_declare_begin(tsr_graph *g);
+void tsri_declare_end(tsr_graph *g);
+/* Returns x in f32: what it is the rounding of, where the call that is open has made it. */
+tsr_tensor *tsri_unrounded(tsr_tensor *x, tsri_loc loc);
+/* Returns the op that has computed x, whatever has rounded its result. */
+static inline tsri_op *tsri_full_op(const tsr_tensor *x)
+{
+    return x->full ? x->full->op : x->op;
+}
 
 /* Never NULL for a kind. */
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);

@@ -18,12 +18,20 @@ typedef struct tsri_ctx {
     tsri_loc loc;
     const char *op;
     tsr_tensor *failed; /* what the op gives the user where it can't be declared */
+    tsr_graph *open;    /* in which the function's call is open; NULL: in none */
 } tsri_ctx;
+
+/* Declares the ctx of a public function that is made of several ops. tsri_function_begin, in place
+ * of tsri_op_begin, opens a call that lasts until the function returns: see graph.h. */
+#define TSRI_FUNCTION(c) __attribute__((cleanup(tsri_function_end))) tsri_ctx c = {0}
 
 /* Begins to declare an op: sets *c, and checks n operands as tsri_check_operands does. Returns
  * whether the op can be declared; otherwise it gives the user c->failed. */
 bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uint32_t optional,
                    tsri_loc loc);
+bool tsri_function_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x,
+                         uint32_t optional, tsri_loc loc);
+void tsri_function_end(tsri_ctx *c);
 
 /* Checks, before tsri_op_begin, that a list has n >= 1 tensors; a refusal has no graph to fail. */
 bool tsri_want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc);
@@ -80,6 +88,12 @@ tsr_tensor *tsri_full(const tsri_ctx *c, tsr_tensor *x);
 tsr_tensor *tsri_low(const tsri_ctx *c, tsr_tensor *x);
 /* Returns y, what a function has made, in the type of its operand x. */
 tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x);
+
+/* Returns dy, the gradient of a result that is f32 where operand x is a half, in x's dtype. */
+tsr_tensor *tsri_as_operand(tsr_tensor *dy, const tsr_tensor *x, tsri_loc loc);
+/* Returns result i of an op for its gradient to read; of halves what was rounded, computed again.
+ */
+tsr_tensor *tsri_saved(const tsri_op *op, int i);
 
 /* --- rules ------------------------------------------------------------------------------------ */
 /* The names of axes in rules: axis i is tsri_letters[i]. */

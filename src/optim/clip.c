@@ -38,7 +38,9 @@ tsr_tensor *tsri_make_global_norm(const tsri_ctx *c, int n, tsr_tensor *const *x
     for (int i = 0; i < n && c->g->status == TSR_OK; i++) {
         if (!x[i] || x[i]->failed)
             continue;
+        tsri_declare_begin(c->g);
         tsr_tensor *part = part_of_norm(c, x[i], power, sum ? sum->placement : x[i]->placement);
+        tsri_declare_end(c->g);
         if (!sum)
             sum = part;
         else if (isinf(power))

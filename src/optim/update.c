@@ -320,11 +320,13 @@ static tsri_op *add_lamb(applying *a, const tsri_optim_slot *slot, tsr_tensor *v
         lr = tsr_where_at(tsr_cast_at(found, TSR_BOOL, loc.file, loc.line), none, lr, loc.file,
                           loc.line);
     }
+    tsri_declare_begin(g);
     tsr_tensor *step =
         tsr_add_at(adam->out[0], tsr_mul_at(value, decay, loc.file, loc.line), loc.file, loc.line);
     tsr_tensor *scale = tsr_mul_at(trust(a, value, step), lr, loc.file, loc.line);
     tsr_tensor *moved =
         tsr_sub_at(value, tsr_mul_at(step, scale, loc.file, loc.line), loc.file, loc.line);
+    tsri_declare_end(g);
     return moved->failed ? NULL
                          : tsri_graph_add_all_like(TSRI_OP_ASSIGN, NULL, 1, &moved, 1, value, loc);
 }

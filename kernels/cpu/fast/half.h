@@ -6,12 +6,8 @@
 #ifndef TESSERA_KERNELS_CPU_FAST_HALF_H
 #define TESSERA_KERNELS_CPU_FAST_HALF_H
 
+#include "src/core/dims.h"
 #include "kernels/cpu/fast/fast.h"
-
-static inline bool tsri_is_half(tsr_dtype dtype)
-{
-    return dtype == TSR_F16 || dtype == TSR_BF16;
-}
 
 /* n elements; x and y do not overlap. */
 typedef void tsri_widen_fn(const uint16_t *x, float *y, int64_t n);

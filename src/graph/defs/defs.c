@@ -23,10 +23,10 @@ static const char *rule_update(const tsri_op *op)
 static const tsri_attr_field update_attrs[] = {TSRI_ATTR_FIELD(update.has, I32, "states"),
                                                TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_input = {0};
-const tsri_op_def tsri_def_variable = {0};
-const tsri_op_def tsri_def_to_global = {.is_view = true};
-const tsri_op_def tsri_def_copy = {.rule_text = "^... -> ..."};
+const tsri_op_def tsri_def_input = {.keeps_dtype = true};
+const tsri_op_def tsri_def_variable = {.keeps_dtype = true};
+const tsri_op_def tsri_def_to_global = {.is_view = true, .keeps_dtype = true};
+const tsri_op_def tsri_def_copy = {.rule_text = "^... -> ...", .is_exact = true};
 #define UPDATE_DEF(KIND, name, flops, ...)                           \
     const tsri_op_def tsri_def_##name = {.rule_of = rule_update,     \
                                          .flops_per_element = flops, \
@@ -57,15 +57,9 @@ const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
     return (unsigned)kind < TSRI_OP_COUNT_ ? defs[kind] : NULL;
 }
 
-static tsri_autocast autocast_of(tsri_op_kind kind, const tsri_attrs *attrs)
-{
-    const tsri_op_def *def = tsri_op_def_of(kind);
-    return def->autocast_of ? def->autocast_of(attrs) : def->autocast;
-}
-
 tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
 {
-    return tsri_graph_create(world, opts, autocast_of);
+    return tsri_graph_create(world, opts, tsri_op_def_of);
 }
 
 bool tsri_op_has_rule(tsri_op_kind kind)

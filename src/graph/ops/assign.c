@@ -12,7 +12,8 @@ static void assign_gradient(tsri_op *op, tsr_tensor *const *dout, const bool *wa
     din[0] = dout[0];
 }
 
-const tsri_op_def tsri_def_assign = {.rule_text = "^... -> ...", .gradient = assign_gradient};
+const tsri_op_def tsri_def_assign = {
+    .rule_text = "^... -> ...", .gradient = assign_gradient, .keeps_dtype = true};
 
 /* Checks the graph and the variable that a call names. Where it returns false, *out_failed is what
  * the call gives the user. */

@@ -50,7 +50,8 @@ const tsri_op_def tsri_def_causal_mask = {.rule_of = rule_mask,
                                           .names = tsri_name_matrices,
                                           .gradient = grad_mask,
                                           .attrs = mask_above_attrs,
-                                          .alike = TSRI_ALL_OPERANDS};
+                                          .alike = TSRI_ALL_OPERANDS,
+                                          .is_exact = true};
 
 /* --- attention of parts ----------------------------------------------------------------------- */
 
@@ -136,8 +137,8 @@ tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
 {
     tsri_loc loc = {file, line};
     call o;
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "attention", 3, (tsr_tensor *[]){q, k, v}, 0, loc) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "attention", 3, (tsr_tensor *[]){q, k, v}, 0, loc) ||
         !read_call(&c, q, k, v, opts, &o))
         return c.failed;
     return compose(&o, loc);
@@ -179,9 +180,9 @@ tsr_tensor *tsr_scaled_dot_product_attention_at(tsr_tensor *q, tsr_tensor *k, ts
 {
     tsri_loc loc = {file, line};
     call o;
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "scaled_dot_product_attention", 4, (tsr_tensor *[]){q, k, v, mask},
-                       1u << 3, loc) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "scaled_dot_product_attention", 4, (tsr_tensor *[]){q, k, v, mask},
+                             1u << 3, loc) ||
         !read_call(&c, q, k, v, opts, &o) || (mask && !read_mask(&c, &o, &mask)))
         return c.failed;
     o.in[3] = mask;

@@ -22,6 +22,23 @@ bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uin
     return c->g;
 }
 
+bool tsri_function_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x,
+                         uint32_t optional, tsri_loc loc)
+{
+    tsr_graph *open = c->open;
+    const bool ok = tsri_op_begin(c, op, n, x, optional, loc);
+    c->open = ok ? c->g : open;
+    if (ok && !open)
+        tsri_declare_begin(c->g);
+    return ok;
+}
+
+void tsri_function_end(tsri_ctx *c)
+{
+    if (c->open)
+        tsri_declare_end(c->open);
+}
+
 bool tsri_want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc)
 {
     if (n >= 1 && x)
@@ -110,6 +127,29 @@ tsr_tensor *tsri_low(const tsri_ctx *c, tsr_tensor *x)
 tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x)
 {
     return tsri_autocasts(c->g) ? tsri_autocast_to(y, x->dtype, c->loc) : y;
+}
+
+tsr_tensor *tsri_as_operand(tsr_tensor *dy, const tsr_tensor *x, tsri_loc loc)
+{
+    if (dy->failed || dy->dtype == x->dtype)
+        return dy;
+    return tsr_cast_at(dy, x->dtype, loc.file, loc.line);
+}
+
+tsr_tensor *tsri_saved(const tsri_op *op, int i)
+{
+    tsr_graph *g = op->out[i]->graph;
+    tsr_dims shapes[TSRI_RULE_MAX_ARGS];
+    tsr_dtype dtypes[TSRI_RULE_MAX_ARGS];
+    if (!tsri_is_half(op->out[i]->dtype))
+        return op->out[i];
+    for (int k = 0; k < op->nout; k++) {
+        shapes[k] = op->out[k]->shape;
+        dtypes[k] = op->out[k]->dtype;
+    }
+    const tsri_op *again = tsri_graph_add(g, op->kind, &op->attrs, op->nin, op->in, op->nout,
+                                          shapes, dtypes, op->placement, op->loc);
+    return again ? again->out[i] : &g->failed;
 }
 
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x)

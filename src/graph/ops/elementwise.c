@@ -125,7 +125,10 @@ static void grad_unary(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 {
     (void)want;
     tsri_unary_fn fn = (tsri_unary_fn)op->attrs.unary.fn;
-    tsr_tensor *in[2] = {tsri_unary_saves_output(fn) ? op->out[0] : op->in[0], dout[0]};
+    const bool is_step = fn == TSRI_UNARY_RELU || fn == TSRI_UNARY_RELU6; /* rounds nothing */
+    tsr_tensor *in[2] = {op->in[0], dout[0]};
+    if (tsri_unary_saves_output(fn))
+        in[0] = is_step ? op->out[0] : tsri_saved(op, 0);
     din[0] = fn == TSRI_UNARY_ADD
                  ? dout[0]
                  : tsri_graph_add1(dout[0]->graph, TSRI_OP_UNARY_GRAD, &op->attrs, 2, in,

@@ -111,8 +111,11 @@ static void grad_gather_dx(tsri_op *op, tsr_tensor *const *dout, const bool *wan
 static const tsri_attr_field gather_attrs[] = {TSRI_ATTR_FIELD(gather.axis, I32, "axis"),
                                                TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_gather = {
-    .rule_text = "A, !B -> B", .names = name_axes, .gradient = grad_gather, .attrs = gather_attrs};
+const tsri_op_def tsri_def_gather = {.rule_text = "A, !B -> B",
+                                     .names = name_axes,
+                                     .gradient = grad_gather,
+                                     .attrs = gather_attrs,
+                                     .is_exact = true};
 const tsri_op_def tsri_def_gather_dx = {.rule_text = "!B, B -> A",
                                         .names = name_axes,
                                         .gradient = grad_gather_dx,

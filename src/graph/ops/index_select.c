@@ -155,7 +155,10 @@ static const tsri_attr_field gather_attrs[] = {
     TSRI_ATTR_FIELD(gather.has_pad, I32, "has a padding_index"),
     TSRI_ATTR_FIELD(gather.pad, I64, "padding_index"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_index_select = {
-    .rule_text = "A, !B -> C", .names = name_axes, .gradient = grad_gather, .attrs = gather_attrs};
+const tsri_op_def tsri_def_index_select = {.rule_text = "A, !B -> C",
+                                           .names = name_axes,
+                                           .gradient = grad_gather,
+                                           .attrs = gather_attrs,
+                                           .is_exact = true};
 const tsri_op_def tsri_def_index_select_dx = {
     .rule_text = "!B, C -> A", .names = name_axes, .flops = flops_gather_dx, .attrs = gather_attrs};

@@ -66,7 +66,7 @@ static tsr_tensor *center(tsr_tensor *x, const tsri_attrs *attrs, tsri_loc loc)
     tsr_tensor *mean = tsri_make_sum(x, features, true, 1 / (double)attrs->ln.count, loc);
     tsr_tensor *diff = tsri_make_binary("layer_norm", TSRI_BINARY_SUB, x, mean, x->dtype, loc);
     if (!diff->failed)
-        diff->op->attrs.binary.fixed = 1u << 1;
+        tsri_full_op(diff)->attrs.binary.fixed = 1u << 1;
     return diff;
 }
 

@@ -106,7 +106,7 @@ static void grad_reshape(tsri_op *op, tsr_tensor *const *dout, const bool *want,
 }
 
 const tsri_op_def tsri_def_reshape = {
-    .rule = rule_reshape, .gradient = grad_reshape, .is_view = true};
+    .rule = rule_reshape, .gradient = grad_reshape, .is_view = true, .is_exact = true};
 
 /* --- permute ---------------------------------------------------------------------------------- */
 
@@ -180,4 +180,4 @@ static const tsri_attr_field permute_attrs[] = {
     TSRI_ATTR_FIELDS(permute.perm, I32, TSR_MAX_NDIM, "order of axes"), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_permute = {
-    .rule = rule_permute, .gradient = grad_permute, .attrs = permute_attrs};
+    .rule = rule_permute, .gradient = grad_permute, .attrs = permute_attrs, .is_exact = true};

@@ -500,6 +500,9 @@ const tsri_op_def tsri_def_own = {.rule = rule_own,
                                   .gradient = grad_own,
                                   .flops = flops_own,
                                   .attrs = own_attrs,
-                                  .autocast = TSRI_AUTOCAST_NONE};
-const tsri_op_def tsri_def_own_backward = {
-    .rule = rule_own_backward, .flops = flops_own_backward, .attrs = own_attrs};
+                                  .autocast = TSRI_AUTOCAST_NONE,
+                                  .keeps_dtype = true};
+const tsri_op_def tsri_def_own_backward = {.rule = rule_own_backward,
+                                           .flops = flops_own_backward,
+                                           .attrs = own_attrs,
+                                           .keeps_dtype = true};

@@ -134,7 +134,8 @@ const tsri_op_def tsri_def_max_pool_dx = {
 /* --- averages --------------------------------------------------------------------------------- */
 
 /* A: how the axes of the plane read, B: those of its windows. Along an axis one window is all, or
- * windows tile it, or they overlap, and it can't be split. */
+ * windows tile it, or they overlap, and it can't be split. One window of halves is not split
+ * either: its sum would cross ranks in halves. */
 static void name_windows(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
     static const char *const letter[2] = {"h", "w"}, *const tiles[2] = {"(h .)", "(w .)"};
@@ -149,7 +150,8 @@ static void name_windows(const tsri_op *op, tsri_rule_names *names, tsri_rule_te
         const bool tile = adapts ? big.d[2 + i] % small.d[2 + i] == 0
                                  : op->attrs.pool.pad[i] == 0 && big.d[2 + i] % stride == 0 &&
                                        op->attrs.pool.kernel[i] <= stride;
-        plane[i] = is_all ? letter[i] : tile ? tiles[i] : ".";
+        const bool crosses = forward && is_all && tsri_is_half(op->out[0]->dtype);
+        plane[i] = crosses ? "." : is_all ? letter[i] : tile ? tiles[i] : ".";
         window[i] = is_all ? "1" : tile ? letter[i] : ".";
         if (tile && !is_all)
             tsri_add_size(out, letter[i], small.d[2 + i]);

@@ -119,5 +119,7 @@ static void grad_rank_sum(tsri_op *op, tsr_tensor *const *dout, const bool *want
             din[i] = sums[--n];
 }
 
-const tsri_op_def tsri_def_rank_sum = {
-    .rule = rule_rank_sum, .gradient = grad_rank_sum, .autocast = TSRI_AUTOCAST_NONE};
+const tsri_op_def tsri_def_rank_sum = {.rule = rule_rank_sum,
+                                       .gradient = grad_rank_sum,
+                                       .autocast = TSRI_AUTOCAST_NONE,
+                                       .keeps_dtype = true};

@@ -16,10 +16,10 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
 tsr_tensor *tsr_sum_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const tsr_sum_opts *opts,
                             const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
     tsr_dtype dtype;
-    if (!tsri_op_begin(&c, "sum", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "sum", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask) || !(x = tsri_sum_operand(&c, x, opts, &dtype)))
         return c.failed;
     return tsri_make_cast(tsri_make_sum(x, mask, keepdim, 1, c.loc), dtype, c.loc);
@@ -32,9 +32,9 @@ tsr_tensor *tsr_sum_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 
 tsr_tensor *tsr_mean_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "mean", 1, &x, 0, (tsri_loc){file, line}) ||
+    if (!tsri_function_begin(&c, "mean", 1, &x, 0, (tsri_loc){file, line}) ||
         !tsri_want_axes(&c, x, axes, &mask) || !tsri_want_float(&c, x))
         return c.failed;
     return tsri_make_sum(x, mask, keepdim, 1.0 / (double)count_over(x->shape, mask), c.loc);
@@ -70,9 +70,9 @@ tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 static tsr_tensor *declare_variance(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
                                     double correction, tsri_loc loc)
 {
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+    if (!tsri_function_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     int64_t n = count_over(x->shape, mask);
@@ -84,7 +84,7 @@ static tsr_tensor *declare_variance(const char *name, tsr_tensor *x, tsr_axes ax
     tsr_tensor *mean = tsri_make_reduce(x, TSR_REDUCE_SUM, mask, true, 1 / (double)n, loc);
     tsr_tensor *diff = tsri_make_binary(name, TSRI_BINARY_SUB, x, mean, 0, loc);
     if (!diff->failed) /* the sum is least about the mean, so it has no slope there */
-        diff->op->attrs.binary.fixed = 1u << 1;
+        tsri_full_op(diff)->attrs.binary.fixed = 1u << 1;
     tsr_tensor *square = tsri_make_binary(name, TSRI_BINARY_MUL, diff, diff, 0, loc);
     return tsri_make_sum(square, mask, keepdim, 1 / ((double)n - correction), loc);
 }
@@ -113,9 +113,9 @@ tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim, co
                         int line)
 {
     tsri_loc loc = {file, line};
-    tsri_ctx c;
+    TSRI_FUNCTION(c);
     uint32_t mask;
-    if (!tsri_op_begin(&c, "norm", 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+    if (!tsri_function_begin(&c, "norm", 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
         !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     if (!(p > 0))
@@ -137,8 +137,10 @@ tsr_tensor *tsr_std_at(tsr_tensor *x, tsr_axes axes, bool keepdim, double correc
                        const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *s = declare_variance("std", x, axes, keepdim, correction, loc);
-    return s ? root(s, 2, loc) : NULL;
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "std", 1, &x, 0, loc))
+        return c.failed;
+    return root(declare_variance("std", x, axes, keepdim, correction, loc), 2, loc);
 }
 
 /* A: all axes, B: those of the result, C: all axes, '.' for those that are reduced. */
@@ -179,7 +181,7 @@ static void grad_reduce(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     int line = op->loc.line;
     tsr_tensor *x = op->in[0], *dy = with_axes(op, dout[0]);
     if (op->attrs.reduce.op == TSR_REDUCE_SUM) {
-        dy = tsri_make_scale(dy, op->attrs.reduce.scale, op->loc);
+        dy = tsri_as_operand(tsri_make_scale(dy, op->attrs.reduce.scale, op->loc), x, op->loc);
         din[0] = tsr_expand_at(dy, x->shape, file, line);
         return;
     }
@@ -197,7 +199,19 @@ static const tsri_attr_field reduce_attrs[] = {
     TSRI_ATTR_FIELD(reduce.keepdim, I32, "keepdim"), TSRI_ATTR_FIELD(reduce.scale, F64, "factor"),
     TSRI_ATTR_END};
 
+static bool is_extreme(const tsri_attrs *attrs)
+{
+    return attrs->reduce.op == TSR_REDUCE_MAX || attrs->reduce.op == TSR_REDUCE_MIN;
+}
+
+static bool is_sum(const tsri_attrs *attrs)
+{
+    return attrs->reduce.op == TSR_REDUCE_SUM;
+}
+
 const tsri_op_def tsri_def_reduce = {.rule_of = rule_reduce,
+                                     .exact_of = is_extreme,
+                                     .sums = is_sum,
                                      .names = name_axes,
                                      .gradient = grad_reduce,
                                      .flops_per_element = 1,
@@ -206,6 +220,7 @@ const tsri_op_def tsri_def_reduce = {.rule_of = rule_reduce,
                                      .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {.rule_of = rule_reduce,
+                                          .is_exact = true,
                                           .names = name_axes,
                                           .flops_per_element = 1,
                                           .attrs = reduce_attrs,
@@ -341,4 +356,4 @@ static void grad_expand(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
 }
 
 const tsri_op_def tsri_def_expand = {
-    .rule = rule_expand, .gradient = grad_expand, .rows = TSRI_ROWS_MAP};
+    .rule = rule_expand, .gradient = grad_expand, .is_exact = true, .rows = TSRI_ROWS_MAP};

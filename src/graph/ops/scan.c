@@ -92,7 +92,7 @@ tsr_tensor *tsr_logcumsumexp_at(tsr_tensor *x, int axis, const char *file, int l
 static void grad_scan(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
-    tsr_tensor *in[3] = {op->in[0], op->out[0], dout[0]};
+    tsr_tensor *in[3] = {op->in[0], tsri_saved(op, 0), dout[0]};
     din[0] = tsri_graph_add_like(TSRI_OP_SCAN_DX, &op->attrs, 3, in, op->in[0], op->loc);
 }
 

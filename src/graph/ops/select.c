@@ -55,15 +55,18 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[1] = add_mask(op->in[0], dout[0], op->attrs.mask.keep, op->loc);
 }
 
-const tsri_op_def tsri_def_where = {
-    .rule_text = "!... : ... + ... -> ...", .gradient = grad_where, .layout = TSRI_LAYOUT_ANY};
+const tsri_op_def tsri_def_where = {.rule_text = "!... : ... + ... -> ...",
+                                    .gradient = grad_where,
+                                    .layout = TSRI_LAYOUT_ANY,
+                                    .is_exact = true};
 static const tsri_attr_field mask_attrs[] = {
     TSRI_ATTR_FIELD(mask.keep, I32, "keeps where the condition is"), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_mask = {.rule_text = "!..., ... -> ...",
                                    .gradient = grad_mask,
                                    .attrs = mask_attrs,
-                                   .layout = TSRI_LAYOUT_ANY};
+                                   .layout = TSRI_LAYOUT_ANY,
+                                   .is_exact = true};
 
 /* --- triangles -------------------------------------------------------------------------------- */
 
@@ -106,4 +109,5 @@ static const tsri_attr_field triangle_attrs[] = {
 const tsri_op_def tsri_def_triangle = {.rule_text = "A -> A",
                                        .names = tsri_name_matrices,
                                        .gradient = grad_triangle,
-                                       .attrs = triangle_attrs};
+                                       .attrs = triangle_attrs,
+                                       .is_exact = true};

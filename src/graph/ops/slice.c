@@ -235,8 +235,9 @@ static void grad_concat(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
 static const tsri_attr_field cut_attrs[] = {TSRI_ATTR_FIELD(cut.axis, I32, "axis"), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_concat = {
-    .rule = rule_concat, .gradient = grad_concat, .attrs = cut_attrs};
-const tsri_op_def tsri_def_split = {.rule = rule_split, .gradient = grad_split, .attrs = cut_attrs};
+    .rule = rule_concat, .gradient = grad_concat, .attrs = cut_attrs, .is_exact = true};
+const tsri_op_def tsri_def_split = {
+    .rule = rule_split, .gradient = grad_split, .attrs = cut_attrs, .is_exact = true};
 
 /* --- slice, pad ------------------------------------------------------------------------------- */
 
@@ -392,7 +393,13 @@ static const tsri_attr_field slice_attrs[] = {
     TSRI_ATTR_FIELDS(slice.step, I64, TSR_MAX_NDIM, "step"),
     TSRI_ATTR_FIELD(slice.value, F64, "value"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_slice = {
-    .rule_text = "^A -> A", .names = name_cut, .gradient = grad_slice, .attrs = slice_attrs};
-const tsri_op_def tsri_def_pad = {
-    .rule_of = rule_pad, .names = name_cut, .gradient = grad_pad, .attrs = slice_attrs};
+const tsri_op_def tsri_def_slice = {.rule_text = "^A -> A",
+                                    .names = name_cut,
+                                    .gradient = grad_slice,
+                                    .attrs = slice_attrs,
+                                    .is_exact = true};
+const tsri_op_def tsri_def_pad = {.rule_of = rule_pad,
+                                  .names = name_cut,
+                                  .gradient = grad_pad,
+                                  .attrs = slice_attrs,
+                                  .is_exact = true};

@@ -7,8 +7,8 @@
 static tsr_tensor *declare_softmax(const char *name, tsr_tensor *x, int axis, bool is_log,
                                    tsri_loc loc)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
         !tsri_want_axis(&c, x, &axis))
         return c.failed;
     tsri_attrs attrs = {0};
@@ -134,8 +134,8 @@ tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
 {
     tsri_loc loc = {file, line};
     tsr_tensor *in[2] = {logits, labels};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "cross_entropy", 2, in, 0, loc))
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "cross_entropy", 2, in, 0, loc))
         return c.failed;
     tsr_cross_entropy_opts o = *TSR_CROSS_ENTROPY_OPTS();
     if (!tsri_want_options(&c, &o, sizeof o, opts) || !want_logits(&c, logits, labels) ||
@@ -221,8 +221,8 @@ tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reductio
 {
     tsri_loc loc = {file, line};
     tsr_tensor *in[2] = {x, y};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "mse_loss", 2, in, 0, loc) || !tsri_want_same_dtype(&c, 2, in) ||
+    TSRI_FUNCTION(c);
+    if (!tsri_function_begin(&c, "mse_loss", 2, in, 0, loc) || !tsri_want_same_dtype(&c, 2, in) ||
         !tsri_want_float(&c, x) || !want_reduction(&c, reduction))
         return c.failed;
     if (!tsr_dims_equal(x->shape, y->shape))

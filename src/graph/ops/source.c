@@ -58,4 +58,5 @@ const tsri_op_def tsri_def_arange = {.rule_text = "-> B", .attrs = arange_attrs}
 static const tsri_attr_field constant_attrs[] = {
     TSRI_ATTR_FIELD(constant.hash, U64, "hash of the data"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_constant = {.rule_text = "-> B", .attrs = constant_attrs};
+const tsri_op_def tsri_def_constant = {
+    .rule_text = "-> B", .attrs = constant_attrs, .keeps_dtype = true};
