@@ -3,7 +3,9 @@
 """usage: calls.py SOURCE [--write]
 
 include/tessera/ops_calls.h has the macro of each call of ops.h that takes the caller's file and line, and
-functional_calls.h those of functional.h. Tells whether they are what the prototypes ask for; --write makes them so."""
+functional_calls.h those of functional.h. Tells whether they are what the prototypes ask for; --write makes them so. Tells
+too whether each function of src/functional declares its ctx as TSRI_FUNCTION, so that halves are rounded at its end."""
+import glob
 import os
 import re
 import sys
@@ -39,6 +41,11 @@ def main():
         with open(path) as f:
             if f.read() != want:
                 sys.exit(f"{name}_calls.h is not what {name}.h asks for: tests/lint/calls.py . --write")
+    for path in glob.glob(os.path.join(sys.argv[1], "src", "functional", "*.c")):
+        with open(path) as f:
+            plain = re.search(r"^ *tsri_ctx \w+;|\btsri_op_begin\(", f.read(), re.M)
+        if plain:
+            sys.exit(f"{path}: '{plain.group().strip()}' rounds halves between ops: TSRI_FUNCTION and tsri_function_begin are needed")
 
 
 if __name__ == "__main__":

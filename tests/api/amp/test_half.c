@@ -2,7 +2,7 @@
 /*
  * Training in f16 and bf16 on CPUs, with parameters in f32 that are cast where they are used: the
  * losses of some steps are those of f32, within what the dtype can hold, on 1 to 4 ranks, whose
- * rows are uneven.
+ * rows are uneven. Norms of gradients in f16, and what crosses ranks in f32.
  */
 #include "../rank.h"
 
@@ -98,8 +98,103 @@ static void test_training(void **state)
             fail_msg("%d ranks: %s", ranks, tsr_last_error());
 }
 
+/* --- norms of gradients ----------------------------------------------------------------------- */
+/* Each gradient is 300, whose square is beyond f16: the norm of four is 600. */
+static tsr_status take_norm(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *cpu = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F16, TSR_DIMS(4), cpu, TSR_S(0)), *dx;
+    tsr_gradients(tsr_sum(tsr_mul_scalar(x, 300), TSR_ALL_AXES, false), 1, &x, &dx);
+    tsr_output(g, "norm", tsr_global_norm(1, &dx, 2), NULL, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    const uint16_t ones[4] = {0x3c00, 0x3c00, 0x3c00, 0x3c00};
+    TRY(tsr_feed(plan, "x", ones, sizeof ones));
+    TRY(tsr_run(plan));
+    double norm;
+    TRY(tsr_fetch_scalar(plan, "norm", &norm));
+    CHECK(near_to(norm, 600, 1e-6));
+    return TSR_OK;
+}
+
+static void test_norm_of_gradients(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++)
+        if (tsr_spawn(ranks, take_norm, NULL) != TSR_OK)
+            fail_msg("%d ranks: %s", ranks, tsr_last_error());
+}
+
+/* --- what crosses ranks ----------------------------------------------------------------------- */
+typedef tsr_tensor *function(tsr_tensor *x);
+
+static tsr_tensor *sum_of(tsr_tensor *x)
+{
+    return tsr_sum(x, TSR_AXES(0), false);
+}
+
+static tsr_tensor *mean_of(tsr_tensor *x)
+{
+    return tsr_mean(x, TSR_AXES(0), false);
+}
+
+static tsr_tensor *norm_of(tsr_tensor *x)
+{
+    return tsr_norm(x, 2, TSR_AXES(0), false);
+}
+
+static tsr_tensor *product_of(tsr_tensor *x)
+{
+    return tsr_matmul_t(x, x, true, false);
+}
+
+/* Sets *out to the bytes that a function's plan sends of x (64,16), whose rows are split. */
+static tsr_status count_bytes(tsr_world *w, function *f, tsr_dtype dtype, int64_t *out)
+{
+    const tsr_placement *cpu = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", dtype, TSR_DIMS(64, 16), cpu, TSR_S(0));
+    tsr_output(g, "y", f(x), NULL, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    tsr_plan_info info = {.size = sizeof info};
+    TRY(tsr_plan_get_info(plan, &info));
+    *out = (int64_t)info.comm_bytes;
+    return TSR_OK;
+}
+
+static tsr_status compare_bytes(tsr_world *w, void *arg)
+{
+    (void)arg;
+    static const struct {
+        function *of;
+        int less; /* f32's bytes over those of halves */
+    } cases[] = {{sum_of, 1}, {mean_of, 1}, {norm_of, 1}, {product_of, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t full, half;
+        TRY(count_bytes(w, cases[i].of, TSR_F32, &full));
+        CHECK(full > 0);
+        TRY(count_bytes(w, cases[i].of, TSR_F16, &half));
+        CHECK(half * cases[i].less == full);
+        TRY(count_bytes(w, cases[i].of, TSR_BF16, &half));
+        CHECK(half * cases[i].less == full);
+    }
+    return TSR_OK;
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    if (tsr_spawn(2, compare_bytes, NULL) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_training)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_training),
+                                       cmocka_unit_test(test_norm_of_gradients),
+                                       cmocka_unit_test(test_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
