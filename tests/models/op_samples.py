@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own database of ops and samples against Tessera: every op that op_map.py maps, values and gradients,
+"""PyTorch's own database of ops and samples, and op_extra.py's, against Tessera: every op that op_map.py maps, values and gradients,
 on one rank and on a random layout (1 to 4 ranks in one or two dimensions, random signatures of operands and
 results). Needs PyTorch 1.13.
 
@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import random
 import re
-import struct
 import subprocess
 import sys
 import time
@@ -29,8 +28,10 @@ import warnings
 import numpy as np
 import torch
 
+import op_extra
 import op_map
-import op_map_nn  # noqa: F401: adds to op_map.OPS
+import op_map_nn  # noqa: F401: adds to op_map.OPS, as op_map_shape does
+import op_map_shape  # noqa: F401
 from op_map import DTYPES, Graph, Ref, Refused, Undefined
 
 PLACEMENTS = [(1, "cpu:[0]"), (2, "cpu:[0,1]"), (2, "cpu:[1,0]"), (3, "cpu:[0,1,2]"), (3, "cpu:[2,0,1]"), (4, "cpu:[0,1,2,3]"),
@@ -50,11 +51,19 @@ def load_database():
         stub.TestCase, stub.ACCEPT = unittest.TestCase, False
         sys.modules["expecttest"] = stub
     from torch.testing._internal.common_methods_invocations import op_db
-    return op_db
+    return [*op_db, *op_extra.EXTRAS]
 
 
 def key_of(op):
     return op.name + ("/" + op.variant_test_name if op.variant_test_name else "")
+
+
+def by_key():
+    """{key: the op's entries}"""
+    found = collections.defaultdict(list)
+    for op in load_database():
+        found[key_of(op)].append(op)
+    return found
 
 
 # --- requests
@@ -172,7 +181,7 @@ FORMULAS = {
     if x.numel() and x.dim() else x.logcumsumexp(dim),
 }
 MOST_ELEMENTS = 1 << 14  # of a sample: larger ones, of --full alone, take long and show no more
-SPREAD = 3  # operands are moved so often by one unit in their last place
+SPREAD = 16  # operands are moved so often by one unit in their last place
 
 
 class Oracle:
@@ -223,7 +232,7 @@ class Oracle:
 # --- judging
 PYTORCH_REFUSES = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 EPS = {torch.float64: 2.0 ** -52, torch.float32: 2.0 ** -23, torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7}
-SLACK = {torch.float64: 2 ** 14, torch.float32: 64, torch.float16: 4, torch.bfloat16: 4}  # f64: the oracle rounds too
+SLACK = {torch.float64: 2 ** 16, torch.float32: 64, torch.float16: 4, torch.bfloat16: 4}  # f64: the oracle rounds too
 # Attention's gradient is a difference of sums in two orders, of products of three operands.
 WIDER = {"nn.functional._scaled_dot_product_attention": 100}
 # Results of another dtype than PyTorch's, as their headers say.
@@ -453,8 +462,15 @@ def compare(peer, rng, graph, results, leaves, oracle, layout, key):
 
 def forgive(key, value, x, got, want):
     """A gradient with the oracle's elements where it is free."""
+    if x.shape == want.shape == got.shape:
+        free = torch.isnan(x)
+        if key == "nn.functional.hardswish":  # at the edges, where versions of PyTorch differ
+            free |= x.abs() == 3
+        got = torch.where(free, want.double(), got.double()).to(got.dtype)
     if key in op_map.PLAIN.split() and got.shape == want.shape:  # outside of the function's domain
         got = torch.where(torch.isnan(value), want.double(), got.double()).to(got.dtype)
+    if key == "atan2":  # of two zeros, where later versions give 0 as Tessera does
+        got = torch.where(torch.isnan(want) & (got == 0), want.double(), got.double()).to(got.dtype)
     if x.shape != value.shape and got.shape == want.shape:  # infinities that are added before they are divided are no NaN
         got = torch.where(torch.isnan(want) & torch.isinf(got), want.double(), got.double()).to(got.dtype)
     return got
@@ -485,15 +501,15 @@ def samples_of(op, dtype, all_of_them):
 
 def work(arguments):
     key, dtypes, options = arguments
-    op = DATABASE[key]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     report, peer = Report(), Peer(options.peer)
     rng = random.Random(f"{options.seed} {key}")
     for dtype in dtypes:
         torch.manual_seed(rng.randrange(2 ** 31))
+        np.random.seed(rng.randrange(2 ** 31))
         random.seed(rng.random())
-        for sample in samples_of(op, dtype, options.full):
+        for op, sample in ((op, s) for op in DATABASE[key] for s in samples_of(op, dtype, options.full)):
             if not options.full and rng.random() > options.part:
                 continue
             try:
@@ -520,8 +536,8 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     start = time.monotonic()
     dtypes = [t for t in DTYPES if not options.dtype or DTYPES[t] == options.dtype]
-    DATABASE.update((key_of(op), op) for op in load_database())
-    tasks = [(k, dtypes, options) for k, op in DATABASE.items() if k in op_map.OPS and (not options.op or options.op in (k, op.name))]
+    DATABASE.update(by_key())
+    tasks = [(k, dtypes, options) for k, ops in DATABASE.items() if k in op_map.OPS and (not options.op or options.op in (k, ops[0].name))]
     missing = set(op_map.OPS) - set(DATABASE)
     print(f"seed {options.seed}: {len(tasks)} ops; not in the database: {', '.join(sorted(missing)) or 'none'}")
     total = Report()
