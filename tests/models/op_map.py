@@ -251,7 +251,9 @@ def two(g, x, other):
 
 @op("where")
 def where(g, x, condition, other):
-    return g.where(condition, x, other)
+    no(is_number(x) and is_number(other), "two numbers")
+    like = x if isinstance(x, torch.Tensor) else other
+    return g.where(condition, g.operand(x, like), g.operand(other, like))
 
 
 @op("masked_fill")
@@ -298,7 +300,9 @@ def casted(g, x, dtype):
 
 @op("sum", "mean", "prod")
 def total(g, x, dim=None, keepdim=False, dtype=None):
-    return getattr(g, g.op)(casted(g, x, dtype), axes=axes_of(dim), keepdim=keepdim)
+    if g.op == "mean":
+        return g.mean(casted(g, x, dtype), axes=axes_of(dim), keepdim=keepdim)
+    return getattr(g, g.op)(x, axes=axes_of(dim), keepdim=keepdim, dtype=dtype and dtype_name(dtype))
 
 
 @op("amax", "amin", "any", "all", "logsumexp")
@@ -353,7 +357,9 @@ def argmax(g, x, dim=None, keepdim=False):
 
 @op("cumsum", "cumprod")
 def running(g, x, dim, dtype=None):
-    return getattr(g, g.op)(casted(g, x, dtype), axis=dim)
+    if g.op == "cumprod":
+        return g.cumprod(casted(g, x, dtype), axis=dim)
+    return g.cumsum(x, axis=dim, dtype=dtype and dtype_name(dtype))
 
 
 @op("logcumsumexp")
