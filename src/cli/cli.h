@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "src/core/figures.h"
+#include "src/core/shown.h"
 
 /* Exit codes beside those of the programs that are run. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANT_RUN = 126, CLI_NOT_FOUND = 127 };
@@ -29,6 +30,12 @@ cli_command_fn cli_box, cli_ckpt, cli_flight, cli_info, cli_launch, cli_plan, cl
 bool cli_spins_freely(void);
 
 /* --- output.c: how the commands talk ---------------------------------------------------------- */
+/* All that is printed goes through cli_say, or tsri_fshow where it is not stdout: what is inserted
+ * into the format may be others' text. (tests/lint/foreign.py finds what goes round them.) */
+#define cli_say(...) tsri_fshow(stdout, __VA_ARGS__)
+/* Prints a text of several lines as it is: one of ours, or the last error, which is shown already.
+ */
+void cli_put_shown(FILE *f, const char *text);
 /* Prints the library's last error as it is, on stderr. Returns CLI_FAILED. */
 int cli_fail(const char *command);
 
@@ -62,6 +69,10 @@ int cli_lines(void);
 /* Prints `text` in lines of at most `columns`, broken at blanks: the first line stands behind what
  * `used` columns hold already, the others behind `indent` blanks. Ends the last line. */
 void cli_wrap(const char *text, int used, int indent, int columns);
+
+/* Prints a cell of CSV. A quotation mark before it makes a text of what a spreadsheet would take
+ * for a formula. */
+void cli_put_cell(FILE *f, const char *text);
 
 /* Prints a JSON value on stdout with a line end, and frees it. NULL is out of memory. Returns the
  * exit code. */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 typedef struct info_args {
-    bool measure, json;
+    bool measure, force, json;
     int64_t ranks;
 } info_args;
 
@@ -27,6 +27,8 @@ static const cli_option options[] = {
      0, NULL},
     {"ranks", 'n', CLI_INT, AT(ranks), "N", "ranks that measure; default: the cores, 2 to 8", 2,
      256, "a number of ranks"},
+    {"force", 'f', CLI_FLAG, AT(force), NULL,
+     "keeps the figures even if other programs disturb them", 0, 0, NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
 };
 #undef AT
@@ -131,7 +133,7 @@ static tsr_status find_out(const info_args *a, info *i)
         return TSR_OK;
     }
     int ranks = i->cores < 2 ? 2 : i->cores > 8 ? 8 : i->cores;
-    return cli_links_measure(a->ranks ? (int)a->ranks : ranks, &i->links);
+    return cli_links_measure(a->ranks ? (int)a->ranks : ranks, a->force, &i->links);
 }
 
 /* --- saying it -------------------------------------------------------------------------------- */
@@ -147,33 +149,33 @@ static void print_text(const info *i)
     const cli_style style = cli_style_of(stdout);
     const tsri_cost_model m = model_of(i);
     char a[CLI_NUMBER_MAX], b[CLI_NUMBER_MAX];
-    printf("%stessera %s%s\n", style.bold, TSR_VERSION_STRING, style.plain);
-    printf("%-12s %s; %d usable\n", "machine", i->machine, i->cores);
-    printf("%-12s %s, %s available\n", "memory", cli_bytes((double)i->memory, a),
-           cli_bytes((double)i->available, b));
-    printf("%-12s kernels use %s; the processor has %s\n", "cpu", i->isa, i->features);
+    cli_say("%stessera %s%s\n", style.bold, TSR_VERSION_STRING, style.plain);
+    cli_say("%-12s %s; %d usable\n", "machine", i->machine, i->cores);
+    cli_say("%-12s %s, %s available\n", "memory", cli_bytes((double)i->memory, a),
+            cli_bytes((double)i->available, b));
+    cli_say("%-12s kernels use %s; the processor has %s\n", "cpu", i->isa, i->features);
     if (i->ngpus == 0)
-        printf("%-12s %s\n", "cuda", i->cuda);
+        cli_say("%-12s %s\n", "cuda", i->cuda);
     for (int g = 0; g < i->ngpus && g < MAX_GPUS; g++)
-        printf("%-12s %d: %s, sm_%d%d, %d processors, %s, at %s\n", g ? "" : "cuda", g,
-               i->gpu[g].name, i->gpu[g].major, i->gpu[g].minor, i->gpu[g].processors,
-               cli_bytes((double)i->gpu[g].bytes, a), i->gpu[g].id);
+        cli_say("%-12s %d: %s, sm_%d%d, %d processors, %s, at %s\n", g ? "" : "cuda", g,
+                i->gpu[g].name, i->gpu[g].major, i->gpu[g].minor, i->gpu[g].processors,
+                cli_bytes((double)i->gpu[g].bytes, a), i->gpu[g].id);
     if (i->cuda_libraries[0])
-        printf("%-12s %s\n", "", i->cuda_libraries);
-    printf("%-12s", "libraries");
+        cli_say("%-12s %s\n", "", i->cuda_libraries);
+    cli_say("%-12s", "libraries");
     for (int l = 0; l < MAX_LIBRARIES; l++)
-        printf("%s %s %s", l ? "," : "", i->library[l].name, i->library[l].version);
-    printf("\n%splanner's figures%s", style.bold, style.plain);
+        cli_say("%s %s %s", l ? "," : "", i->library[l].name, i->library[l].version);
+    cli_say("\n%splanner's figures%s", style.bold, style.plain);
     if (i->links.measured)
-        printf(", measured with %d thread ranks, %s\n", i->links.ranks, i->links.when);
+        cli_say(", measured with %d thread ranks, %s\n", i->links.ranks, i->links.when);
     else
-        printf(", built in%s%s; --measure measures\n", i->links.why[0] ? ": " : "", i->links.why);
-    printf("%-12s hand-shake %s, %s/s between ranks\n", "link", cli_seconds(m.link[0].latency_s, a),
-           cli_bytes(m.link[0].bytes_per_s, b));
-    printf("%-12s %s/s read and written\n", "own memory", cli_bytes(m.local_bytes_per_s, a));
-    printf("%-12s %.1f GFLOP/s, in f64 %.1f; kernel start %s\n", "compute", m.flops_per_s / 1e9,
-           tsri_flops_of(&m, TSR_F64) / 1e9, cli_seconds(m.kernel_s, a));
-    printf("%-12s %s\n", "kept in", i->path[0] ? i->path : "no folder: set XDG_CACHE_HOME");
+        cli_say(", built in%s%s; --measure measures\n", i->links.why[0] ? ": " : "", i->links.why);
+    cli_say("%-12s hand-shake %s, %s/s between ranks\n", "link",
+            cli_seconds(m.link[0].latency_s, a), cli_bytes(m.link[0].bytes_per_s, b));
+    cli_say("%-12s %s/s read and written\n", "own memory", cli_bytes(m.local_bytes_per_s, a));
+    cli_say("%-12s %.1f GFLOP/s, in f64 %.1f; kernel start %s\n", "compute", m.flops_per_s / 1e9,
+            tsri_flops_of(&m, TSR_F64) / 1e9, cli_seconds(m.kernel_s, a));
+    cli_say("%-12s %s\n", "kept in", i->path[0] ? i->path : "no folder: set XDG_CACHE_HOME");
 }
 
 static cJSON *json_links(const info *i)
@@ -241,8 +243,8 @@ int cli_info(int argc, char **argv)
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     if (code >= 0)
         return code;
-    if (a.ranks && !a.measure)
-        return cli_bad_usage(&spec, "--ranks is for --measure");
+    if ((a.ranks || a.force) && !a.measure)
+        return cli_bad_usage(&spec, "%s is for --measure", a.ranks ? "--ranks" : "--force");
     if (find_out(&a, &i) != TSR_OK)
         return cli_fail("info");
     if (a.json)

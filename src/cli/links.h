@@ -29,8 +29,8 @@ void cli_links_find(tsr_device kind, cli_links *out_links);
 tsr_status cli_measure_compute(tsr_world *world, cli_links *out_links);
 /* Measures with `ranks` thread ranks, several times, and keeps the figures. Other programs that
  * take the cores, figures that differ from time to time, or that no machine has: an error, and what
- * was kept before stays. */
-tsr_status cli_links_measure(int ranks, cli_links *out_links);
+ * was kept before stays; force: the best figures are kept all the same. */
+tsr_status cli_links_measure(int ranks, bool force, cli_links *out_links);
 /* The facts that tell machines apart: the processor's model and the number of its cores. */
 void cli_machine(char *buf, size_t size);
 

@@ -29,13 +29,13 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *f)
 {
-    fprintf(f, "usage: tessera COMMAND [ARGS...]\n"
-               "       tessera --version | --help\n"
-               "\n"
-               "commands:\n");
+    tsri_fshow(f, "usage: tessera COMMAND [ARGS...]\n"
+                  "       tessera --version | --help\n"
+                  "\n"
+                  "commands:\n");
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(f, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(f, "\n`tessera COMMAND --help` tells more; see also tessera(1).\n");
+        tsri_fshow(f, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    tsri_fshow(f, "\n`tessera COMMAND --help` tells more; see also tessera(1).\n");
 }
 
 bool cli_spins_freely(void)
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
-        printf("tessera %s\n", TSR_VERSION_STRING);
+        cli_say("tessera %s\n", TSR_VERSION_STRING);
         return cli_end(CLI_OK);
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
             return cli_end(commands[i].run(argc - 1, argv + 1));
         }
     const char *near = cli_nearest(name, COMMANDS, &commands[0].name, sizeof commands[0]);
-    fprintf(stderr, "tessera: there is no command '%s'%s%s%s\nTry `tessera --help`.\n", name,
-            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    tsri_fshow(stderr, "tessera: there is no command '%s'%s%s%s\nTry `tessera --help`.\n", name,
+               near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     return CLI_USAGE;
 }

@@ -39,10 +39,10 @@ int cli_bad_usage(const cli_spec *spec, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "tessera %s: ", spec->command);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\nusage: tessera %s %s\nTry `tessera %s --help`.\n", spec->command,
-            spec->usage, spec->command);
+    tsri_fshow(stderr, "tessera %s: ", spec->command);
+    tsri_vfshow(stderr, fmt, ap);
+    tsri_fshow(stderr, "\nusage: tessera %s %s\nTry `tessera %s --help`.\n", spec->command,
+               spec->usage, spec->command);
     va_end(ap);
     return CLI_USAGE;
 }
@@ -71,15 +71,17 @@ static int print_option(const cli_option *o, int n, int column)
     int shared = left_side(o, n, left, sizeof left);
     const char *second = strchr(o->help, '\n');
     int first = second ? (int)(second - o->help) : (int)strlen(o->help);
-    printf("  %-*s  %.*s\n", column, left, first, o->help);
+    cli_say("  %-*s  %.*s\n", column, left, first, o->help);
     if (second)
-        printf("  %-*s  %s\n", column, "", second + 1);
+        cli_say("  %-*s  %s\n", column, "", second + 1);
     return shared;
 }
 
 static int print_help(const cli_spec *spec)
 {
-    printf("usage: tessera %s %s\n\n%s\n\n", spec->command, spec->usage, spec->about);
+    cli_say("usage: tessera %s %s\n\n", spec->command, spec->usage);
+    cli_put_shown(stdout, spec->about);
+    cli_say("\n\n");
     int column = HELP_COLUMN;
     for (int i = 0; i < spec->noptions;) {
         char left[96];
@@ -191,7 +193,7 @@ static int set_value(const cli_spec *spec, const cli_option *o, const char *give
     case CLI_LIST:
         if (add_to_list((cli_list *)at, text))
             return NO_ANSWER;
-        fprintf(stderr, "tessera %s: out of memory\n", spec->command);
+        tsri_fshow(stderr, "tessera %s: out of memory\n", spec->command);
         return CLI_FAILED;
     }
     return NO_ANSWER;

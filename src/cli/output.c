@@ -13,8 +13,15 @@
 int cli_fail(const char *command)
 {
     fflush(stdout);
-    fprintf(stderr, "tessera %s: %s\n", command, tsr_last_error());
+    tsri_fshow(stderr, "tessera %s: ", command);
+    cli_put_shown(stderr, tsr_last_error());
+    fputs("\n", stderr);
     return CLI_FAILED;
+}
+
+void cli_put_shown(FILE *f, const char *text)
+{
+    fputs(text, f);
 }
 
 /* The first error of stdout. */
@@ -36,7 +43,7 @@ int cli_end(int code)
      */
     if (!stdout_error && write(STDOUT_FILENO, "\n", 1) < 0)
         stdout_error = errno;
-    fprintf(stderr, "tessera: stdout: %s\n", strerror(stdout_error ? stdout_error : EIO));
+    tsri_fshow(stderr, "tessera: stdout: %s\n", strerror(stdout_error ? stdout_error : EIO));
     return code ? code : CLI_FAILED;
 }
 
@@ -45,7 +52,11 @@ cli_style cli_style_of(FILE *f)
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     if ((no && no[0]) || !isatty(fileno(f)) || (term && !strcmp(term, "dumb")))
         return (cli_style){"", "", "", "", ""};
-    return (cli_style){"\033[1m", "\033[2m", "\033[31m", "\033[32m", "\033[0m"};
+    return (cli_style){
+        tsri_style_text[TSRI_STYLE_BOLD],  tsri_style_text[TSRI_STYLE_DIM],
+        tsri_style_text[TSRI_STYLE_RED],   tsri_style_text[TSRI_STYLE_GREEN],
+        tsri_style_text[TSRI_STYLE_PLAIN],
+    };
 }
 
 char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX])
@@ -128,17 +139,44 @@ void cli_wrap(const char *text, int used, int indent, int columns)
         if (!n)
             break;
         if (n > room && used > indent) {
-            printf("\n%*s", indent, "");
+            cli_say("\n%*s", indent, "");
             used = indent;
             first = true;
             room = columns - used;
         }
         n = n > room && room > 0 ? room : n;
-        printf("%s%.*s", first ? "" : " ", n, text);
+        cli_say("%s%.*s", first ? "" : " ", n, text);
         used += n + !first;
         text += n;
     }
     putchar('\n');
+}
+
+/* Whether a spreadsheet would take the text for a formula, as it takes all that begins in this way
+ * and is no number. */
+static bool is_formula(const char *text)
+{
+    char *end;
+    if (!*text || !strchr("=+-@\t\r", *text))
+        return false;
+    strtod(text, &end);
+    return end == text || *end;
+}
+
+void cli_put_cell(FILE *f, const char *text)
+{
+    const bool formula = is_formula(text);
+    if (!formula && !strpbrk(text, ",\"\n\r")) {
+        fputs(text, f);
+        return;
+    }
+    fputs(formula ? "\"'" : "\"", f);
+    for (; *text; text++) {
+        if (*text == '"')
+            putc('"', f);
+        putc(*text, f);
+    }
+    putc('"', f);
 }
 
 int cli_print_json(struct cJSON *json)
@@ -146,10 +184,11 @@ int cli_print_json(struct cJSON *json)
     char *text = json ? cJSON_Print(json) : NULL;
     cJSON_Delete(json);
     if (!text) {
-        fprintf(stderr, "tessera: out of memory\n");
+        tsri_fshow(stderr, "tessera: out of memory\n");
         return CLI_FAILED;
     }
-    puts(text);
+    tsri_show_json(stdout, text);
+    putchar('\n');
     cli_flush();
     free(text);
     return CLI_OK; /* cli_end tells what could not be printed */
@@ -164,7 +203,8 @@ tsr_status cli_write_json(struct cJSON *json, const char *path)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
     int rc = tsri_new_file_stream(&file, path);
     if (!rc) {
-        fprintf(file.stream, "%s\n", text);
+        tsri_show_json(file.stream, text);
+        fputs("\n", file.stream);
         rc = tsri_new_file_keep(&file, false);
     }
     free(text);

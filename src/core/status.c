@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/core/status.h"
+#include "src/core/shown.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -68,7 +69,7 @@ const char *tsri_basename(const char *path)
 static void write_text(tsr_status status, const char *fmt, va_list ap)
 {
     char text[sizeof error_text];
-    vsnprintf(text, sizeof text, fmt, ap);
+    tsri_show_lines(text, sizeof text, fmt, ap);
     memcpy(error_text, text, sizeof text);
     error_is_new |= status != TSR_OK;
 }
@@ -100,7 +101,7 @@ tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
         n = 0;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+    tsri_show_lines(text + n, sizeof text - (size_t)n, fmt, ap);
     va_end(ap);
     memcpy(error_text, text, sizeof text);
     error_is_new = true;
@@ -112,7 +113,7 @@ tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...)
     char text[sizeof error_text];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    int n = tsri_show_lines(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n < 0 || (size_t)n >= sizeof text)
         n = 0;

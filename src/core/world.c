@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "src/core/shown.h"
+
 void tsri_log(const tsr_world *world, tsr_log_level level, const char *fmt, ...)
 {
     if (!world || !world->log)
@@ -11,7 +13,7 @@ void tsri_log(const tsr_world *world, tsr_log_level level, const char *fmt, ...)
     char text[2048];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    tsri_show_lines(text, sizeof text, fmt, ap);
     va_end(ap);
     world->log(world->log_arg, level, text);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lines of tsr_print, behind a run. */
+#include "src/core/shown.h"
 #include "src/exec/print.h"
 
 #include <inttypes.h>
@@ -17,13 +18,14 @@ static void write_line(const tsr_plan *plan, const tsri_print *print, const doub
         at += (size_t)snprintf(elements + at, sizeof elements - at, " %.5g", v[i]);
     if (v[4] > 0)
         snprintf(nans, sizeof nans, ", %.0f NaN", v[4]);
-    printf("%s (%s) %s, run %" PRId64 ": ", print->label, tsri_dims_format(print->dims, shape),
-           tsr_dtype_name(print->dtype), plan->info.runs);
+    tsri_fshow(stdout, "%s (%s) %s, run %" PRId64 ": ", print->label,
+               tsri_dims_format(print->dims, shape), tsr_dtype_name(print->dtype), plan->info.runs);
     if (n == STATISTICS)
-        printf("empty\n");
+        tsri_fshow(stdout, "empty\n");
     else
-        printf("min %.5g, max %.5g, mean %.5g, std %.5g%s:%s%s\n", v[0], v[1], v[2], v[3], nans,
-               elements, n - STATISTICS < tsr_dims_count(print->dims) ? " ..." : "");
+        tsri_fshow(stdout, "min %.5g, max %.5g, mean %.5g, std %.5g%s:%s%s\n", v[0], v[1], v[2],
+                   v[3], nans, elements,
+                   n - STATISTICS < tsr_dims_count(print->dims) ? " ..." : "");
     fflush(stdout);
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/shown.h"
 #include "src/comm/comm.h"
 #include "src/core/clock.h"
 #include "src/core/live.h"
@@ -184,12 +185,13 @@ static void print_epoch(const training *t)
     const tsr_epoch *e = &t->last;
     if (t->o.quiet || tsr_world_rank(t->world) != 0)
         return;
-    printf("epoch %" PRId64 ": step %" PRId64 ", %.1f s", e->epoch, e->step, e->seconds);
+    tsri_fshow(stdout, "epoch %" PRId64 ": step %" PRId64 ", %.1f s", e->epoch, e->step,
+               e->seconds);
     for (int i = 0; i < t->noutputs; i++)
-        printf(", %s %.5g", t->o.outputs[i], e->train[i]);
+        tsri_fshow(stdout, ", %s %.5g", t->o.outputs[i], e->train[i]);
     for (int i = 0; i < t->noutputs && t->o.eval; i++)
-        printf(", eval %s %.5g", t->o.outputs[i], e->eval[i]);
-    printf("%s\n", e->is_best && t->o.eval ? " (best)" : "");
+        tsri_fshow(stdout, ", eval %s %.5g", t->o.outputs[i], e->eval[i]);
+    tsri_fshow(stdout, "%s\n", e->is_best && t->o.eval ? " (best)" : "");
     fflush(stdout);
 }
 

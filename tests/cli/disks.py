@@ -142,7 +142,7 @@ def scenarios():
         Scenario("run", TESSERA, *run, count=8),
         Scenario("ranks", TESSERA, "launch", "-n", "2", "--", TESSERA, *run, count=8),
         Scenario("plan", TESSERA, "plan", graph, "--dot", "{d}/plan.dot"),
-        Scenario("info", TESSERA, "info", "--measure", XDG_CACHE_HOME="{d}"),
+        Scenario("info", TESSERA, "info", "--measure", "--force", XDG_CACHE_HOME="{d}"),
         Scenario("logs", TESSERA, "launch", "-n", "2", "--rdzv-id", "r", "--log-dir", "{d}", "--tee", "3", "--",
                  "sh", "-c", "head -c 9000 /dev/zero | tr '\\0' x; echo {seed} >&2", count=4, logs=True),
         Scenario("flight", TESSERA, "launch", "-n", "2", "--", CHILD, "late", code=1, count=2,

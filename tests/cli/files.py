@@ -70,7 +70,7 @@ OUTPUTS = {
     "plan": [[YAML], [YAML, "--json"], [YAML, "--verbose"], [GRAPH, "--dot", path("g.dot")], ["--help"]],
     "run": [[YAML], [YAML, "--json"], [GRAPH], [GRAPH, "--json"], [GRAPH, "--out", path("out"), "--trace"], ["--help"]],
     "schema": [[], [YAML], ["--help"]],
-    "info": [[], ["--json"], ["--measure"], ["--measure", "--json"], ["--help"]],
+    "info": [[], ["--json"], ["--measure", "--force"], ["--measure", "--force", "--json"], ["--help"]],
     "flight": [[path("dumps")], [path("dumps"), "--json"], [path("dumps"), "--rank", "1", "--last", "3"], ["--help"]],
     "trace": [[TRACE], [TRACE, "--json"], [TRACE, "--all"], ["--help"]],
     "launch": [["-n", "2", "--", "echo", "hello"], ["-n", "2", "--prefix", "--", "echo", "hello"],
@@ -101,7 +101,7 @@ equal(err, f"tessera plan: /dev/full: {FULL}\n", "--dot")
 for name, command in {"result.json": ["run", GRAPH, "--trace", "--out", path("links")],
                       "trace.json": ["run", GRAPH, "--trace", "--out", path("links")],
                       "y.npy": ["run", GRAPH, "--out", path("links")],
-                      "tessera/links.json": ["info", "--measure"]}.items():
+                      "tessera/links.json": ["info", "--measure", "--force"]}.items():
     shutil.rmtree(path("links"), ignore_errors=True)
     os.makedirs(os.path.dirname(path("links/" + name)))
     os.symlink("/dev/full", path("links/" + name))

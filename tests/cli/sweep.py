@@ -129,8 +129,8 @@ rows, out = sweep(path, "data.batch_size=16,300", "memory_limit=10MB,1GB")
 equal([bool(r["error"]) for r in rows], [True, False, True, True], str(rows))
 check(rows[0]["error"].startswith("no plan fits memory_limit, 10.0 MB a rank; the leanest found needs "),
       rows[0]["error"])
-equal(rows[2]["error"], "--set data.batch_size=300:1:17: data.batch_size: a batch of 300 rows; the "
-      "set has 256", "more than there are")
+equal(rows[2]["error"], "'--set data.batch_size=300:1:17: data.batch_size: a batch of 300 rows; the "
+      "set has 256", "more than there are, as text that no spreadsheet takes for a formula")
 check("no plan: no plan fits memory_limit" not in out and "memory_limit, 10.0 MB a rank" in out, out)
 rows, out = sweep(path, "data.batch_size=1,16,32", more=["--fixed", "--memory-limit", "70MB"])
 equal([r["error"] for r in rows],

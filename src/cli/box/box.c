@@ -257,8 +257,8 @@ static bool print_end(const box *b, const char *what, const box_end *end, const 
     char sbp[TSR_SBP_TEXT_MAX];
     plan_text place = {.used = 0};
     plan_put_placement(&place, end->placement);
-    printf("%s%s%s %s on %s\n", style->bold, what, style->plain, tsr_sbp_format(end->sbp, sbp),
-           place.data);
+    cli_say("%s%s%s %s on %s\n", style->bold, what, style->plain, tsr_sbp_format(end->sbp, sbp),
+            place.data);
     return box_draw(stdout, b->shape, at);
 }
 
@@ -276,20 +276,20 @@ static void print_route(const box *b, const cli_style *style)
              r->n, r->n > 1 ? "s" : "", cli_seconds(r->cost_s, cost),
              cli_seconds(r->bound_s, bound), cli_bytes((double)r->bytes, most),
              cli_bytes((double)r->peak_bytes, all));
-    printf("%sroute%s ", style->bold, style->plain);
+    cli_say("%sroute%s ", style->bold, style->plain);
     cli_wrap(line, 5, 6, cli_columns());
-    printf("  %-22s %-9s %9s %9s %9s  %s\n", "step", "over", "busiest", "all ranks", "time", "to");
+    cli_say("  %-22s %-9s %9s %9s %9s  %s\n", "step", "over", "busiest", "all ranks", "time", "to");
     for (int i = 0; i < r->n; i++) {
         const tsri_route_step *s = &r->step[i];
         char over[24], to[TSRI_LAYOUT_TEXT_MAX], name[TSRI_LINK_NAME_MAX];
         int n, size = group_size(b, s, &n), link = link_of(b, s);
         int64_t total = total_bytes(b, s);
-        printf("  %-22s %-9s %9s %9s %9s  %s\n", name_of(s), dims_text(s, over),
-               cli_bytes((double)s->bytes, most), total < 0 ? "?" : cli_bytes((double)total, all),
-               cli_seconds(s->cost_s, cost), tsri_layout_format(&s->to, to));
+        cli_say("  %-22s %-9s %9s %9s %9s  %s\n", name_of(s), dims_text(s, over),
+                cli_bytes((double)s->bytes, most), total < 0 ? "?" : cli_bytes((double)total, all),
+                cli_seconds(s->cost_s, cost), tsri_layout_format(&s->to, to));
         if (link >= 0)
-            printf("    %s%d group%s of %d ranks, %s%s\n", style->dim, n, n > 1 ? "s" : "", size,
-                   tsri_link_name(&b->model, link, name), style->plain);
+            cli_say("    %s%d group%s of %d ranks, %s%s\n", style->dim, n, n > 1 ? "s" : "", size,
+                    tsri_link_name(&b->model, link, name), style->plain);
     }
 }
 
@@ -298,20 +298,20 @@ static int print_run(const box *b, const box_run *run, const cli_style *style)
     bool same = true;
     for (int r = 0; r < b->nranks; r++)
         same &= run->read[r] == run->planned[r];
-    printf("%srun%s on %d thread rank%s\n", style->bold, style->plain, b->nranks,
-           b->nranks > 1 ? "s" : "");
-    printf("  %6s %16s %16s\n", "rank", "bytes read", "planned");
+    cli_say("%srun%s on %d thread rank%s\n", style->bold, style->plain, b->nranks,
+            b->nranks > 1 ? "s" : "");
+    cli_say("  %6s %16s %16s\n", "rank", "bytes read", "planned");
     for (int r = 0; r < b->nranks; r++)
         if (b->nranks <= 16 || run->read[r] != run->planned[r])
-            printf("  %6d %16" PRIu64 " %16" PRIu64 "%s\n", r, run->read[r], run->planned[r],
-                   run->read[r] == run->planned[r] ? "" : "  <- differs");
+            cli_say("  %6d %16" PRIu64 " %16" PRIu64 "%s\n", r, run->read[r], run->planned[r],
+                    run->read[r] == run->planned[r] ? "" : "  <- differs");
     if (b->nranks > 16 && same)
-        printf("  every rank read what was planned\n");
+        cli_say("  every rank read what was planned\n");
     if (run->wrong[0])
-        printf("  %sdiffers from the definition%s: %s\n", style->red, style->plain, run->wrong);
+        cli_say("  %sdiffers from the definition%s: %s\n", style->red, style->plain, run->wrong);
     else
-        printf("  %svalues are those of the definition%s (%lld compared)\n", style->green,
-               style->plain, (long long)run->elements);
+        cli_say("  %svalues are those of the definition%s (%lld compared)\n", style->green,
+                style->plain, (long long)run->elements);
     return same && !run->wrong[0] ? CLI_OK : CLI_FAILED;
 }
 
@@ -446,11 +446,11 @@ static int print_text(const box *b, const box_run *run)
 {
     const cli_style style = cli_style_of(stdout);
     char bytes[CLI_NUMBER_MAX], dims[TSRI_DIMS_TEXT_MAX];
-    printf("%s[%s], %s\n", tsr_dtype_name(b->dtype), tsri_dims_format(b->shape, dims),
-           cli_bytes((double)tsr_dims_count(b->shape) * (double)b->query.element, bytes));
+    cli_say("%s[%s], %s\n", tsr_dtype_name(b->dtype), tsri_dims_format(b->shape, dims),
+            cli_bytes((double)tsr_dims_count(b->shape) * (double)b->query.element, bytes));
     if (!print_end(b, "from", &b->from, &b->query.from, &style) ||
         !print_end(b, "to", &b->to, &b->query.to, &style)) {
-        fprintf(stderr, "tessera box: out of memory\n");
+        tsri_fshow(stderr, "tessera box: out of memory\n");
         return CLI_FAILED;
     }
     print_route(b, &style);

@@ -155,17 +155,17 @@ static void draw_list(FILE *f, const picture *p)
         for (last = first; last < p->n && p->holdings[last].cell == p->holdings[first].cell;)
             last++;
         if (shown++ == LIST_MAX) {
-            fprintf(f, "  ... and %d more parts\n", p->ncells - LIST_MAX);
+            tsri_fshow(f, "  ... and %d more parts\n", p->ncells - LIST_MAX);
             return;
         }
         char label[LABEL_MAX], range[LABEL_MAX];
         fputs("  [", f);
         for (int a = 0; a < p->shape.ndim; a++) {
             write_range(&p->holdings[first], a, range);
-            fprintf(f, "%s%s", a ? "," : "", range);
+            tsri_fshow(f, "%s%s", a ? "," : "", range);
         }
         write_label(p, first, last, label);
-        fprintf(f, "]  %s\n", label);
+        tsri_fshow(f, "]  %s\n", label);
     }
 }
 
@@ -185,7 +185,7 @@ static void draw_ticks(FILE *f, char text[RULER_TICKS + 1][LABEL_MAX])
         memcpy(line + at, text[t], (size_t)length);
         end = at + length;
     }
-    fprintf(f, "  %.*s\n", end, line);
+    tsri_fshow(f, "  %.*s\n", end, line);
 }
 
 /* One axis in many parts: where some of them begin, and their ranks. */
@@ -195,8 +195,8 @@ static void draw_ruler(FILE *f, const picture *p)
     const holding *longest = &p->holdings[0], *last = &p->holdings[p->n - 1];
     int64_t length = longest->end[p->axis] - longest->offset[p->axis];
     int64_t least = last->end[p->axis] - last->offset[p->axis];
-    fprintf(f, "  axis %d in %d parts of %lld", p->axis, p->ncells, (long long)length);
-    fprintf(f, least < length ? " or %lld\n" : "\n", (long long)least);
+    tsri_fshow(f, "  axis %d in %d parts of %lld", p->axis, p->ncells, (long long)length);
+    tsri_fshow(f, least < length ? " or %lld\n" : "\n", (long long)least);
     for (int t = 0, first = 0; t <= RULER_TICKS; t++) {
         int cell = (int)((int64_t)(p->ncells - (t == RULER_TICKS)) * t / RULER_TICKS), next;
         cell = t == RULER_TICKS ? p->ncells - 1 : cell;
@@ -264,12 +264,12 @@ static bool make_grid(const picture *p, grid *g)
 static void centre(FILE *f, const char *text, int width, bool pad)
 {
     int n = (int)strlen(text), left = (width - n) / 2;
-    fprintf(f, "%*s%s%*s", left, "", text, pad ? width - n - left : 0, "");
+    tsri_fshow(f, "%*s%s%*s", left, "", text, pad ? width - n - left : 0, "");
 }
 
 static void draw_line(FILE *f, const grid *g)
 {
-    fprintf(f, "  %*s ", g->margin, "");
+    tsri_fshow(f, "  %*s ", g->margin, "");
     for (int j = 0; j < g->ncolumns; j++) {
         fputc('+', f);
         for (int i = 0; i < g->width + 2; i++)
@@ -281,8 +281,8 @@ static void draw_line(FILE *f, const grid *g)
 static void draw_grid(FILE *f, const picture *p, const grid *g)
 {
     if (p->shape.ndim > 2)
-        fprintf(f, "  axis %d down, axis %d across\n", p->rows, p->columns);
-    fprintf(f, "  %*s ", g->margin, "");
+        tsri_fshow(f, "  axis %d down, axis %d across\n", p->rows, p->columns);
+    tsri_fshow(f, "  %*s ", g->margin, "");
     for (int j = 0; j < g->ncolumns && p->columns >= 0; j++) {
         fputc(' ', f);
         centre(f, g->column[j], g->width + 2, j + 1 < g->ncolumns);
@@ -290,7 +290,7 @@ static void draw_grid(FILE *f, const picture *p, const grid *g)
     fputc('\n', f);
     for (int i = 0; i < g->nrows; i++) {
         draw_line(f, g);
-        fprintf(f, "  %*s ", g->margin, g->row[i]);
+        tsri_fshow(f, "  %*s ", g->margin, g->row[i]);
         for (int j = 0; j < g->ncolumns; j++) {
             fputc('|', f);
             centre(f, g->label[i * g->ncolumns + j], g->width + 2, true);
@@ -323,9 +323,9 @@ static void draw_empty(FILE *f, const picture *p)
         while (last + 1 < m->nranks && is_empty(p, last + 1) &&
                tsri_mesh_rank(m, last + 1) == first + last + 1 - i)
             last++;
-        fprintf(f, "%s %d", shown++ ? "," : left > 1 ? "s" : "", first);
+        tsri_fshow(f, "%s %d", shown++ ? "," : left > 1 ? "s" : "", first);
         if (last - i > 1) {
-            fprintf(f, "-%d", first + last - i);
+            tsri_fshow(f, "-%d", first + last - i);
             left -= last - i;
             i = last;
         }

@@ -60,12 +60,12 @@ void box_print_others(const box *b, const cli_style *style)
     enum { INDENT = 13, STEPS = 512 };
     char cost[CLI_NUMBER_MAX], why[BOX_WHY_MAX], line[STEPS + BOX_WHY_MAX];
     if (b->nothers)
-        printf("%sother ways%s (the best of those that begin otherwise)\n", style->bold,
-               style->plain);
+        cli_say("%sother ways%s (the best of those that begin otherwise)\n", style->bold,
+                style->plain);
     for (int i = 0; i < b->nothers; i++) {
         const tsri_route *r = &b->other[i];
         double more = r->cost_s - b->route.cost_s;
-        printf("  +%-9s ", more > 0 ? cli_seconds(more, cost) : "0");
+        cli_say("  +%-9s ", more > 0 ? cli_seconds(more, cost) : "0");
         put_steps(line, STEPS, r);
         snprintf(line + strlen(line), BOX_WHY_MAX, ": %s", box_why_lost(b, r, why));
         cli_wrap(line, INDENT, INDENT, cli_columns());

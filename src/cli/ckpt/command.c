@@ -83,8 +83,8 @@ static int list_folder(const char *folder, const int64_t *steps, int n, const ck
     cJSON *json = a->json ? cJSON_CreateArray() : NULL;
     int code = CLI_OK;
     if (!a->json)
-        printf("%10s  %-20s  %5s  %7s  %10s  %s\n", "step", "saved", "ranks", "tensors", "bytes",
-               "metric");
+        cli_say("%10s  %-20s  %5s  %7s  %10s  %s\n", "step", "saved", "ranks", "tensors", "bytes",
+                "metric");
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX], number[CLI_NUMBER_MAX], metric[32];
         ckpt_source s = {0};
@@ -98,9 +98,9 @@ static int list_folder(const char *folder, const int64_t *steps, int n, const ck
         else if (a->json)
             cJSON_AddItemToArray(json, json_of(&s));
         else
-            printf("%10" PRId64 "  %-20s  %5d  %7d  %10s  %s\n", s.index.step, s.index.time,
-                   s.index.nranks, s.ntensors, cli_bytes(all_bytes(&s), number),
-                   metric_text(s.index.metric, metric));
+            cli_say("%10" PRId64 "  %-20s  %5d  %7d  %10s  %s\n", s.index.step, s.index.time,
+                    s.index.nranks, s.ntensors, cli_bytes(all_bytes(&s), number),
+                    metric_text(s.index.metric, metric));
         ckpt_close(&s);
     }
     return a->json ? (cli_print_json(json) == CLI_OK ? code : CLI_FAILED) : code;
@@ -150,9 +150,9 @@ static int list_tensors(const char *path, const ckpt_args *a)
     cJSON *json = a->json ? s.is_checkpoint ? json_of(&s) : cJSON_CreateObject() : NULL;
     cJSON *all = a->json ? cJSON_AddArrayToObject(json, "all") : NULL;
     if (!a->json && s.is_checkpoint)
-        printf("step %" PRId64 ", saved %s by %d ranks, metric %s, %d tensors, %s\n", s.index.step,
-               s.index.time, s.index.nranks, metric_text(s.index.metric, metric), s.ntensors,
-               cli_bytes(all_bytes(&s), number));
+        cli_say("step %" PRId64 ", saved %s by %d ranks, metric %s, %d tensors, %s\n", s.index.step,
+                s.index.time, s.index.nranks, metric_text(s.index.metric, metric), s.ntensors,
+                cli_bytes(all_bytes(&s), number));
     for (int i = 0; i < s.ntensors; i++) {
         const ckpt_tensor *t = &s.tensors[i];
         char dims[TSRI_DIMS_TEXT_MAX], where[96];
@@ -161,8 +161,8 @@ static int list_tensors(const char *path, const ckpt_args *a)
         if (a->json)
             cJSON_AddItemToArray(all, json_tensor(&s, t));
         else
-            printf("  %-44s %-4s (%s)  %s\n", t->name, tsr_dtype_name(t->dtype),
-                   tsri_dims_format(t->dims, dims), where_of(&s, t, where));
+            cli_say("  %-44s %-4s (%s)  %s\n", t->name, tsr_dtype_name(t->dtype),
+                    tsri_dims_format(t->dims, dims), where_of(&s, t, where));
     }
     ckpt_close(&s);
     return a->json ? cli_print_json(json) : CLI_OK;

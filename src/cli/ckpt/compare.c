@@ -50,8 +50,8 @@ static tsr_status compare_values(comparing *c, const ckpt_tensor *a, const ckpt_
         many += by > c->tolerance;
     }
     if (status == TSR_OK && many)
-        printf("%s: %lld of %lld values differ, by up to %g\n", a->name, (long long)many,
-               (long long)n, most);
+        cli_say("%s: %lld of %lld values differ, by up to %g\n", a->name, (long long)many,
+                (long long)n, most);
     c->differ += many != 0;
     c->worst = most > c->worst ? most : c->worst;
     tsri_mem_free(x);
@@ -67,7 +67,7 @@ static tsr_status compare_bytes(comparing *c, const ckpt_tensor *a, const ckpt_t
     if (status == TSR_OK)
         status = ckpt_read(&c->b, b, y);
     if (status == TSR_OK && n && memcmp(x, y, n) != 0) {
-        printf("%s: its bytes differ\n", a->name);
+        cli_say("%s: its bytes differ\n", a->name);
         c->differ++;
     }
     tsri_mem_free(x);
@@ -82,16 +82,16 @@ static tsr_status compare_one(comparing *c, const ckpt_tensor *a)
     if (!is_asked(c, a->name))
         return TSR_OK;
     if (!b) {
-        printf("%s: only in %s\n", a->name, c->a.path);
+        cli_say("%s: only in %s\n", a->name, c->a.path);
         c->differ++;
         return TSR_OK;
     }
     c->compared++;
     const bool floats = tsri_is_float(a->dtype) && tsri_is_float(b->dtype);
     if (!tsr_dims_equal(a->dims, b->dims) || (!floats && a->dtype != b->dtype)) {
-        printf("%s: %s (%s) and %s (%s)\n", a->name, tsr_dtype_name(a->dtype),
-               tsri_dims_format(a->dims, in_a), tsr_dtype_name(b->dtype),
-               tsri_dims_format(b->dims, in_b));
+        cli_say("%s: %s (%s) and %s (%s)\n", a->name, tsr_dtype_name(a->dtype),
+                tsri_dims_format(a->dims, in_a), tsr_dtype_name(b->dtype),
+                tsri_dims_format(b->dims, in_b));
         c->differ++;
         return TSR_OK;
     }
@@ -109,7 +109,7 @@ static tsr_status compare(comparing *c, const char *a, const char *b)
         const char *name = c->b.tensors[i].name;
         if (!is_asked(c, name) || ckpt_find(&c->a, name))
             continue;
-        printf("%s: only in %s\n", name, c->b.path);
+        cli_say("%s: only in %s\n", name, c->b.path);
         c->differ++;
     }
     return TSR_OK;
@@ -122,11 +122,11 @@ int ckpt_compare(const char *a, const char *b, const char *part, double toleranc
     if (compare(&c, a, b) != TSR_OK) {
         code = cli_fail("ckpt compare");
     } else if (!c.compared && !c.differ) {
-        fprintf(stderr, "tessera ckpt compare: neither has tensors of a part '%s'\n", part);
+        tsri_fshow(stderr, "tessera ckpt compare: neither has tensors of a part '%s'\n", part);
         code = CLI_FAILED;
     } else {
-        printf("%lld tensors compared, %lld differ; the largest difference is %g\n",
-               (long long)c.compared, (long long)c.differ, c.worst);
+        cli_say("%lld tensors compared, %lld differ; the largest difference is %g\n",
+                (long long)c.compared, (long long)c.differ, c.worst);
         code = c.differ ? CLI_FAILED : CLI_OK;
     }
     ckpt_close(&c.a);

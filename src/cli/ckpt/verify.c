@@ -29,8 +29,8 @@ static tsr_status verify(const char *path)
     for (int i = 0; i < s.ntensors; i++)
         bytes += (double)ckpt_bytes(&s.tensors[i]);
     if (status == TSR_OK)
-        printf("%s: good, %d tensors, %s%s\n", s.path, s.ntensors, cli_bytes(bytes, number),
-               s.is_checkpoint ? "" : " (safetensors: its header alone can be checked)");
+        cli_say("%s: good, %d tensors, %s%s\n", s.path, s.ntensors, cli_bytes(bytes, number),
+                s.is_checkpoint ? "" : " (safetensors: its header alone can be checked)");
     ckpt_close(&s);
     return status;
 }

@@ -42,7 +42,7 @@ static void print_time(int64_t ns)
     time_t s = (time_t)(ns / 1000000000);
     struct tm tm;
     if (gmtime_r(&s, &tm) && strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm))
-        printf("%s.%03d", text, (int)(ns / 1000000 % 1000));
+        cli_say("%s.%03d", text, (int)(ns / 1000000 % 1000));
 }
 
 static void print_member(const flight_folder *f, const tsri_flight_member *m)
@@ -50,21 +50,21 @@ static void print_member(const flight_folder *f, const tsri_flight_member *m)
     const cli_style style = cli_style_of(stdout);
     char text[512], started[24] = "-", completed[24] = "-";
     if (m->report < 0) {
-        printf("  %4d  %s(no file)%s\n", m->rank, style.dim, style.plain);
+        cli_say("  %4d  %s(no file)%s\n", m->rank, style.dim, style.plain);
         return;
     }
     if (m->started)
         snprintf(started, sizeof started, "#%" PRIu64, m->started);
     if (m->completed)
         snprintf(completed, sizeof completed, "#%" PRIu64, m->completed);
-    printf("  %s%4d  %-9s %-*s%s", flight_is_guilty(f, m->rank) ? style.red : "", m->rank, started,
-           m->last ? 9 : 0, completed, style.plain);
+    cli_say("  %s%4d  %-9s %-*s%s", flight_is_guilty(f, m->rank) ? style.red : "", m->rank, started,
+            m->last ? 9 : 0, completed, style.plain);
     if (m->last) {
-        printf(" %s, %s",
-               tsri_flight_call_text(&f->reports[m->report], m->last, false, text, sizeof text),
-               tsri_flight_state_name((int)m->last->state));
+        cli_say(" %s, %s",
+                tsri_flight_call_text(&f->reports[m->report], m->last, false, text, sizeof text),
+                tsri_flight_state_name((int)m->last->state));
         if (m->last->waits >= 0 && !m->last->waited)
-            printf(", waits for rank %d", m->last->waits);
+            cli_say(", waits for rank %d", m->last->waits);
     }
     putchar('\n');
 }
@@ -77,12 +77,12 @@ static void print_gang(const flight_folder *f, const tsri_flight_gang *g)
     int shown = 0, n = g->of->listed;
     for (int i = 0; i < n; i++)
         most = g->members[i].started > most ? g->members[i].started : most;
-    printf("\n%sgroup %s%s%s\n  rank  started   completed\n", style.bold,
-           tsri_flight_group_text(g->of, text, sizeof text),
-           !strcmp(g->of->comm, "exchange") ? ", exchanges"
-           : !strcmp(g->of->comm, "twin")   ? ", collectives"
-                                            : "",
-           style.plain);
+    cli_say("\n%sgroup %s%s%s\n  rank  started   completed\n", style.bold,
+            tsri_flight_group_text(g->of, text, sizeof text),
+            !strcmp(g->of->comm, "exchange") ? ", exchanges"
+            : !strcmp(g->of->comm, "twin")   ? ", collectives"
+                                             : "",
+            style.plain);
     /* Where members are many, shows those that are behind. */
     for (int i = 0; i < n && shown < MOST_MEMBERS; i++) {
         const tsri_flight_member *m = &g->members[i];
@@ -92,7 +92,7 @@ static void print_gang(const flight_folder *f, const tsri_flight_gang *g)
         shown++;
     }
     if (shown < n)
-        printf("  ... and %d more of %d\n", n - shown, g->of->nranks);
+        cli_say("  ... and %d more of %d\n", n - shown, g->of->nranks);
 }
 
 static void print_gangs(const flight_folder *f)
@@ -107,10 +107,10 @@ static void print_gangs(const flight_folder *f)
         shown++;
     }
     if (shown < stuck)
-        printf("\n... and %d more groups with unfinished calls\n", stuck - shown);
+        cli_say("\n... and %d more groups with unfinished calls\n", stuck - shown);
     if (stuck && stuck < f->verdict.ngangs)
-        printf("\n%d other group%s: all members whose files are there have finished all calls\n",
-               f->verdict.ngangs - stuck, f->verdict.ngangs - stuck == 1 ? "" : "s");
+        cli_say("\n%d other group%s: all members whose files are there have finished all calls\n",
+                f->verdict.ngangs - stuck, f->verdict.ngangs - stuck == 1 ? "" : "s");
 }
 
 static void print_calls(const tsri_flight_report *r, int64_t last)
@@ -118,24 +118,24 @@ static void print_calls(const tsri_flight_report *r, int64_t last)
     const cli_style style = cli_style_of(stdout);
     char text[512];
     int first = r->ncalls > last ? (int)(r->ncalls - last) : 0;
-    printf("\n%srank %d%s, process %d on %s: %" PRIu64 " calls", style.bold, r->rank, style.plain,
-           r->pid, r->host, r->calls);
+    cli_say("\n%srank %d%s, process %d on %s: %" PRIu64 " calls", style.bold, r->rank, style.plain,
+            r->pid, r->host, r->calls);
     if (r->reason)
-        printf("; %.300s", r->reason);
+        cli_say("; %.300s", r->reason);
     putchar('\n');
     for (int i = first; i < r->ncalls; i++) {
         const tsri_flight_read_call *c = &r->call[i];
         fputs("  ", stdout);
         print_time(c->started_ns ? c->started_ns : c->said.asked_ns);
-        printf("  %-9s %s", tsri_flight_state_name((int)c->state),
-               tsri_flight_call_text(r, c, true, text, sizeof text));
+        cli_say("  %-9s %s", tsri_flight_state_name((int)c->state),
+                tsri_flight_call_text(r, c, true, text, sizeof text));
         if (c->said.world != r->world)
-            printf(", in world %d", c->said.world);
+            cli_say(", in world %d", c->said.world);
         double ms = 1e-6 * (double)(c->ended_ns - c->said.asked_ns);
         if (c->ended_ns)
-            printf(ms < CLOCK_MS ? ", < %.0f ms" : ", %.0f ms", ms < CLOCK_MS ? CLOCK_MS : ms);
+            cli_say(ms < CLOCK_MS ? ", < %.0f ms" : ", %.0f ms", ms < CLOCK_MS ? CLOCK_MS : ms);
         if (c->waits >= 0)
-            printf(", %s rank %d", c->waited ? "last waited for" : "waits for", c->waits);
+            cli_say(", %s rank %d", c->waited ? "last waited for" : "waits for", c->waits);
         putchar('\n');
     }
 }
@@ -144,9 +144,9 @@ static void print_text(const flight_folder *f, const flight_args *a)
 {
     int shown[MOST_RANKS], n = flight_folder_concerned(f, a->rank, MOST_RANKS, shown);
     const tsri_flight_report *first = &f->reports[0];
-    printf("%s\n\nrun %s of %d rank%s, restart %d: %d file%s, the first of ", f->verdict.text,
-           first->run, first->nranks, first->nranks == 1 ? "" : "s", first->restart, f->n,
-           f->n == 1 ? "" : "s");
+    cli_say("%s\n\nrun %s of %d rank%s, restart %d: %d file%s, the first of ", f->verdict.text,
+            first->run, first->nranks, first->nranks == 1 ? "" : "s", first->restart, f->n,
+            f->n == 1 ? "" : "s");
     int64_t time = first->time_ns;
     for (int i = 1; i < f->n; i++)
         time = f->reports[i].time_ns < time ? f->reports[i].time_ns : time;
@@ -155,7 +155,7 @@ static void print_text(const flight_folder *f, const flight_args *a)
     if (f->verdict.nmissing) {
         fputs("no file of rank", stdout);
         for (int i = 0; i < f->verdict.nmissing && i < 32; i++)
-            printf("%s%d", i ? ", " : " ", f->verdict.missing[i]);
+            cli_say("%s%d", i ? ", " : " ", f->verdict.missing[i]);
         puts(f->verdict.nmissing > 32 ? ", ..." : "");
     }
     print_gangs(f);
@@ -284,7 +284,7 @@ int cli_flight(int argc, char **argv)
         return cli_fail("flight");
     code = CLI_OK;
     if (a.rank >= 0 && !flight_folder_concerned(&f, a.rank, 1, &shown)) {
-        fprintf(stderr, "tessera flight: there is no file of rank %d\n", (int)a.rank);
+        tsri_fshow(stderr, "tessera flight: there is no file of rank %d\n", (int)a.rank);
         code = CLI_FAILED;
     } else if (a.json) {
         code = print_as_json(&f, &a);
@@ -295,9 +295,9 @@ int cli_flight(int argc, char **argv)
     for (int i = 0; i < f.naside; i++) {
         if (f.aside[i].broken)
             code = CLI_FAILED;
-        fprintf(stderr, "tessera flight: not used: %s%s%s\n",
-                strncmp(f.aside[i].why, "flight.rank", 11) ? f.aside[i].name : "",
-                strncmp(f.aside[i].why, "flight.rank", 11) ? ": " : "", f.aside[i].why);
+        tsri_fshow(stderr, "tessera flight: not used: %s%s%s\n",
+                   strncmp(f.aside[i].why, "flight.rank", 11) ? f.aside[i].name : "",
+                   strncmp(f.aside[i].why, "flight.rank", 11) ? ": " : "", f.aside[i].why);
     }
     flight_folder_finish(&f);
     return code;

@@ -2,6 +2,7 @@
 /* The judge's words. */
 #include "src/comm/comm.h"
 #include "src/cli/flight/judge.h"
+#include "src/core/shown.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,9 +14,9 @@ void tsri_flight_say_ranks(FILE *out, int n, const int *ranks)
     int shown = n > LISTED ? SAID : n;
     fputs(n == 1 ? "rank " : "ranks ", out);
     for (int i = 0; i < shown; i++)
-        fprintf(out, "%s%d", i == 0 ? "" : i == n - 1 ? " and " : ", ", ranks[i]);
+        tsri_fshow(out, "%s%d", i == 0 ? "" : i == n - 1 ? " and " : ", ", ranks[i]);
     if (shown < n)
-        fprintf(out, " and %d more", n - shown);
+        tsri_fshow(out, " and %d more", n - shown);
 }
 
 char *tsri_flight_plain(char *text)
@@ -66,13 +67,13 @@ char *tsri_flight_call_text(const tsri_flight_report *r, const tsri_flight_read_
 static void say_call(FILE *out, const tsri_flight_report *r, const tsri_flight_read_call *c)
 {
     char text[512];
-    fputs(tsri_flight_call_text(r, c, true, text, sizeof text), out);
+    tsri_fshow(out, "%s", tsri_flight_call_text(r, c, true, text, sizeof text));
 }
 
 static void say_seconds(FILE *out, int64_t ns)
 {
     double s = ns > 0 ? 1e-9 * (double)ns : 0;
-    fprintf(out, s < 0.1 ? "%.3f s" : s < 100 ? "%.1f s" : "%.0f s", s);
+    tsri_fshow(out, s < 0.1 ? "%.3f s" : s < 100 ? "%.1f s" : "%.0f s", s);
 }
 
 /* --- disagreement ----------------------------------------------------------------------------- */
@@ -80,23 +81,23 @@ static void say_seconds(FILE *out, int64_t ns)
 static void say_asked(FILE *out, const tsri_flight_read_call *c)
 {
     const tsri_flight_call *s = &c->said;
-    fputs(tsri_flight_kind_name(s->kind), out);
+    tsri_fshow(out, "%s", tsri_flight_kind_name(s->kind));
     if (s->nseg > 0) {
-        fprintf(out, " %s [", tsri_flight_dtype_name(s->dtype));
+        tsri_fshow(out, " %s [", tsri_flight_dtype_name(s->dtype));
         for (int i = 0; i < s->ndim; i++)
-            fprintf(out, "%s%" PRId64, i ? "," : "", s->shape[i]);
+            tsri_fshow(out, "%s%" PRId64, i ? "," : "", s->shape[i]);
         fputc(']', out);
     }
     if (s->nseg > 1)
-        fprintf(out, " and %d more segments, %" PRIu64 " bytes", s->nseg - 1, s->bytes);
+        tsri_fshow(out, " and %d more segments, %" PRIu64 " bytes", s->nseg - 1, s->bytes);
     if (tsri_coll_has_op(s->kind))
-        fprintf(out, " %s", tsri_flight_op_name(s->op));
+        tsri_fshow(out, " %s", tsri_flight_op_name(s->op));
     if (tsri_coll_has_root(s->kind))
-        fprintf(out, " root %d", s->root);
+        tsri_fshow(out, " root %d", s->root);
     if (s->what[0])
-        fprintf(out, " '%s'", s->what);
+        tsri_fshow(out, " '%s'", s->what);
     if (c->at[0])
-        fprintf(out, " at %s", c->at);
+        tsri_fshow(out, " at %s", c->at);
 }
 
 /* Names what differs where the words are equal. */
@@ -140,8 +141,8 @@ void tsri_flight_say_disagreement(FILE *out, const tsri_flight_court *c, int fir
     int nseen = 0;
     char group[256];
     say_list(out, c, first, end, NULL);
-    fprintf(out, " disagree on call #%" PRIu64 " of group %s: ", number_of(c->refs[first].call),
-            tsri_flight_group_text(c->gangs[c->refs[first].gang].of, group, sizeof group));
+    tsri_fshow(out, " disagree on call #%" PRIu64 " of group %s: ", number_of(c->refs[first].call),
+               tsri_flight_group_text(c->gangs[c->refs[first].gang].of, group, sizeof group));
     for (int i = first; i < end; i++) {
         bool is_new = counts(c, i, end);
         for (int k = 0; k < nseen; k++)
@@ -178,11 +179,11 @@ static void say_end(FILE *out, const tsri_flight_report *r)
 {
     const char *name = r->exit == TSRI_FLIGHT_KILLED ? sigabbrev_np(r->exit_status) : NULL;
     if (r->exit == TSRI_FLIGHT_KILLED)
-        fprintf(out, " was killed by signal %d (SIG%s)", r->exit_status, name ? name : "?");
+        tsri_fshow(out, " was killed by signal %d (SIG%s)", r->exit_status, name ? name : "?");
     else if (r->exit == TSRI_FLIGHT_EXITED)
-        fprintf(out, " ended with exit code %d", r->exit_status);
+        tsri_fshow(out, " ended with exit code %d", r->exit_status);
     else if (r->reason && !strncmp(r->reason, "gave up", 7))
-        fprintf(out, " %s", r->reason);
+        tsri_fshow(out, " %s", r->reason);
 }
 
 /* "its last call was ..., completed 12.3 s before" */
@@ -191,10 +192,10 @@ static void say_last(FILE *out, const tsri_flight_court *c, int report, int64_t 
     const tsri_flight_report *r = &c->reports[report];
     const tsri_flight_read_call *last = last_of(c, report);
     if (r->world < c->world) {
-        fprintf(out,
-                r->world ? "it is still in world %d, the others in world %d"
-                         : "it has not made its world yet",
-                r->world, c->world);
+        tsri_fshow(out,
+                   r->world ? "it is still in world %d, the others in world %d"
+                            : "it has not made its world yet",
+                   r->world, c->world);
         return;
     }
     if (!last) {
@@ -243,7 +244,7 @@ static void say_guilty(FILE *out, const tsri_flight_court *c, const tsri_flight_
 {
     int report = c->report_of[w->to];
     const tsri_flight_report *waiting = &c->reports[w->from];
-    fprintf(out, "rank %d", w->to);
+    tsri_fshow(out, "rank %d", w->to);
     if (report < 0) {
         fputs(", of which there is no file, did not come to ", out);
         say_call(out, waiting, w->call);
@@ -312,7 +313,7 @@ void tsri_flight_say_behind(FILE *out, const tsri_flight_court *c)
         }
     }
     if (more)
-        fprintf(out, "; and %d more ranks", more);
+        tsri_fshow(out, "; and %d more ranks", more);
 }
 
 /* --- others ----------------------------------------------------------------------------------- */
@@ -326,12 +327,12 @@ void tsri_flight_say_circle(FILE *out, const tsri_flight_court *c, int n,
     tsri_flight_say_ranks(out, shown, ranks);
     fputs(" wait for each other: ", out);
     for (int i = 0; i < shown; i++) {
-        fprintf(out, "%srank %d in ", i ? ", " : "", ranks[i]);
+        tsri_fshow(out, "%srank %d in ", i ? ", " : "", ranks[i]);
         say_call(out, &c->reports[waits[i]->from], waits[i]->call);
-        fprintf(out, " for rank %d", waits[i]->to);
+        tsri_fshow(out, " for rank %d", waits[i]->to);
     }
     if (shown < n)
-        fprintf(out, ", and so on, through %d ranks", n);
+        tsri_fshow(out, ", and so on, through %d ranks", n);
 }
 
 void tsri_flight_say_failure(FILE *out, const tsri_flight_court *c, int report)
@@ -339,21 +340,21 @@ void tsri_flight_say_failure(FILE *out, const tsri_flight_court *c, int report)
     const tsri_flight_report *r = &c->reports[report];
     const tsri_flight_read_call *last = last_of(c, report);
     bool ended = tsri_flight_has_ended(r);
-    fprintf(out, "rank %d", r->rank);
+    tsri_fshow(out, "rank %d", r->rank);
     if (ended || !strncmp(r->reason, "gave up", 7)) {
         say_end(out, r);
         fputs("; ", out);
         if (last) {
             fputs("its last call was ", out);
             say_call(out, r, last);
-            fprintf(out, ", %s", tsri_flight_state_name((int)last->state));
+            tsri_fshow(out, ", %s", tsri_flight_state_name((int)last->state));
         } else {
             fputs("it had come to no call", out);
         }
         fputs("; no rank is on record as waiting for it", out);
         return;
     }
-    fprintf(out, " failed: %s; no rank is behind", r->reason);
+    tsri_fshow(out, " failed: %s; no rank is behind", r->reason);
 }
 
 void tsri_flight_say_nobody(FILE *out, const tsri_flight_court *c)
@@ -362,7 +363,7 @@ void tsri_flight_say_nobody(FILE *out, const tsri_flight_court *c)
         const tsri_flight_ref *r = &c->refs[i];
         if (r->call->state != TSRI_FLIGHT_STARTED && r->call->state != TSRI_FLIGHT_FAILED)
             continue;
-        fprintf(out, "no rank is behind: rank %d has not finished ", c->reports[r->report].rank);
+        tsri_fshow(out, "no rank is behind: rank %d has not finished ", c->reports[r->report].rank);
         say_call(out, &c->reports[r->report], r->call);
         fputs(", but nobody whom it could wait for lacks", out);
         return;

@@ -246,7 +246,7 @@ static void wait_for_verdict(launch *l, launch_cause *out)
         }
         pthread_mutex_lock(&n->lock);
         if (ready == 0 && n->waiting[0])
-            fprintf(stderr, "tessera launch: waiting for %s\n", n->waiting);
+            tsri_fshow(stderr, "tessera launch: waiting for %s\n", n->waiting);
         pthread_mutex_unlock(&n->lock);
     }
 }
@@ -370,14 +370,14 @@ int launch_nodes_open(launch *l)
     l->nodes = make_nodes(&l->config);
     launch_cause *c = calloc(1, sizeof *c);
     if (!l->nodes || !c) {
-        fprintf(stderr, "tessera launch: can't start a thread: %s\n", strerror(errno));
+        tsri_fshow(stderr, "tessera launch: can't start a thread: %s\n", strerror(errno));
         free(c);
         return CLI_FAILED;
     }
     wait_for_verdict(l, c);
     int code = c->is_set ? c->exit_code : CLI_OK;
     if (c->is_set && c->text[0])
-        fprintf(stderr, "tessera launch: %s\n", c->text);
+        tsri_fshow(stderr, "tessera launch: %s\n", c->text);
     free(c);
     l->node_rank = l->nodes->node_rank;
     if (code)

@@ -91,11 +91,12 @@ static bool want_files(launch *l)
         wanted = FILES_OF_SERVER;
     }
     if (need > most) {
-        fprintf(stderr,
-                "tessera launch: %d rank%s need%s %llu open files, but the limit is %llu: raise it "
-                "(ulimit -n), or start fewer ranks\n",
-                c->nlocal, c->nlocal == 1 ? "" : "s", c->nlocal == 1 ? "s" : "",
-                (unsigned long long)need, (unsigned long long)most);
+        tsri_fshow(
+            stderr,
+            "tessera launch: %d rank%s need%s %llu open files, but the limit is %llu: raise it "
+            "(ulimit -n), or start fewer ranks\n",
+            c->nlocal, c->nlocal == 1 ? "" : "s", c->nlocal == 1 ? "s" : "",
+            (unsigned long long)need, (unsigned long long)most);
         return false;
     }
     struct rlimit more = l->old_files;
@@ -140,7 +141,7 @@ static int open_launch(launch *l)
         return CLI_FAILED;
     l->ranks = calloc((size_t)l->config.nlocal, sizeof *l->ranks);
     if (!l->ranks || (rc = launch_console_open(l->console)) != 0 || (rc = open_signals(l)) != 0) {
-        fprintf(stderr, "tessera launch: %s\n", l->ranks ? strerror(rc) : "out of memory");
+        tsri_fshow(stderr, "tessera launch: %s\n", l->ranks ? strerror(rc) : "out of memory");
         return CLI_FAILED;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -263,8 +264,8 @@ static void after_failure(launch *l)
     dump_flight(l);
     const char *lines = strchr(l->cause.text, '\n');
     if (lines && l->cause.rank >= 0)
-        launch_console_print(&l->console[1], "tessera launch: the last lines of rank %d's %s",
-                             l->cause.rank, lines + 1);
+        launch_console_print(&l->console[1], "tessera launch: the last lines of rank %d's %.*s\n",
+                             l->cause.rank, (int)strlen(lines) - 2, lines + 1);
 }
 
 /* Output that was lost on its way is an error of the launcher, which the ranks know nothing of. */
@@ -339,7 +340,7 @@ int cli_launch(int argc, char **argv)
     static const launch nothing = {.signal_fd = -1, .exits = -1, .arena_fd = -1, .to_guard = -1};
     launch *l = malloc(sizeof *l);
     if (!l) {
-        fprintf(stderr, "tessera launch: out of memory\n");
+        tsri_fshow(stderr, "tessera launch: out of memory\n");
         return CLI_FAILED;
     }
     *l = nothing;

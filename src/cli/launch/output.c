@@ -2,6 +2,7 @@
 /* The ranks' output: to our own streams, whole lines behind the number of their rank or bytes as
  * they are; to files; and its last lines to the report of a failure. */
 #include "src/cli/launch/launch.h"
+#include "src/core/shown.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,14 +131,16 @@ void launch_console_put(launch_console *c, const char *p, size_t n)
 
 void launch_console_print(launch_console *c, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    int n = vasprintf(&text, fmt, ap);
+    int n = tsri_show_lines(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n >= 0)
-        launch_console_put(c, text, (size_t)n);
-    free(n >= 0 ? text : NULL);
+    char *text = malloc((size_t)n + 1);
+    va_start(ap, fmt);
+    if (text)
+        launch_console_put(c, text, (size_t)tsri_show_lines(text, (size_t)n + 1, fmt, ap));
+    va_end(ap);
+    free(text);
 }
 
 /* --- the tail --------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ enum { RANDOM_BYTES = 32, FILE_ROOM = 4096 };
 
 static int fail(const char *path, const char *why)
 {
-    fprintf(stderr, "tessera launch: --token-file %s: %s\n", path, why);
+    tsri_fshow(stderr, "tessera launch: --token-file %s: %s\n", path, why);
     return CLI_FAILED;
 }
 
@@ -63,7 +63,7 @@ static int make_token(char text[FILE_ROOM])
 {
     unsigned char bytes[RANDOM_BYTES];
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
-        fprintf(stderr, "tessera launch: no random numbers: %s\n", strerror(errno));
+        tsri_fshow(stderr, "tessera launch: no random numbers: %s\n", strerror(errno));
         return CLI_FAILED;
     }
     for (size_t i = 0; i < sizeof bytes; i++)
@@ -85,11 +85,11 @@ int launch_take_token(const launch_config *c)
     else
         return CLI_OK;
     if (code == CLI_OK && tsri_store_check_token(from, text) != TSR_OK) {
-        fprintf(stderr, "tessera launch: %s\n", tsr_last_error());
+        tsri_fshow(stderr, "tessera launch: %s\n", tsr_last_error());
         code = CLI_FAILED;
     }
     if (code == CLI_OK && setenv("TESSERA_STORE_TOKEN", text, 1)) {
-        fprintf(stderr, "tessera launch: out of memory\n");
+        tsri_fshow(stderr, "tessera launch: out of memory\n");
         code = CLI_FAILED;
     }
     return code;
@@ -99,7 +99,7 @@ void launch_warn_of_no_token(const launch *l)
 {
     const char *token = getenv("TESSERA_STORE_TOKEN");
     if (l->nodes && l->node_rank == 0 && (!token || !*token))
-        fprintf(
+        tsri_fshow(
             stderr,
             "tessera launch: there is no TESSERA_STORE_TOKEN: whoever reaches port %d of %s can "
             "read and change this run\n",

@@ -41,9 +41,9 @@ static char *whole_text(double v, char buf[CLI_NUMBER_MAX])
 static void print_name(const comparison *c, const char *name)
 {
     if ((int)strlen(name) > c->name)
-        printf("  %s\n  %*s", name, c->name, "");
+        cli_say("  %s\n  %*s", name, c->name, "");
     else
-        printf("  %-*s", c->name, name);
+        cli_say("  %-*s", c->name, name);
 }
 
 /* A line of figures; of two plans also how many times the first the second is. Nothing where all
@@ -58,9 +58,9 @@ static void print_row(const comparison *c, const char *name, const double *v, nu
         return;
     print_name(c, name);
     for (int i = 0; i < c->n; i++)
-        printf(" %*s", c->width, text(v[i], buf));
+        cli_say(" %*s", c->width, text(v[i], buf));
     if (c->n == 2 && v[0] > 0 && v[0] != v[1])
-        printf("   x%.3g", v[1] / v[0]);
+        cli_say("   x%.3g", v[1] / v[0]);
     putchar('\n');
 }
 
@@ -71,15 +71,15 @@ static void print_head(const comparison *c)
         const char *path = c->plan[i].made.from->path, *slash = strrchr(path, '/');
         const char *name = slash ? slash + 1 : path;
         int length = (int)strlen(name), most = c->width;
-        printf(" %s%*.*s%s", c->style->bold, most, most,
-               length > most ? name + length - most : name, c->style->plain);
+        cli_say(" %s%*.*s%s", c->style->bold, most, most,
+                length > most ? name + length - most : name, c->style->plain);
     }
     putchar('\n');
 }
 
 static void print_title(const comparison *c, const char *title)
 {
-    printf("%s%s%s\n", c->style->bold, title, c->style->plain);
+    cli_say("%s%s%s\n", c->style->bold, title, c->style->plain);
 }
 
 static char *spent_name(const comparison *c, int plan, int spent, char buf[TSRI_SPENT_NAME_MAX])
@@ -420,11 +420,11 @@ static void print_groups(const comparison *c, const tensors *t)
             snprintf(name, sizeof name, "%.200s", g->first->name);
         print_name(c, name);
         for (int i = 0; i < c->n; i++)
-            printf(" %*s", c->width, g->first->sbp[i] ? g->first->sbp[i] : "-");
+            cli_say(" %*s", c->width, g->first->sbp[i] ? g->first->sbp[i] : "-");
         putchar('\n');
     }
     if (t->ngroups > SHOWN)
-        printf("  ... and %d more kinds of tensors\n", t->ngroups - SHOWN);
+        cli_say("  ... and %d more kinds of tensors\n", t->ngroups - SHOWN);
 }
 
 static tsr_status print_folded(comparison *c, tensors *t, bool lacking, const char *title)
@@ -454,7 +454,7 @@ static tsr_status print_tensors(comparison *c)
              shared - same, shared);
     TSRI_TRY(print_folded(c, &t, false, title));
     if (shared == same)
-        printf("all %d tensors of the same name have the same signature\n", shared);
+        cli_say("all %d tensors of the same name have the same signature\n", shared);
     return print_folded(c, &t, true, "tensors without a partner");
 }
 
@@ -498,7 +498,7 @@ int plan_compare(const plan_source *from, int n, char *const *paths)
         if (status == TSR_OK)
             status = read_signatures(c, p);
         if (status != TSR_OK)
-            fprintf(stderr, "tessera plan: %s has no plan to compare\n", paths[i]);
+            tsri_fshow(stderr, "tessera plan: %s has no plan to compare\n", paths[i]);
     }
     if (status == TSR_OK)
         status = print_comparison(c);

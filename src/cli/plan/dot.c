@@ -48,11 +48,13 @@ typedef struct drawing {
 /* --- texts ------------------------------------------------------------------------------------ */
 static void put_quoted(FILE *f, const char *text, int length)
 {
-    for (int i = 0; i < length && text[i]; i++)
-        if (text[i] == '"' || text[i] == '\\')
-            fprintf(f, "\\%c", text[i]);
+    char shown[2048];
+    tsri_snshow(shown, sizeof shown, "%.*s", length, text);
+    for (const char *p = shown; *p; p++)
+        if (*p == '"' || *p == '\\')
+            fprintf(f, "\\%c", *p);
         else
-            fputc(text[i], f);
+            fputc(*p, f);
 }
 
 /* B is white, S(i) by its axis, P red. */

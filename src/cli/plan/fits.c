@@ -139,7 +139,7 @@ static void say(const change *c, const char *tail)
 {
     char text[MOST_SETS * SET_TEXT + 64] = "";
     append_sets(c, text, sizeof text);
-    fprintf(stderr, "  what fits:%s%s\n", text, tail);
+    tsri_fshow(stderr, "  what fits:%s%s\n", text, tail);
 }
 
 static void set_batch(change *c, int64_t batch)
@@ -161,8 +161,8 @@ static bool try_batches(const cli_fits *how, const change *with, double until_s)
     verdict least = try_change(how, &c);
     if (least != FITS) {
         if (least == DOES_NOT_FIT && !with->n)
-            fprintf(stderr, "  a smaller batch is not enough: --set %s does not fit\n",
-                    c.sets[c.n - 1]);
+            tsri_fshow(stderr, "  a smaller batch is not enough: --set %s does not fit\n",
+                       c.sets[c.n - 1]);
         return false;
     }
     /* Between a halving that does not fit (0: the file's own), and one that does. */
@@ -208,6 +208,7 @@ void cli_say_what_fits(const cli_fits *how)
     if (!any && tsri_now_s() < until_s)
         any = try_batches(&quick, &sharded, until_s);
     if (!any)
-        fprintf(stderr,
-                "  nothing that was tried fits: smaller batches, sharded states and parameters\n");
+        tsri_fshow(
+            stderr,
+            "  nothing that was tried fits: smaller batches, sharded states and parameters\n");
 }

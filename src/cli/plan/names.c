@@ -133,11 +133,11 @@ static void list_marked(const plan_names *n, const bool *marked, int count)
     int shown = 0;
     for (int i = 0; i < n->n && shown < SHOWN; i++)
         if (marked[i]) {
-            fprintf(stderr, "  %s\n", n->all[i].label);
+            tsri_fshow(stderr, "  %s\n", n->all[i].label);
             shown++;
         }
     if (count > shown)
-        fprintf(stderr, "  ... and %d more\n", count - shown);
+        tsri_fshow(stderr, "  ... and %d more\n", count - shown);
 }
 
 typedef struct match {
@@ -204,8 +204,8 @@ static int mark_near(const plan_names *n, const char *text, bool *marked)
 static void say_nearest(const plan_names *n, const char *text, bool *marked)
 {
     int count = mark_near(n, text, marked);
-    fprintf(stderr, "tessera plan: --why %s: there is no such tensor%s\n", text,
-            count ? "; near to it are" : "; there are, for example,");
+    tsri_fshow(stderr, "tessera plan: --why %s: there is no such tensor%s\n", text,
+               count ? "; near to it are" : "; there are, for example,");
     for (int i = 0; i < n->n && !count; i++)
         marked[i] = n->all[i].is_given;
     list_marked(n, marked, count);
@@ -217,7 +217,7 @@ const tsr_tensor *plan_names_find(const plan_names *n, const char *text)
     enum { WAYS = 5 };
     const tsr_tensor *found = NULL;
     if (!m.marked) {
-        fprintf(stderr, "tessera plan: out of memory\n");
+        tsri_fshow(stderr, "tessera plan: out of memory\n");
         return NULL;
     }
     int how = 0;
@@ -226,8 +226,8 @@ const tsr_tensor *plan_names_find(const plan_names *n, const char *text)
     if (m.tensors == 1) {
         found = m.first;
     } else if (m.tensors > 1) {
-        fprintf(stderr, "tessera plan: --why %s: %d tensors have that name; say which\n", text,
-                m.tensors);
+        tsri_fshow(stderr, "tessera plan: --why %s: %d tensors have that name; say which\n", text,
+                   m.tensors);
         list_marked(n, m.marked, m.tensors);
     } else {
         say_nearest(n, text, m.marked);

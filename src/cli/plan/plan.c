@@ -92,7 +92,7 @@ static int write_dot(const plan_args *a, const plan_view *v)
     }
     if (!rc)
         return CLI_OK;
-    fprintf(stderr, "tessera plan: %s: %s\n", a->dot, strerror(-rc));
+    tsri_fshow(stderr, "tessera plan: %s: %s\n", a->dot, strerror(-rc));
     return CLI_FAILED;
 }
 
@@ -108,7 +108,7 @@ static int show(const plan_args *a, const plan_view *v)
         return cli_print_json(plan_make_json(v));
     if (a->full || a->verbose ? plan_print_full(v) : plan_print_screen(v))
         return CLI_OK;
-    fprintf(stderr, "tessera plan: out of memory\n");
+    tsri_fshow(stderr, "tessera plan: out of memory\n");
     return CLI_FAILED;
 }
 

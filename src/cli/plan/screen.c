@@ -26,7 +26,7 @@ static sizes find_sizes(void)
 /* --- small texts ------------------------------------------------------------------------------ */
 static void print_label(const char *label, const cli_style *style)
 {
-    printf("%s%-*s%s", style->bold, LABEL, label, style->plain);
+    cli_say("%s%-*s%s", style->bold, LABEL, label, style->plain);
 }
 
 /* The words of a paragraph behind a label. */
@@ -38,7 +38,7 @@ static void print_words(const char *label, const char *words, const cli_style *s
 
 static void print_more(const char *words)
 {
-    printf("%*s", LABEL, "");
+    cli_say("%*s", LABEL, "");
     cli_wrap(words, LABEL, LABEL, cli_columns());
 }
 
@@ -71,10 +71,10 @@ static void print_bar(const bar *b, int name, const cli_style *style)
     int most = room > BAR_MOST ? BAR_MOST : room < BAR_LEAST ? BAR_LEAST : room;
     int n = (int)(b->part * most + 0.5);
     n = n < 0 ? 0 : n > most ? most : n;
-    printf("  %-*s %10s %7s%s%s", name, b->name, b->figure, b->more, n ? "  " : "", style->dim);
+    cli_say("  %-*s %10s %7s%s%s", name, b->name, b->figure, b->more, n ? "  " : "", style->dim);
     for (int i = 0; i < n; i++)
         putchar('#');
-    printf("%s\n", style->plain);
+    cli_say("%s\n", style->plain);
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -242,8 +242,8 @@ static void print_bytes(const char *what, const tsri_traffic *t)
     int room = cli_columns() - 26;
     room = room < 54 ? room : 54;
     bool fits = (int)strlen(what) <= room;
-    printf("  %-*.*s%s %10s %10s\n", fits ? room : room - 3, fits ? room : room - 3, what,
-           fits ? "" : "...", cli_bytes((double)t->bytes, bytes), cli_seconds(t->cost_s, cost));
+    cli_say("  %-*.*s%s %10s %10s\n", fits ? room : room - 3, fits ? room : room - 3, what,
+            fits ? "" : "...", cli_bytes((double)t->bytes, bytes), cli_seconds(t->cost_s, cost));
 }
 
 static void print_traffic(const plan_view *v, const cli_style *style)
@@ -349,7 +349,7 @@ static bool print_others(const plan_view *v, const cli_style *style)
         if (l->count > 1)
             snprintf(count, sizeof count, " x%d", l->count);
         snprintf(line, sizeof line, "%s%s: %s", l->name, count, l->text);
-        printf("  %-9s", l->what);
+        cli_say("  %-9s", l->what);
         cli_wrap(line, LABEL, LABEL, cli_columns());
     }
     fold_destroy(f);
@@ -379,9 +379,9 @@ void plan_print_head(const plan_view *v, const cli_style *style)
         plan_put_mesh(&line, s->stages[0].placement);
     else if (r->summary.nranks == nranks)
         plan_put(&line, "%d rank%s", nranks, nranks == 1 ? "" : "s");
-    printf("%s", style->bold);
+    cli_say("%s", style->bold);
     cli_wrap(line.data, 0, LABEL, cli_columns());
-    printf("%s", style->plain);
+    cli_say("%s", style->plain);
     print_words("strategy", s->words, style);
     char warning[160];
     if (tsri_experiment_warning(v->experiment, warning))

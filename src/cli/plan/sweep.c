@@ -47,7 +47,7 @@ static bool add_value(sweep_axis *axis, const char *text, size_t length)
 
 static int no_memory(void)
 {
-    fprintf(stderr, "tessera plan: out of memory\n");
+    tsri_fshow(stderr, "tessera plan: out of memory\n");
     return CLI_FAILED;
 }
 
@@ -56,18 +56,18 @@ static int read_axis(const char *text, sweep_axis *axis)
 {
     const char *at = strchr(text, '=');
     if (!at || at == text || !at[1]) {
-        fprintf(stderr,
-                "tessera plan: --sweep needs PATH=VALUE,VALUE,..., like data.batch_size=16,32, "
-                "not '%s'\n",
-                text);
+        tsri_fshow(stderr,
+                   "tessera plan: --sweep needs PATH=VALUE,VALUE,..., like data.batch_size=16,32, "
+                   "not '%s'\n",
+                   text);
         return CLI_USAGE;
     }
     axis->key = strndup(text, (size_t)(at - text));
     for (bool more = axis->key != NULL; more;) {
         size_t length = value_length(++at);
         if (!length) {
-            fprintf(stderr, "tessera plan: --sweep %s: a value is missing behind '%.*s'\n", text,
-                    (int)(at - text), text);
+            tsri_fshow(stderr, "tessera plan: --sweep %s: a value is missing behind '%.*s'\n", text,
+                       (int)(at - text), text);
             return CLI_USAGE;
         }
         if (!add_value(axis, at, length))
@@ -84,7 +84,7 @@ static int read_grid(const cli_list *keys, sweep_grid *g)
     g->axes = calloc((size_t)keys->n, sizeof *g->axes);
     for (int i = 0; g->axes && i < keys->n; i++) {
         if (i == MOST_AXES) {
-            fprintf(stderr, "tessera plan: more than %d --sweep\n", MOST_AXES);
+            tsri_fshow(stderr, "tessera plan: more than %d --sweep\n", MOST_AXES);
             return CLI_USAGE;
         }
         g->naxes++;
@@ -93,7 +93,7 @@ static int read_grid(const cli_list *keys, sweep_grid *g)
             return code;
         points *= g->axes[i].n;
         if (points > MOST_POINTS) {
-            fprintf(stderr, "tessera plan: --sweep: more than %d points\n", MOST_POINTS);
+            tsri_fshow(stderr, "tessera plan: --sweep: more than %d points\n", MOST_POINTS);
             return CLI_USAGE;
         }
     }
@@ -244,11 +244,11 @@ static int start_fixed(sweeper *s)
 {
     for (int i = 0; i < s->grid.naxes; i++)
         if (!sweep_reprices(s->grid.axes[i].key)) {
-            fprintf(stderr,
-                    "tessera plan: --fixed prices one plan for other figures of cluster and "
-                    "data.batch_size; %s may change the plan: sweep it without "
-                    "--fixed\n",
-                    s->grid.axes[i].key);
+            tsri_fshow(stderr,
+                       "tessera plan: --fixed prices one plan for other figures of cluster and "
+                       "data.batch_size; %s may change the plan: sweep it without "
+                       "--fixed\n",
+                       s->grid.axes[i].key);
             return CLI_USAGE;
         }
     plan_source from = *s->from;
@@ -328,7 +328,7 @@ int plan_sweep_run(const plan_source *from, const plan_sweep *how)
         int failed = sweep_all(&s), rc = 0;
         sweep_print(&s.grid, how->verbose);
         if (how->csv && (rc = sweep_write_csv(&s.grid, how->csv)) != 0)
-            fprintf(stderr, "tessera plan: %s: %s\n", how->csv, strerror(-rc));
+            tsri_fshow(stderr, "tessera plan: %s: %s\n", how->csv, strerror(-rc));
         code = rc || failed == s.grid.npoints ? CLI_FAILED : CLI_OK;
     }
     sweep_pricer_finish(&s.fixed);

@@ -131,7 +131,7 @@ static void print_by(const sweep_grid *g, int point, const layout *l)
                           g->axes[a].values[sweep_value(g, x->by, a)]);
     if (n < (int)sizeof text)
         snprintf(text + n, sizeof text - (size_t)n, "; found anew: %s", anew);
-    printf("      ");
+    cli_say("      ");
     cli_wrap(text, 6, 6, l->columns);
 }
 
@@ -142,12 +142,12 @@ static void print_row(const sweep_grid *g, int point, const best_of *best, const
     int used = 0;
     for (int a = 0; a < g->naxes; a++)
         used +=
-            printf("  %*s", width_of(l, &g->axes[a]), g->axes[a].values[sweep_value(g, point, a)]);
+            cli_say("  %*s", width_of(l, &g->axes[a]), g->axes[a].values[sweep_value(g, point, a)]);
     if (x->failure[0]) {
         char text[sizeof x->failure + 16];
         snprintf(text, sizeof text, "%s%s", strncmp(x->failure, "no plan", 7) ? "no plan: " : "",
                  x->failure);
-        printf("  ");
+        cli_say("  ");
         cli_wrap(text, used + 2, 6, l->columns);
         return;
     }
@@ -155,11 +155,11 @@ static void print_row(const sweep_grid *g, int point, const best_of *best, const
         char text[CLI_NUMBER_MAX];
         bool mark = is_best(x, best, c);
         if (has_column(g, c))
-            printf("  %s%*s%s%s", mark ? style->bold : "", CELL, figure_text(x, c, text),
-                   mark          ? "*"
-                   : c < l->last ? " "
-                                 : "",
-                   mark ? style->plain : "");
+            cli_say("  %s%*s%s%s", mark ? style->bold : "", CELL, figure_text(x, c, text),
+                    mark          ? "*"
+                    : c < l->last ? " "
+                                  : "",
+                    mark ? style->plain : "");
     }
     putchar('\n');
     if (x->by >= 0)
@@ -176,7 +176,7 @@ static void print_what(const sweep_grid *g, const layout *l)
             alone++;
             first = first < 0 ? i : first;
         }
-    printf("* ");
+    cli_say("* ");
     snprintf(text, sizeof text, "best of its column; memory of the neediest rank, %s",
              g->fixed ? "without gaps between tensors" : "gaps between tensors included");
     cli_wrap(text, 2, 2, l->columns);
@@ -211,10 +211,10 @@ void sweep_print(const sweep_grid *g, bool every)
     const layout l = find_layout(g);
     int left_out = 0;
     for (int a = 0; a < g->naxes; a++)
-        printf("  %*s", width_of(&l, &g->axes[a]), head_of(&l, &g->axes[a]));
+        cli_say("  %*s", width_of(&l, &g->axes[a]), head_of(&l, &g->axes[a]));
     for (int c = 0; c < COLUMNS; c++)
         if (has_column(g, c))
-            printf("  %*s%s", CELL, columns[c].head, c < l.last ? " " : "");
+            cli_say("  %*s%s", CELL, columns[c].head, c < l.last ? " " : "");
     putchar('\n');
     for (int i = 0; i < g->npoints; i++) {
         bool shown = every || i < ROWS_MAX || is_first_best(&best, i);
@@ -223,34 +223,19 @@ void sweep_print(const sweep_grid *g, bool every)
         left_out += !shown;
     }
     if (left_out)
-        printf(
+        cli_say(
             "  ... and %d rows more, none of them better in a column (--verbose, or --csv FILE)\n",
             left_out);
     print_what(g, &l);
 }
 
 /* --- CSV -------------------------------------------------------------------------------------- */
-static void put_cell(FILE *f, const char *text)
-{
-    if (!strpbrk(text, ",\"\n")) {
-        fputs(text, f);
-        return;
-    }
-    putc('"', f);
-    for (; *text; text++) {
-        if (*text == '"')
-            putc('"', f);
-        putc(*text, f);
-    }
-    putc('"', f);
-}
-
 static void put_best(FILE *f, const sweep_point *x, const best_of *best)
 {
     bool any = false;
     for (int c = 0; c < COLUMNS; c++)
         if (is_best(x, best, c)) {
-            fprintf(f, "%s%s", any ? " " : "", columns[c].csv);
+            tsri_fshow(f, "%s%s", any ? " " : "", columns[c].csv);
             any = true;
         }
 }
@@ -259,7 +244,7 @@ static void put_csv(FILE *f, const sweep_grid *g)
 {
     const best_of best = find_best(g);
     for (int a = 0; a < g->naxes; a++) {
-        put_cell(f, g->axes[a].key);
+        cli_put_cell(f, g->axes[a].key);
         putc(',', f);
     }
     fputs("how,step_s,compute_s,communication_s,samples_per_s,memory_bytes,bytes_per_step,best,"
@@ -268,18 +253,19 @@ static void put_csv(FILE *f, const sweep_grid *g)
     for (int i = 0; i < g->npoints; i++) {
         const sweep_point *x = &g->points[i];
         for (int a = 0; a < g->naxes; a++) {
-            put_cell(f, g->axes[a].values[sweep_value(g, i, a)]);
+            cli_put_cell(f, g->axes[a].values[sweep_value(g, i, a)]);
             putc(',', f);
         }
         fputs(g->fixed || x->by >= 0 ? "re-priced," : "re-planned,", f);
         if (x->failure[0]) {
             fputs(",,,,,,,", f);
-            put_cell(f, x->failure);
+            cli_put_cell(f, x->failure);
         } else {
-            fprintf(f, "%.9g,%.9g,%.9g,", x->step_s, x->compute_s, x->comm_s);
+            tsri_fshow(f, "%.9g,%.9g,%.9g,", x->step_s, x->compute_s, x->comm_s);
             if (g->trains)
-                fprintf(f, "%.9g", x->samples_per_s);
-            fprintf(f, ",%llu,%llu,", (unsigned long long)x->memory, (unsigned long long)x->bytes);
+                tsri_fshow(f, "%.9g", x->samples_per_s);
+            tsri_fshow(f, ",%llu,%llu,", (unsigned long long)x->memory,
+                       (unsigned long long)x->bytes);
             put_best(f, x, &best);
             putc(',', f);
         }

@@ -118,21 +118,21 @@ static void print_line(const fold_line *l, const cli_style *style, int columns)
     int used = (what > WHAT_WIDTH ? what : WHAT_WIDTH) + 4;
     used += t.used > NAME_WIDTH ? (int)t.used : NAME_WIDTH;
     if (used + word > columns) /* the name leaves no room beside it */
-        printf("  %-*s %s\n%*s", WHAT_WIDTH, l->what, t.data, used = NOTE_INDENT, "");
+        cli_say("  %-*s %s\n%*s", WHAT_WIDTH, l->what, t.data, used = NOTE_INDENT, "");
     else
-        printf("  %-*s %-*s ", WHAT_WIDTH, l->what, NAME_WIDTH, t.data);
+        cli_say("  %-*s %-*s ", WHAT_WIDTH, l->what, NAME_WIDTH, t.data);
     bool fits = !rest && used + (int)(line.used + note.used) + 2 <= columns;
     if (fits && note.used)
         plan_put(&line, "  %s", note.data);
     if (fits)
-        printf("%s\n", line.data);
+        cli_say("%s\n", line.data);
     else
         cli_wrap(line.data, used, NOTE_INDENT, columns);
     if (fits || !note.used)
         return;
-    printf("%s%*s", style->dim, NOTE_INDENT, "");
+    cli_say("%s%*s", style->dim, NOTE_INDENT, "");
     cli_wrap(note.data, NOTE_INDENT, NOTE_INDENT, columns);
-    printf("%s", style->plain);
+    cli_say("%s", style->plain);
 }
 
 static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
@@ -152,7 +152,7 @@ static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
         ok = fold_add(f, row->what, row->name, false, t.data, note.data);
     }
     if (f->n == 0)
-        printf("  none\n");
+        cli_say("  none\n");
     for (int i = 0; i < f->n && ok; i++)
         print_line(f->all[i], style, cli_columns());
     fold_destroy(f);
@@ -170,7 +170,7 @@ static bool print_fusions(const plan_view *v, const cli_style *style)
     fold *f = fold_create(v->verbose);
     bool ok = f && tsri_report_fusions(v->report->plan, add_fused, f) == TSR_OK;
     if (ok && f->n > 0)
-        printf("%sfusion%s (of ops in one pass over memory)\n", style->bold, style->plain);
+        cli_say("%sfusion%s (of ops in one pass over memory)\n", style->bold, style->plain);
     for (int i = 0; ok && i < f->n; i++)
         print_line(f->all[i], style, cli_columns());
     if (f)
@@ -181,7 +181,7 @@ static bool print_fusions(const plan_view *v, const cli_style *style)
 /* --- the rest --------------------------------------------------------------------------------- */
 static void print_text(const plan_text *t)
 {
-    printf("  ");
+    cli_say("  ");
     cli_wrap(t->data, 2, NOTE_INDENT, cli_columns());
 }
 
@@ -189,11 +189,11 @@ static void print_totals(const tsri_report *r)
 {
     char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX], along[64];
     for (int i = 0; i < r->ntotals; i++)
-        printf("  %-14s %6d call%s %12s %12s\n", r->totals[i].what, r->totals[i].calls,
-               r->totals[i].calls == 1 ? " " : "s", cli_bytes((double)r->totals[i].bytes, bytes),
-               cli_seconds(r->totals[i].cost_s, cost));
+        cli_say("  %-14s %6d call%s %12s %12s\n", r->totals[i].what, r->totals[i].calls,
+                r->totals[i].calls == 1 ? " " : "s", cli_bytes((double)r->totals[i].bytes, bytes),
+                cli_seconds(r->totals[i].cost_s, cost));
     if (r->ntotals == 0)
-        printf("  none\n");
+        cli_say("  none\n");
     for (int i = 0; i < r->summary.ntraffic; i++) {
         const tsri_traffic *t = &r->summary.traffic[i];
         plan_text line = {.used = 0};
@@ -220,7 +220,7 @@ static void print_memory(const tsri_report *r)
         print_text(&t);
     }
     if (r->nclasses > r->nmemory)
-        printf("  ... and %d more kinds of ranks\n", r->nclasses - r->nmemory);
+        cli_say("  ... and %d more kinds of ranks\n", r->nclasses - r->nmemory);
 }
 
 /* How the estimate came of that by which signatures were chosen. */
@@ -293,9 +293,9 @@ static void print_links(const plan_view *v)
         char who[48];
         snprintf(who, sizeof who, m->link[i].ranks ? "within %d ranks" : "among all ranks",
                  m->link[i].ranks);
-        printf("  %-*s %-20s hand-shake %s, %s/s\n", width, tsri_link_name(m, i, name), who,
-               cli_seconds(m->link[i].latency_s, latency),
-               cli_bytes(m->link[i].bytes_per_s, speed));
+        cli_say("  %-*s %-20s hand-shake %s, %s/s\n", width, tsri_link_name(m, i, name), who,
+                cli_seconds(m->link[i].latency_s, latency),
+                cli_bytes(m->link[i].bytes_per_s, speed));
     }
     plan_text t = {.used = 0};
     plan_put(&t, "own memory %s/s, ", cli_bytes(m->local_bytes_per_s, speed));
@@ -319,21 +319,21 @@ bool plan_print_full(const plan_view *v)
     char took[CLI_NUMBER_MAX];
     const cli_style style = cli_style_of(stdout);
     plan_print_head(v, &style);
-    printf("%d ops; compiled in %s\n", v->report->plan->info.ops,
-           cli_seconds(v->report->plan->info.compile_s, took));
-    printf("%stensors%s\n", style.bold, style.plain);
+    cli_say("%d ops; compiled in %s\n", v->report->plan->info.ops,
+            cli_seconds(v->report->plan->info.compile_s, took));
+    cli_say("%stensors%s\n", style.bold, style.plain);
     if (!print_rows(v, false, &style))
         return false;
     if (!print_fusions(v, &style))
         return false;
-    printf("%sboxing%s\n", style.bold, style.plain);
+    cli_say("%sboxing%s\n", style.bold, style.plain);
     if (!print_rows(v, true, &style))
         return false;
-    printf("%scommunication of a step%s (what the busiest rank reads)\n", style.bold, style.plain);
+    cli_say("%scommunication of a step%s (what the busiest rank reads)\n", style.bold, style.plain);
     print_totals(v->report);
-    printf("%smemory of a rank%s\n", style.bold, style.plain);
+    cli_say("%smemory of a rank%s\n", style.bold, style.plain);
     print_memory(v->report);
-    printf("%stime of a step%s (estimated)\n", style.bold, style.plain);
+    cli_say("%stime of a step%s (estimated)\n", style.bold, style.plain);
     print_time(v);
     print_links(v);
     return true;

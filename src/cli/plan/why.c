@@ -65,7 +65,7 @@ static bool is_whole(const tsri_value *v)
 /* Prints a text in lines that fit: the first behind `indent` blanks, the others behind `rest`. */
 static void print_wrapped(const char *text, int indent, int rest)
 {
-    printf("%*s", indent, "");
+    cli_say("%*s", indent, "");
     cli_wrap(text, indent, rest, cli_columns_or(COLUMNS));
 }
 
@@ -142,14 +142,14 @@ static void print_said(const asker *a, const tsr_tensor *t)
 {
     tsri_said said;
     if (tsri_program_said(a->made.program, t, &said)) {
-        printf("%*ssaid at %s: %s\n", SAID_INDENT, "", said.place, said.key);
+        cli_say("%*ssaid at %s: %s\n", SAID_INDENT, "", said.place, said.key);
         if (said.match)
-            printf("%*sthe last match that fits: %s\n", SAID_INDENT, "", said.match);
+            cli_say("%*sthe last match that fits: %s\n", SAID_INDENT, "", said.match);
         return;
     }
-    printf("%*s%s\n", SAID_INDENT, "",
-           t->op->kind == TSRI_OP_VARIABLE ? "kept as whoever made it chose"
-                                           : "nobody said; the planner's choice");
+    cli_say("%*s%s\n", SAID_INDENT, "",
+            t->op->kind == TSRI_OP_VARIABLE ? "kept as whoever made it chose"
+                                            : "nobody said; the planner's choice");
 }
 
 /* The operand that a tensor's signature follows: one that is split, and is read as it is made. */
@@ -205,11 +205,11 @@ static tsr_status print_cause(const asker *a)
         const tsr_tensor *t = path[i];
         if (i == SHOWN && n > 2 * SHOWN + 1) {
             int left_out = n - 2 * SHOWN;
-            printf("  ... %d tensors between, each from the one before\n", left_out);
+            cli_say("  ... %d tensors between, each from the one before\n", left_out);
             i += left_out - 1;
             continue;
         }
-        printf("  %-12s ", layout_text(made_value(plan, t), sbp));
+        cli_say("  %-12s ", layout_text(made_value(plan, t), sbp));
         cli_wrap(a->names.of[t->id], SAID_INDENT, SAID_INDENT, cli_columns_or(COLUMNS));
         if (i == 0)
             print_said(a, t);
@@ -257,7 +257,7 @@ static void print_reader(const asker *a, const tsri_item *it, int operand)
     plan_text t = {.used = 0};
     plan_put(&t, "%s%s%s:%s", title, again ? "" : " ", again ? name + strlen(title) : name,
              maker && tsri_item_converts(maker) ? "" : " as it is");
-    int used = printf("  in %-8s ", layout_text(&plan->values[value], sbp));
+    int used = cli_say("  in %-8s ", layout_text(&plan->values[value], sbp));
     cli_wrap(t.data, used, SAID_INDENT, cli_columns_or(COLUMNS));
     print_steps(a, value);
 }
@@ -280,12 +280,12 @@ static void print_readers(const asker *a)
     }
     for (int i = 0; i < g->nports; i++)
         if (!g->ports[i].is_input && g->ports[i].tensor == a->t) {
-            printf("  in %-8s output '%s'\n", tsr_sbp_format(plan->ports[i].info.sbp, sbp),
-                   g->ports[i].name);
+            cli_say("  in %-8s output '%s'\n", tsr_sbp_format(plan->ports[i].info.sbp, sbp),
+                    g->ports[i].name);
             n++;
         }
     if (!n)
-        printf("  nothing\n");
+        cli_say("  nothing\n");
 }
 
 /* Conversions of results that the variable keeps. */
@@ -299,8 +299,8 @@ static void print_writers(const asker *a)
         const tsr_tensor *t = g->tensors[i];
         if (t->writes != v || t->superseded || !made_value(plan, t))
             continue;
-        printf("written by\n  in %-8s %s\n", layout_text(made_value(plan, t), sbp),
-               a->names.of[t->id]);
+        cli_say("written by\n  in %-8s %s\n", layout_text(made_value(plan, t), sbp),
+                a->names.of[t->id]);
         for (int k = 0, pair; k < plan->nitems; k++)
             if (converts(plan, &plan->items[k], t, &pair))
                 print_box(a, &plan->items[k]);
@@ -359,11 +359,13 @@ static char *sends_of(const asker *a)
         if (n++ < SHOWN) {
             plan_text t = {.used = 0};
             put_box(&t, a, it);
-            fprintf(out.stream, "%s: %s\n", t.data, it->box.reason);
+            tsri_fshow(out.stream, "%s: %s
+", t.data, it->box.reason);
         }
     }
     if (n > SHOWN)
-        fprintf(out.stream, "and %d more\n", n - SHOWN);
+        tsri_fshow(out.stream, "and %d more
+", n - SHOWN);
     return tsri_text_close(&out, NULL);
 }
 
@@ -495,7 +497,7 @@ static void print_trial(const asker *a, const trial *x, int width, const plan_fi
 {
     char sbp[TSR_SBP_TEXT_MAX], step[CLI_NUMBER_MAX], more[CLI_NUMBER_MAX];
     plan_text t = {.used = 0};
-    int used = printf("  %-*s ", width, tsr_sbp_format(x->sbp, sbp));
+    int used = cli_say("  %-*s ", width, tsr_sbp_format(x->sbp, sbp));
     if (x->failure[0])
         plan_put(&t, "%s%s", strncmp(x->failure, "no plan", 7) ? "no plan: " : "", x->failure);
     else if (x->chosen)
@@ -503,9 +505,9 @@ static void print_trial(const asker *a, const trial *x, int width, const plan_fi
     else
         put_difference(&t, &a->made.plan->model, base, &x->figures);
     if (!x->failure[0])
-        used += printf("%9s  ", cli_seconds(x->figures.step_s, step));
+        used += cli_say("%9s  ", cli_seconds(x->figures.step_s, step));
     if (!x->failure[0] && !x->chosen)
-        used += printf("%9s  ", signed_seconds(x->figures.step_s - base->step_s, more));
+        used += cli_say("%9s  ", signed_seconds(x->figures.step_s - base->step_s, more));
     cli_wrap(t.data, used, SENDS_INDENT, cli_columns_or(COLUMNS));
     if (x->relaxed)
         print_wrapped("data parallelism has no way to that: planned as with infer_updates",
@@ -520,9 +522,9 @@ static void show_progress(int done, int all)
     if (!isatty(STDERR_FILENO))
         return;
     if (done < all)
-        fprintf(stderr, "\rsignature %d of %d", done + 1, all);
+        tsri_fshow(stderr, "\rsignature %d of %d", done + 1, all);
     else
-        fprintf(stderr, "\r\033[K");
+        tsri_fshow(stderr, "\r\033[K");
 }
 
 static tsr_status run_trials(const asker *a, trial *trials, int n, const plan_figures *base)
@@ -556,7 +558,7 @@ static void print_trials(const asker *a, const trial *trials, int n, const plan_
         print_trial(a, &trials[i], width, base);
     for (int i = 0; i < n; i++)
         if (!trials[i].chosen && trials[i].set && !trials[i].failure[0]) {
-            printf("to plan with one of them:\n  --set '%s'\n", trials[i].set);
+            cli_say("to plan with one of them:\n  --set '%s'\n", trials[i].set);
             return;
         }
 }
@@ -593,8 +595,8 @@ static void print_relaxed(const asker *a)
     if (!sets)
         return;
     if (plan_open(&with, &made) == TSR_OK && plan_compile(&made) == TSR_OK)
-        printf("as it is, but with infer_updates, a step takes %s\n",
-               cli_seconds(plan_figures_of(made.report).step_s, step));
+        cli_say("as it is, but with infer_updates, a step takes %s\n",
+                cli_seconds(plan_figures_of(made.report).step_s, step));
     plan_drop(&made);
     free(sets);
 }
@@ -636,16 +638,16 @@ static tsr_status print_why(asker *a)
     plan_put(&head, "%s[%s] on ", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims));
     plan_put_placement(&head, v->placement);
     plan_put(&head, ", %s", layout_text(v, sbp));
-    int used = printf("%s%s%s: ", style.bold, a->names.of[a->t->id], style.plain);
+    int used = cli_say("%s%s%s: ", style.bold, a->names.of[a->t->id], style.plain);
     used -= (int)(strlen(style.bold) + strlen(style.plain));
     cli_wrap(head.data, used, STEP_INDENT, cli_columns_or(COLUMNS));
-    printf("%sfrom cause to effect%s\n", style.bold, style.plain);
+    cli_say("%sfrom cause to effect%s\n", style.bold, style.plain);
     TSRI_TRY(print_cause(a));
     print_maker(a);
-    printf("%sread by%s\n", style.bold, style.plain);
+    cli_say("%sread by%s\n", style.bold, style.plain);
     print_readers(a);
     print_writers(a);
-    printf("%seach signature%s (a step, all else planned anew)\n", style.bold, style.plain);
+    cli_say("%seach signature%s (a step, all else planned anew)\n", style.bold, style.plain);
     return print_signatures(a);
 }
 

@@ -271,10 +271,10 @@ static void say_stop(const run_rank *r)
 {
     if (!r->job->stopped_by || !r->speaks)
         return;
-    fprintf(stderr, "tessera run: stopped by SIG%s after step %lld of %lld%s\n",
-            sigabbrev_np(r->job->stopped_by), (long long)(r->first + r->steps),
-            (long long)r->planned,
-            r->is_alone ? "; the step under way did not end and was left" : "");
+    tsri_fshow(stderr, "tessera run: stopped by SIG%s after step %lld of %lld%s\n",
+               sigabbrev_np(r->job->stopped_by), (long long)(r->first + r->steps),
+               (long long)r->planned,
+               r->is_alone ? "; the step under way did not end and was left" : "");
 }
 
 /* --- a rank ----------------------------------------------------------------------------------- */

@@ -76,7 +76,7 @@ static int try_page(const char *path)
     int rc = try_file(absolute ? "" : ".", path + absolute);
     if (!rc)
         return CLI_OK;
-    fprintf(stderr, "tessera run: %s: %s\n", path, strerror(rc));
+    tsri_fshow(stderr, "tessera run: %s: %s\n", path, strerror(rc));
     return CLI_FAILED;
 }
 
@@ -89,7 +89,7 @@ static int open_folder(const run_job *job)
         rc = try_file(job->out, names[++i] + 1);
     if (!rc)
         return CLI_OK;
-    fprintf(stderr, "tessera run: %s%s: %s\n", job->out, names[i], strerror(rc));
+    tsri_fshow(stderr, "tessera run: %s%s: %s\n", job->out, names[i], strerror(rc));
     return CLI_FAILED;
 }
 

@@ -47,30 +47,30 @@ void run_show_header(const run_rank *r)
     int n = tsr_world_size(r->world), most = 0;
     for (int i = 1; i < n; i++)
         most = run_memory(&r->all[i]) > run_memory(&r->all[most]) ? i : most;
-    printf("%s: %s parameters on %d rank%s (%s%s); %lld step%s",
-           tsri_experiment_subject(p->experiment), count_text(tsr_module_count(p->module), count),
-           n, n == 1 ? "" : "s",
-           tsri_experiment_device(p->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
-           run_is_launched() ? ", processes"
-           : n > 1           ? ", threads"
-                             : "",
-           (long long)r->planned, r->planned == 1 ? "" : "s");
+    cli_say("%s: %s parameters on %d rank%s (%s%s); %lld step%s",
+            tsri_experiment_subject(p->experiment), count_text(tsr_module_count(p->module), count),
+            n, n == 1 ? "" : "s",
+            tsri_experiment_device(p->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
+            run_is_launched() ? ", processes"
+            : n > 1           ? ", threads"
+                              : "",
+            (long long)r->planned, r->planned == 1 ? "" : "s");
     if (p->rows > 0)
-        printf(" of %lld rows, %lld an epoch", (long long)p->rows, (long long)p->steps_per_epoch);
+        cli_say(" of %lld rows, %lld an epoch", (long long)p->rows, (long long)p->steps_per_epoch);
     putchar('\n');
     if (r->first > 0)
-        printf("goes on after step %lld, from %s\n", (long long)r->first,
-               tsri_experiment_upkeep(p->experiment).checkpoint);
+        cli_say("goes on after step %lld, from %s\n", (long long)r->first,
+                tsri_experiment_upkeep(p->experiment).checkpoint);
     if (r->first > 0 && r->changes)
-        fputs(r->changes, stdout);
+        cli_put_shown(stdout, r->changes);
     const run_figures *f = &r->all[most];
-    printf("planned: %s a step; %s on rank %d, which needs most", cli_seconds(r->mine.step_s, step),
-           cli_bytes((double)run_memory(f), bytes), most);
-    printf(":\n  %s tensors, as in `tessera plan`",
-           cli_bytes((double)(run_memory(f) - f->scratch - f->host), bytes));
+    cli_say("planned: %s a step; %s on rank %d, which needs most",
+            cli_seconds(r->mine.step_s, step), cli_bytes((double)run_memory(f), bytes), most);
+    cli_say(":\n  %s tensors, as in `tessera plan`",
+            cli_bytes((double)(run_memory(f) - f->scratch - f->host), bytes));
     if (f->scratch)
-        printf("; %s kernels' scratch", cli_bytes((double)f->scratch, bytes));
-    printf("; %s records\n", cli_bytes((double)f->host, bytes));
+        cli_say("; %s kernels' scratch", cli_bytes((double)f->scratch, bytes));
+    cli_say("; %s records\n", cli_bytes((double)f->host, bytes));
     cli_flush();
 }
 
@@ -78,7 +78,7 @@ void run_show_header(const run_rank *r)
 void run_clear_progress(const run_rank *r)
 {
     if (r->job->progress && r->steps > 0)
-        printf("\r%*s\r", CLEARED, "");
+        cli_say("\r%*s\r", CLEARED, "");
 }
 
 void run_show_progress(const run_rank *r, int64_t i)
@@ -95,7 +95,7 @@ void run_show_progress(const run_rank *r, int64_t i)
         n += snprintf(text + n, sizeof text - (size_t)n, ", loss %s",
                       run_number(r->losses[i], 6, loss));
     snprintf(text + n, sizeof text - (size_t)n, ", %.3f s", r->seconds[i]);
-    printf("\r%-*s", CLEARED, text);
+    cli_say("\r%-*s", CLEARED, text);
     cli_flush();
 }
 
@@ -118,10 +118,10 @@ void run_show_loss(run_rank *r, int64_t i)
     for (int64_t k = r->printed_steps; k <= i; k++)
         s += r->seconds[k];
     run_clear_progress(r);
-    printf("step %lld: loss %s", (long long)step + 1, run_number(r->losses[i], 8, loss));
+    cli_say("step %lld: loss %s", (long long)step + 1, run_number(r->losses[i], 8, loss));
     if (s > 0 && r->program->rows > 0) {
         const double rate = (double)((i + 1 - r->printed_steps) * r->program->rows) / s;
-        printf(", %.*f rows/s", rate < 100 ? 1 : 0, rate);
+        cli_say(", %.*f rows/s", rate < 100 ? 1 : 0, rate);
     }
     putchar('\n');
     cli_flush();
@@ -133,11 +133,11 @@ void run_show_eval(const run_rank *r, const run_eval *e)
 {
     char loss[CLI_NUMBER_MAX];
     run_clear_progress(r);
-    printf("evaluation after step %lld: loss %s", (long long)e->step,
-           run_number(e->mean.loss, 8, loss));
+    cli_say("evaluation after step %lld: loss %s", (long long)e->step,
+            run_number(e->mean.loss, 8, loss));
     if (e->mean.has_classes)
-        printf(", accuracy %.2f %%, top-5 %.2f %%", 100 * e->mean.accuracy, 100 * e->mean.top5);
-    printf(", of %lld rows in %.3f s\n", (long long)e->mean.rows, e->seconds);
+        cli_say(", accuracy %.2f %%, top-5 %.2f %%", 100 * e->mean.accuracy, 100 * e->mean.top5);
+    cli_say(", of %lld rows in %.3f s\n", (long long)e->mean.rows, e->seconds);
     cli_flush();
 }
 
@@ -151,7 +151,7 @@ static tsr_status print_fetch(const run_rank *r, const tsri_fetch *f)
     tsr_status status = tsr_fetch(r->plan, f->name, data, bytes);
     if (status == TSR_OK) {
         char dims[TSRI_DIMS_TEXT_MAX];
-        printf("%s: %s[%s]\n", f->name, tsr_dtype_name(f->dtype), tsri_dims_format(f->dims, dims));
+        cli_say("%s: %s[%s]\n", f->name, tsr_dtype_name(f->dtype), tsri_dims_format(f->dims, dims));
         cli_print_array(stdout, f->dtype, f->dims, data);
         cli_flush();
     }

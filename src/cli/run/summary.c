@@ -85,7 +85,7 @@ static void print_times(const char *what, double planned_s, double measured_s, c
         cli_seconds(planned_s, planned);
     if (measured_s > 0)
         cli_seconds(measured_s, measured);
-    printf("  %-22.22s %10s %10s%s\n", what, planned, measured, note);
+    cli_say("  %-22.22s %10s %10s%s\n", what, planned, measured, note);
 }
 
 static void print_kinds(const run_rank *r, double step_s)
@@ -123,8 +123,8 @@ static void print_bytes(const run_rank *r)
             plan += (double)r->all[i].coll[k].planned_bytes;
         }
     if (!r->is_alone)
-        printf("  %-22s %10s %10s  of all ranks\n", "read from peers", cli_bytes(plan, planned),
-               cli_bytes(sent, measured));
+        cli_say("  %-22s %10s %10s  of all ranks\n", "read from peers", cli_bytes(plan, planned),
+                cli_bytes(sent, measured));
 }
 
 static void print_memory(const run_rank *r)
@@ -140,12 +140,12 @@ static void print_memory(const run_rank *r)
         }
     if (r->is_alone)
         return;
-    printf("  %-22s %10s %10s  this process, data and threads with it\n", "memory",
-           cli_bytes(bytes, planned), cli_bytes(grown > 0 ? grown : 0, measured));
-    printf("  %-22s %10s %10s\n", "  tensors", cli_bytes(bytes - scratch - records, planned), "-");
+    cli_say("  %-22s %10s %10s  this process, data and threads with it\n", "memory",
+            cli_bytes(bytes, planned), cli_bytes(grown > 0 ? grown : 0, measured));
+    cli_say("  %-22s %10s %10s\n", "  tensors", cli_bytes(bytes - scratch - records, planned), "-");
     if (scratch > 0)
-        printf("  %-22s %10s %10s\n", "  kernels' scratch", cli_bytes(scratch, planned), "-");
-    printf("  %-22s %10s %10s\n", "  plans' own records", cli_bytes(records, planned), "-");
+        cli_say("  %-22s %10s %10s\n", "  kernels' scratch", cli_bytes(scratch, planned), "-");
+    cli_say("  %-22s %10s %10s\n", "  plans' own records", cli_bytes(records, planned), "-");
 }
 
 void run_print_summary(const run_rank *r)
@@ -156,15 +156,15 @@ void run_print_summary(const run_rank *r)
         run_s += r->seconds[i];
     const double rows = (double)(r->steps * r->program->rows);
     if (r->first > 0 && r->first >= r->planned)
-        printf("all %lld steps were done before\n", (long long)r->planned);
+        cli_say("all %lld steps were done before\n", (long long)r->planned);
     else if (r->program->rows > 0)
-        printf("%lld step%s of %lld rows in %.3f s: %.1f rows/s\n", (long long)r->steps,
-               r->steps == 1 ? "" : "s", (long long)r->program->rows, run_s,
-               run_s > 0 ? rows / run_s : 0);
+        cli_say("%lld step%s of %lld rows in %.3f s: %.1f rows/s\n", (long long)r->steps,
+                r->steps == 1 ? "" : "s", (long long)r->program->rows, run_s,
+                run_s > 0 ? rows / run_s : 0);
     else
-        printf("%lld step%s in %.3f s\n", (long long)r->steps, r->steps == 1 ? "" : "s", run_s);
+        cli_say("%lld step%s in %.3f s\n", (long long)r->steps, r->steps == 1 ? "" : "s", run_s);
     if (r->steps > 0) {
-        printf("  %-22s %10s %10s\n", "", "planned", "measured");
+        cli_say("  %-22s %10s %10s\n", "", "planned", "measured");
         snprintf(note, sizeof note, "  rank %d, mean", tsr_world_rank(r->world));
         print_times("a step", r->mine.step_s, run_s / (double)r->steps, note);
         print_kinds(r, run_s / (double)r->steps);

@@ -54,7 +54,7 @@ static tsr_status put_changes(const void *arg, FILE *f)
     for (int i = 0; i < c->n; i++) {
         const tsri_resume_change *x = &c->list[i];
         if (!x->is_kept)
-            fprintf(f, "  %s: %s, was %s\n", x->key, x->now, x->was);
+            tsri_fshow(f, "  %s: %s, was %s\n", x->key, x->now, x->was);
         else if (tsr_world_rank(c->rank->world) == 0)
             tsri_log(c->rank->world, TSR_LOG_WARNING,
                      "%s: %s now, and %s in the run that goes on: it speaks of the beginning, and "

@@ -41,17 +41,17 @@ static void print_ops(const trace_sums *s, int most, const cli_style *style)
     for (int i = 0; i < s->nops; i++)
         all += s->op[i].us;
     if (s->nops)
-        printf("%sby op%s, all ranks together\n  %-22s %7s %9s %6s %9s  %s\n", style->bold,
-               style->plain, "op", "calls", "time", "%", "longest", "of");
+        cli_say("%sby op%s, all ranks together\n  %-22s %7s %9s %6s %9s  %s\n", style->bold,
+                style->plain, "op", "calls", "time", "%", "longest", "of");
     for (int i = 0; i < s->nops && i < most; i++) {
         const trace_op *o = &s->op[i];
-        printf("  %-22.22s %7d %9s %6.1f %9s  %.36s%srank %d\n", o->op, o->calls,
-               cli_seconds(o->us * 1e-6, sum), share(o->us, all),
-               cli_seconds((o->longest->end - o->longest->start) * 1e-6, longest), o->longest->name,
-               o->longest->name[0] ? ", " : "", o->longest->rank);
+        cli_say("  %-22.22s %7d %9s %6.1f %9s  %.36s%srank %d\n", o->op, o->calls,
+                cli_seconds(o->us * 1e-6, sum), share(o->us, all),
+                cli_seconds((o->longest->end - o->longest->start) * 1e-6, longest),
+                o->longest->name, o->longest->name[0] ? ", " : "", o->longest->rank);
     }
     if (s->nops > most)
-        printf("  ... and %d more ops (--all)\n", s->nops - most);
+        cli_say("  ... and %d more ops (--all)\n", s->nops - most);
 }
 
 static void print_collectives(const trace_sums *s, const cli_style *style)
@@ -59,20 +59,20 @@ static void print_collectives(const trace_sums *s, const cli_style *style)
     static const char *const heads[] = {"read", "start", "wait", "release", "under way"};
     if (!s->ncollectives)
         return;
-    printf("%sby collective%s, all ranks together\n  %-16s %7s", style->bold, style->plain,
-           "collective", "calls");
+    cli_say("%sby collective%s, all ranks together\n  %-16s %7s", style->bold, style->plain,
+            "collective", "calls");
     for (int i = 0; i < 5; i++)
-        printf(" %9s", heads[i]);
+        cli_say(" %9s", heads[i]);
     putchar('\n');
     for (int i = 0; i < s->ncollectives; i++) {
         const trace_op *c = &s->collective[i];
         const double times[] = {c->start, c->wait, c->release, c->under_way};
         char text[CLI_NUMBER_MAX];
-        printf("  %-16.16s %7d %9s", c->op, c->calls, cli_bytes(c->bytes, text));
+        cli_say("  %-16.16s %7d %9s", c->op, c->calls, cli_bytes(c->bytes, text));
         for (int k = 0; k < 4; k++)
-            printf(" %9s", cli_seconds(times[k] * 1e-6, text));
+            cli_say(" %9s", cli_seconds(times[k] * 1e-6, text));
         double pace = c->under_way > 0 ? c->bytes / (c->under_way * 1e-6) : 0;
-        printf("  %s/s\n", cli_bytes(pace, text));
+        cli_say("  %s/s\n", cli_bytes(pace, text));
     }
 }
 
@@ -80,17 +80,17 @@ static void print_ranks(const trace *t, const trace_sums *s, int most, const cli
 {
     char compute[CLI_NUMBER_MAX], calls[CLI_NUMBER_MAX], wait[CLI_NUMBER_MAX], idle[CLI_NUMBER_MAX],
         way[CLI_NUMBER_MAX];
-    printf("%sby rank%s\n  %6s %9s %9s %9s %9s %10s %9s\n", style->bold, style->plain, "rank",
-           "compute", "wait", "calls", "idle", "under way", "overlap");
+    cli_say("%sby rank%s\n  %6s %9s %9s %9s %9s %10s %9s\n", style->bold, style->plain, "rank",
+            "compute", "wait", "calls", "idle", "under way", "overlap");
     for (int r = 0; r < t->nranks && r < most; r++) {
         const trace_rank *x = &s->rank[r];
-        printf("  %6d %9s %9s %9s %9s %10s %7.1f %%\n", r, cli_seconds(x->compute * 1e-6, compute),
-               cli_seconds(x->wait * 1e-6, wait), cli_seconds(x->calls * 1e-6, calls),
-               cli_seconds(x->idle * 1e-6, idle), cli_seconds(x->under_way * 1e-6, way),
-               share(x->overlap, x->under_way));
+        cli_say("  %6d %9s %9s %9s %9s %10s %7.1f %%\n", r, cli_seconds(x->compute * 1e-6, compute),
+                cli_seconds(x->wait * 1e-6, wait), cli_seconds(x->calls * 1e-6, calls),
+                cli_seconds(x->idle * 1e-6, idle), cli_seconds(x->under_way * 1e-6, way),
+                share(x->overlap, x->under_way));
     }
     if (t->nranks > most)
-        printf("  ... and %d more ranks (--all)\n", t->nranks - most);
+        cli_say("  ... and %d more ranks (--all)\n", t->nranks - most);
 }
 
 /* The rank that waits least, where others wait much longer: it is what they wait for. */
@@ -105,16 +105,16 @@ static void print_slowest(const trace *t, const trace_sums *s)
     }
     double mean = t->nranks > 1 ? (sum - s->rank[slow].wait) / (t->nranks - 1) : 0;
     if (mean > 2 * s->rank[slow].wait && mean > 0.02 * (s->last - s->first))
-        printf("rank %d waits least, %s; the others %s on average: they wait for it\n", slow,
-               cli_seconds(s->rank[slow].wait * 1e-6, least), cli_seconds(mean * 1e-6, others));
+        cli_say("rank %d waits least, %s; the others %s on average: they wait for it\n", slow,
+                cli_seconds(s->rank[slow].wait * 1e-6, least), cli_seconds(mean * 1e-6, others));
 }
 
 static void print_text(const char *path, const trace *t, const trace_sums *s, bool all)
 {
     const cli_style style = cli_style_of(stdout);
     char length[CLI_NUMBER_MAX];
-    printf("%s%s%s: %d rank%s, %s\n", style.bold, path, style.plain, t->nranks,
-           t->nranks > 1 ? "s" : "", cli_seconds((s->last - s->first) * 1e-6, length));
+    cli_say("%s%s%s: %d rank%s, %s\n", style.bold, path, style.plain, t->nranks,
+            t->nranks > 1 ? "s" : "", cli_seconds((s->last - s->first) * 1e-6, length));
     print_ops(s, all ? s->nops : MOST_OPS, &style);
     print_collectives(s, &style);
     print_ranks(t, s, all ? t->nranks : MOST_RANKS, &style);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/core/shown.h"
 #include "src/core/live.h"
 #include "src/core/text_stream.h"
 #include "src/plan/report/report.h"
@@ -10,8 +11,8 @@
 static void put_value(FILE *f, const tsri_value *v)
 {
     char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
-    fprintf(f, "%s[%s] %s", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
-            tsri_layout_format(&v->layout, sbp));
+    tsri_fshow(f, "%s[%s] %s", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
+               tsri_layout_format(&v->layout, sbp));
 }
 
 static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
@@ -20,7 +21,7 @@ static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
         fputs(i ? ", " : "", f);
         put_value(f, &plan->values[it->in[i]]);
     }
-    fprintf(f, " -> ");
+    tsri_fshow(f, " -> ");
     for (int i = 0; i < it->nout; i++) {
         fputs(i ? ", " : "", f);
         put_value(f, &plan->values[it->out[i]]);
@@ -39,7 +40,7 @@ static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_call *call = call_of(plan, it);
     const char *what = it->box.broadcast ? "broadcast" : tsri_box_kind_name(it->box.step.kind);
-    fprintf(f, "      box %-14s %s  ", what, it->name);
+    tsri_fshow(f, "      box %-14s %s  ", what, it->name);
     if (it->nin == 1) {
         put_operands(f, plan, it);
     } else {
@@ -49,20 +50,21 @@ static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
             const tsri_value *v = &plan->values[it->in[i]];
             bytes += (double)tsr_dims_count(v->shape) * (double)tsr_dtype_size(v->dtype);
         }
-        fprintf(f, "%d tensors, %.0f bytes, from %s", it->nin, bytes,
-                tsri_layout_format(&plan->values[it->in[0]].layout, from));
+        tsri_fshow(f, "%d tensors, %.0f bytes, from %s", it->nin, bytes,
+                   tsri_layout_format(&plan->values[it->in[0]].layout, from));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
-        fprintf(f, "  group %s", it->box.ranks ? "of ranks " : tsr_placement_text(it->placement));
+        tsri_fshow(f, "  group %s",
+                   it->box.ranks ? "of ranks " : tsr_placement_text(it->placement));
         for (int i = 0; i < it->box.nranks; i++)
-            fprintf(f, "%s%d", i ? "," : "", it->box.ranks[i]);
-        fprintf(f, ", %s", it->box.is_bucket ? "bulk lane" : "critical lane");
+            tsri_fshow(f, "%s%d", i ? "," : "", it->box.ranks[i]);
+        tsri_fshow(f, ", %s", it->box.is_bucket ? "bulk lane" : "critical lane");
         if (call)
-            fprintf(f, ", %s%llu bytes read here",
-                    call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",
-                    (unsigned long long)call->bytes);
+            tsri_fshow(f, ", %s%llu bytes read here",
+                       call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",
+                       (unsigned long long)call->bytes);
     }
-    fprintf(f, "  because: %s\n", it->box.reason);
+    tsri_fshow(f, "  because: %s\n", it->box.reason);
 }
 
 static void put_alternatives(FILE *f, const tsr_plan *plan, const tsri_item *it)
@@ -78,39 +80,39 @@ static void put_alternatives(FILE *f, const tsr_plan *plan, const tsri_item *it)
                                  .said_at = made->said_at,
                                  .alternatives = made->alternatives};
     if (row.alternatives)
-        fprintf(f, "      %s\n", tsri_report_why(&row, why));
+        tsri_fshow(f, "      %s\n", tsri_report_why(&row, why));
 }
 
 static void put_items(FILE *f, const tsr_plan *plan)
 {
     bool backward = false;
-    fprintf(f, "program (in the order of this rank, %s):\n", "signatures behind shapes");
+    tsri_fshow(f, "program (in the order of this rank, %s):\n", "signatures behind shapes");
     for (int e = 0; e < plan->nentries; e++) {
         const tsri_item *it = &plan->items[plan->entries[e].item];
         tsri_phase phase = plan->entries[e].phase;
         if (it->backward && !backward && it->kind == TSRI_ITEM_KERNEL) {
             backward = true;
-            fprintf(f, "  backward:\n");
+            tsri_fshow(f, "  backward:\n");
         }
         if (phase == TSRI_PHASE_FINISH && it->box.is_bucket)
-            fprintf(f, "      wait %s\n", it->name);
+            tsri_fshow(f, "      wait %s\n", it->name);
         if (phase == TSRI_PHASE_FINISH || phase == TSRI_PHASE_RELEASE)
             continue;
         if (it->kind != TSRI_ITEM_KERNEL) {
             put_conversion(f, plan, it);
             continue;
         }
-        fprintf(f, "  %-18s %-32s ", tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name);
+        tsri_fshow(f, "  %-18s %-32s ", tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name);
         put_operands(f, plan, it);
-        fprintf(f, "%s%s%s\n", it->kernel.impl ? "  [" : "", it->kernel.impl ? it->kernel.impl : "",
-                it->kernel.impl ? "]" : "");
+        tsri_fshow(f, "%s%s%s\n", it->kernel.impl ? "  [" : "",
+                   it->kernel.impl ? it->kernel.impl : "", it->kernel.impl ? "]" : "");
         put_alternatives(f, plan, it);
     }
 }
 
 static bool put_fused(void *arg, const tsri_report_fused *line)
 {
-    fprintf(arg, "  %-18s %-32s %s\n", line->how, line->name, line->text);
+    tsri_fshow(arg, "  %-18s %-32s %s\n", line->how, line->name, line->text);
     return true;
 }
 
@@ -119,9 +121,9 @@ static void put_ports(FILE *f, const tsr_plan *plan)
     for (int i = 0; i < plan->nports; i++) {
         char sbp[TSR_SBP_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
         const tsr_port *p = &plan->ports[i].info;
-        fprintf(f, "%s %-12s %s[%s] %s on %s\n", p->is_input ? "input " : "output", p->name,
-                tsr_dtype_name(p->dtype), tsri_dims_format(p->dims, dims),
-                tsr_sbp_format(p->sbp, sbp), tsr_placement_text(p->placement));
+        tsri_fshow(f, "%s %-12s %s[%s] %s on %s\n", p->is_input ? "input " : "output", p->name,
+                   tsr_dtype_name(p->dtype), tsri_dims_format(p->dims, dims),
+                   tsr_sbp_format(p->sbp, sbp), tsr_placement_text(p->placement));
     }
 }
 
@@ -135,26 +137,26 @@ static void put_totals(FILE *f, const tsr_plan *plan)
             calls[c->coll.kind]++;
             bytes[c->coll.kind] += c->bytes;
         }
-    fprintf(f, "communication of rank %d, per run:\n", plan->world->rank);
+    tsri_fshow(f, "communication of rank %d, per run:\n", plan->world->rank);
     bool any = false;
     for (int i = 0; i < TSRI_COLL_KIND_COUNT_; i++)
         if (calls[i]) {
-            fprintf(f, "  %-16s %5d calls %14llu bytes read from peers\n", tsri_coll_kind_name(i),
-                    calls[i], (unsigned long long)bytes[i]);
+            tsri_fshow(f, "  %-16s %5d calls %14llu bytes read from peers\n",
+                       tsri_coll_kind_name(i), calls[i], (unsigned long long)bytes[i]);
             any = true;
         }
     if (!any)
-        fprintf(f, "  none\n");
+        tsri_fshow(f, "  none\n");
 }
 
 static tsr_status put_memory(FILE *f, tsr_plan *plan)
 {
-    fprintf(f, "memory, bytes:\n  rank      variables    activations          ports\n");
+    tsri_fshow(f, "memory, bytes:\n  rank      variables    activations          ports\n");
     for (int r = 0; r < plan->world->nranks && r < 64; r++) {
         size_t variables, activations, ports;
         TSRI_TRY(tsri_plan_rank_bytes(plan, r, &variables, &ports, &activations));
-        fprintf(f, "  %4d %14zu %14zu %14zu\n", r, variables, activations + tsri_plan_scratch(plan),
-                ports);
+        tsri_fshow(f, "  %4d %14zu %14zu %14zu\n", r, variables,
+                   activations + tsri_plan_scratch(plan), ports);
     }
     return TSR_OK;
 }
@@ -168,22 +170,22 @@ static void put_changes(FILE *f, const tsr_plan *plan)
         if (!tsri_change_counts(plan, c))
             continue;
         if (!any)
-            fprintf(f, "  signatures were chosen at %.3f ms; then\n", plan->info.cost_s * 1e3);
-        fprintf(f, "  %+10.3f ms  %s\n", c->more_s * 1e3, c->reason);
+            tsri_fshow(f, "  signatures were chosen at %.3f ms; then\n", plan->info.cost_s * 1e3);
+        tsri_fshow(f, "  %+10.3f ms  %s\n", c->more_s * 1e3, c->reason);
         any = true;
     }
 }
 
 static tsr_status put_all(FILE *f, tsr_plan *plan)
 {
-    fprintf(f, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
-            plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.step_s * 1e3,
-            plan->info.exact ? "signatures proven cheapest by the model"
-                             : "signatures by bounded search");
+    tsri_fshow(f, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
+               plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.step_s * 1e3,
+               plan->info.exact ? "signatures proven cheapest by the model"
+                                : "signatures by bounded search");
     put_changes(f, plan);
     put_ports(f, plan);
     put_items(f, plan);
-    fprintf(f, "fusion:\n");
+    tsri_fshow(f, "fusion:\n");
     TSRI_TRY(tsri_report_fusions(plan, put_fused, f));
     put_totals(f, plan);
     return put_memory(f, plan);
