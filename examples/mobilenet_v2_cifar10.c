@@ -481,7 +481,7 @@ static tsr_status run_rank(tsr_world *world, void *arg)
 
 /* --- the command line ------------------------------------------------------------------------- */
 enum { OPT_STRING, OPT_LONG, OPT_COUNT, OPT_SOME, OPT_RANKS, OPT_DOUBLE, OPT_AMOUNT, OPT_FLAG };
-/* Of whole numbers: the least and the greatest of each type. */
+/* The least and the greatest whole number of each type. */
 static const long bounds[][2] = {[OPT_LONG] = {LONG_MIN, LONG_MAX},
                                  [OPT_COUNT] = {0, 1000000000},
                                  [OPT_SOME] = {1, 1000000000},

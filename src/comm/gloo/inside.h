@@ -208,8 +208,8 @@ tsr_status tsri_gloo_check(tsri_gloo_root *root);
 /* Ends all, for all ranks, unless it is over already: then the first end stays. Returns as
  * tsri_gloo_check. */
 tsr_status tsri_gloo_fail(tsri_gloo_root *root, tsr_status status, int about, const char *text);
-/* What rank `rank` has left in the store about its sleep, as in its tsri_flight.sleeps_for; 0:
- * nothing. */
+/* Returns what rank `rank` has left in the store about its sleep, as in its tsri_flight.sleeps_for;
+ * 0: nothing. */
 uint64_t tsri_gloo_sleep_of(tsri_gloo_root *root, int rank);
 /* Begins and ends looking for the ends that others note, and noting for whom this rank sleeps. */
 tsr_status tsri_gloo_watch(tsri_gloo_root *root);
