@@ -23,18 +23,24 @@
     } while (0)
 
 typedef struct options {
-    const char *data, *placement, *sbp_data, *sbp_params, *model, *init, *save, *metrics, *explain;
-    const char *schedule, *pixels, *curve;
+    const char *data, *placement, *sbp_data, *sbp_params, *init, *save, *metrics, *explain;
+    const char *pixels, *curve;
     long steps, batch_size, ranks, warmup, eval_every;
     unsigned long seed;
     double epochs, seconds, lr, momentum, weight_decay, dropout, label_smoothing;
-    tsr_mobilenet_variant variant;
-    tsr_activation activation;
-    tsr_dtype dtype, autocast;
-    bool nesterov, bn_local, shuffle, augment, normalize, eval, quiet, infer_updates;
+    int model, schedule, variant, activation, bn, type; /* places in the lists of words */
+    tsr_dtype dtype;                                    /* of images and parameters */
+    bool nesterov, shuffle, augment, normalize, eval, quiet, infer_updates;
     int64_t sizes[8]; /* what --pixels lists */
     int nsizes;
 } options;
+
+static const char *const models[] = {"mobilenet_v2", "convnet", "mlp", NULL};
+static const char *const schedules[] = {"constant", "cosine", NULL};
+static const char *const variants[] = {"torchvision", "cifar", "stem1", NULL};
+static const char *const activations[] = {"relu6", "relu", "identity", NULL};
+static const char *const statistics[] = {"global", "local", NULL};
+static const char *const types[] = {"f32", "f64", "bf16", NULL};
 
 static const char usage[] =
     "usage: mobilenet_v2_cifar10 --data DIR [options]\n"
@@ -78,21 +84,21 @@ static double now_s(void)
 
 static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const options *o)
 {
-    tsr_bn_stats bn = o->bn_local ? TSR_BN_LOCAL : TSR_BN_GLOBAL;
-    if (!strcmp(o->model, "convnet"))
+    tsr_bn_stats bn = (tsr_bn_stats)o->bn;
+    if (o->model == 1)
         return tsr_convnet(w, p, sbp,
                            TSR_CONVNET_OPTS(.num_classes = 10, .channels = 3, .height = 32,
                                             .width = 32, .bn = bn, .dtype = o->dtype,
                                             .seed = o->seed));
-    if (!strcmp(o->model, "mlp"))
+    if (o->model == 2)
         return tsr_mlp(
             w, p, sbp,
             TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = o->dtype, .seed = o->seed));
     return tsr_mobilenet_v2(w, p, sbp,
                             TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout,
-                                                  .variant = o->variant,
-                                                  .activation = o->activation, .bn = bn,
-                                                  .dtype = o->dtype, .seed = o->seed));
+                                                  .variant = (tsr_mobilenet_variant)o->variant,
+                                                  .activation = (tsr_activation)o->activation,
+                                                  .bn = bn, .dtype = o->dtype, .seed = o->seed));
 }
 
 /* A rank's means of training. */
@@ -116,9 +122,9 @@ typedef struct trainer {
 /* One graph for the whole step, or for evaluation; another batch size is another plan. */
 static tsr_status compile(trainer *t, bool training, int64_t rows, tsr_plan **out_plan)
 {
-    tsr_graph *g =
-        tsr_graph_create(t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed,
-                                                  .autocast = t->o->autocast));
+    tsr_graph *g = tsr_graph_create(
+        t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed,
+                                 .autocast = t->o->type == 2 ? TSR_BF16 : TSR_DTYPE_NONE));
     const tsr_placement *p = t->placement;
     tsr_tensor *x = tsr_input(g, "x", t->o->dtype, TSR_DIMS(rows, 3, 32, 32), p, t->sbp_data);
     tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, TSR_S(0));
@@ -337,7 +343,7 @@ static tsr_status make_optimizer(trainer *t)
 {
     const options *o = t->o;
     tsr_schedule schedule = {.warmup = o->warmup};
-    if (!strcmp(o->schedule, "cosine") && t->steps > o->warmup) {
+    if (o->schedule == 1 && t->steps > o->warmup) {
         schedule.kind = TSR_SCHEDULE_COSINE;
         schedule.steps = t->steps - o->warmup;
     }
@@ -465,9 +471,10 @@ static tsr_status run_rank(tsr_world *world, void *arg)
     if (t.chief && ((o->metrics && !t.metrics) || (o->curve && !t.curve)))
         return TSR_ERR_IO;
     if (t.chief && !o->quiet)
-        printf("%s, %lld parameters, on %s; data %s, parameters %s; %lld images\n", o->model,
-               (long long)tsr_module_count(t.net), tsr_placement_text(t.placement), o->sbp_data,
-               o->sbp_params, (long long)tsr_dataset_count(train));
+        printf("%s, %lld parameters, on %s; data %s, parameters %s; %lld images\n",
+               models[o->model], (long long)tsr_module_count(t.net),
+               tsr_placement_text(t.placement), o->sbp_data, o->sbp_params,
+               (long long)tsr_dataset_count(train));
     tsr_status status = train_all(&t, train);
     if (t.metrics && fclose(t.metrics) && status == TSR_OK)
         status = TSR_ERR_IO;
@@ -480,7 +487,17 @@ static tsr_status run_rank(tsr_world *world, void *arg)
 }
 
 /* --- the command line ------------------------------------------------------------------------- */
-enum { OPT_STRING, OPT_LONG, OPT_COUNT, OPT_SOME, OPT_RANKS, OPT_DOUBLE, OPT_AMOUNT, OPT_FLAG };
+enum {
+    OPT_STRING,
+    OPT_LONG,
+    OPT_COUNT,
+    OPT_SOME,
+    OPT_RANKS,
+    OPT_DOUBLE,
+    OPT_AMOUNT,
+    OPT_WORD,
+    OPT_FLAG
+};
 /* The least and the greatest whole number of each type. */
 static const long bounds[][2] = {[OPT_LONG] = {LONG_MIN, LONG_MAX},
                                  [OPT_COUNT] = {0, 1000000000},
@@ -490,13 +507,28 @@ typedef struct option_row {
     const char *name;
     int type;
     void *target;
-    bool value; /* of a flag */
+    bool value;               /* of a flag */
+    const char *const *words; /* of a word: its list */
 } option_row;
 
 static int bad(const char *name, const char *value, const char *legal)
 {
     fprintf(stderr, "mobilenet_v2_cifar10: --%s %s: %s\n", name, value, legal);
     return 2;
+}
+
+/* Sets the place of a word in its list. */
+static int set_word(const option_row *r, const char *value)
+{
+    char legal[128] = "legal are";
+    for (int i = 0; r->words[i]; i++) {
+        if (!strcmp(value, r->words[i])) {
+            *(int *)r->target = i;
+            return 0;
+        }
+        snprintf(legal + strlen(legal), sizeof legal - strlen(legal), " %s", r->words[i]);
+    }
+    return bad(r->name, value, legal);
 }
 
 static int set_option(const option_row *r, const char *value)
@@ -526,23 +558,12 @@ static int set_option(const option_row *r, const char *value)
             return 0;
         return bad(r->name, value,
                    r->type == OPT_DOUBLE ? "a number is needed" : "a number of 0 to 1e6 is needed");
+    case OPT_WORD:
+        return set_word(r, value);
     default:
         *(bool *)r->target = r->value;
         return 0;
     }
-}
-
-/* The place of a word in a list that ends with NULL; -1, with a message, if it is not there. */
-static int find_word(const char *name, const char *value, const char *const words[])
-{
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(value, words[i]))
-            return i;
-    fprintf(stderr, "mobilenet_v2_cifar10: --%s %s: legal are", name, value);
-    for (int i = 0; words[i]; i++)
-        fprintf(stderr, "%s %s", i ? "," : "", words[i]);
-    fprintf(stderr, "\n");
-    return -1;
 }
 
 static int set_pixels(options *o)
@@ -558,75 +579,46 @@ static int set_pixels(options *o)
     return *p || !o->nsizes ? bad("pixels", o->pixels, "sizes from 8 to 32, at most 8 of them") : 0;
 }
 
-/* Options that are one word of a few. */
-static int set_words(options *o, const char *variant, const char *act, const char *bn,
-                     const char *dtype)
-{
-    int v =
-        find_word("variant", variant, (const char *const[]){"torchvision", "cifar", "stem1", NULL});
-    int a = find_word("activation", act, (const char *const[]){"relu6", "relu", "identity", NULL});
-    int b = find_word("bn", bn, (const char *const[]){"global", "local", NULL});
-    int d = find_word("dtype", dtype, (const char *const[]){"f32", "f64", "bf16", NULL});
-    int m =
-        find_word("model", o->model, (const char *const[]){"mobilenet_v2", "convnet", "mlp", NULL});
-    int s = find_word("schedule", o->schedule, (const char *const[]){"constant", "cosine", NULL});
-    if (v < 0 || a < 0 || b < 0 || d < 0 || m < 0 || s < 0 || set_pixels(o))
-        return 2;
-    o->variant = (tsr_mobilenet_variant)v;
-    o->activation = (tsr_activation)a;
-    o->bn_local = b == 1;
-    o->dtype = d == 1 ? TSR_F64 : TSR_F32;
-    o->autocast = d == 2 ? TSR_BF16 : TSR_DTYPE_NONE;
-    if (!o->data) {
-        fprintf(stderr,
-                "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
-                "CIFAR-10 in its binary format; scripts/fetch-cifar10 gets it\n");
-        return 2;
-    }
-    return 0;
-}
-
 static int parse(int argc, char **argv, options *o)
 {
-    const char *variant = "torchvision", *act = "relu6", *bn = "global", *dtype = "f32";
     long seed = 0;
     const option_row rows[] = {
-        {"data", OPT_STRING, &o->data, 0},
-        {"epochs", OPT_AMOUNT, &o->epochs, 0},
-        {"seconds", OPT_AMOUNT, &o->seconds, 0},
-        {"steps", OPT_COUNT, &o->steps, 0},
-        {"batch-size", OPT_SOME, &o->batch_size, 0},
-        {"lr", OPT_DOUBLE, &o->lr, 0},
-        {"momentum", OPT_DOUBLE, &o->momentum, 0},
-        {"weight-decay", OPT_DOUBLE, &o->weight_decay, 0},
-        {"nesterov", OPT_FLAG, &o->nesterov, true},
-        {"schedule", OPT_STRING, &o->schedule, 0},
-        {"warmup", OPT_COUNT, &o->warmup, 0},
-        {"label-smoothing", OPT_DOUBLE, &o->label_smoothing, 0},
-        {"dropout", OPT_DOUBLE, &o->dropout, 0},
-        {"variant", OPT_STRING, &variant, 0},
-        {"pixels", OPT_STRING, &o->pixels, 0},
-        {"activation", OPT_STRING, &act, 0},
-        {"bn", OPT_STRING, &bn, 0},
-        {"placement", OPT_STRING, &o->placement, 0},
-        {"sbp-data", OPT_STRING, &o->sbp_data, 0},
-        {"sbp-params", OPT_STRING, &o->sbp_params, 0},
-        {"seed", OPT_LONG, &seed, 0},
-        {"no-shuffle", OPT_FLAG, &o->shuffle, false},
-        {"no-augment", OPT_FLAG, &o->augment, false},
-        {"no-normalize", OPT_FLAG, &o->normalize, false},
-        {"no-eval", OPT_FLAG, &o->eval, false},
-        {"quiet", OPT_FLAG, &o->quiet, true},
-        {"infer-updates", OPT_FLAG, &o->infer_updates, true},
-        {"dtype", OPT_STRING, &dtype, 0},
-        {"model", OPT_STRING, &o->model, 0},
-        {"init", OPT_STRING, &o->init, 0},
-        {"save", OPT_STRING, &o->save, 0},
-        {"metrics", OPT_STRING, &o->metrics, 0},
-        {"eval-every", OPT_COUNT, &o->eval_every, 0},
-        {"curve", OPT_STRING, &o->curve, 0},
-        {"explain", OPT_STRING, &o->explain, 0},
-        {"ranks", OPT_RANKS, &o->ranks, 0},
+        {"data", OPT_STRING, &o->data, 0, NULL},
+        {"epochs", OPT_AMOUNT, &o->epochs, 0, NULL},
+        {"seconds", OPT_AMOUNT, &o->seconds, 0, NULL},
+        {"steps", OPT_COUNT, &o->steps, 0, NULL},
+        {"batch-size", OPT_SOME, &o->batch_size, 0, NULL},
+        {"lr", OPT_DOUBLE, &o->lr, 0, NULL},
+        {"momentum", OPT_DOUBLE, &o->momentum, 0, NULL},
+        {"weight-decay", OPT_DOUBLE, &o->weight_decay, 0, NULL},
+        {"nesterov", OPT_FLAG, &o->nesterov, true, NULL},
+        {"schedule", OPT_WORD, &o->schedule, 0, schedules},
+        {"warmup", OPT_COUNT, &o->warmup, 0, NULL},
+        {"label-smoothing", OPT_DOUBLE, &o->label_smoothing, 0, NULL},
+        {"dropout", OPT_DOUBLE, &o->dropout, 0, NULL},
+        {"variant", OPT_WORD, &o->variant, 0, variants},
+        {"pixels", OPT_STRING, &o->pixels, 0, NULL},
+        {"activation", OPT_WORD, &o->activation, 0, activations},
+        {"bn", OPT_WORD, &o->bn, 0, statistics},
+        {"placement", OPT_STRING, &o->placement, 0, NULL},
+        {"sbp-data", OPT_STRING, &o->sbp_data, 0, NULL},
+        {"sbp-params", OPT_STRING, &o->sbp_params, 0, NULL},
+        {"seed", OPT_LONG, &seed, 0, NULL},
+        {"no-shuffle", OPT_FLAG, &o->shuffle, false, NULL},
+        {"no-augment", OPT_FLAG, &o->augment, false, NULL},
+        {"no-normalize", OPT_FLAG, &o->normalize, false, NULL},
+        {"no-eval", OPT_FLAG, &o->eval, false, NULL},
+        {"quiet", OPT_FLAG, &o->quiet, true, NULL},
+        {"infer-updates", OPT_FLAG, &o->infer_updates, true, NULL},
+        {"dtype", OPT_WORD, &o->type, 0, types},
+        {"model", OPT_WORD, &o->model, 0, models},
+        {"init", OPT_STRING, &o->init, 0, NULL},
+        {"save", OPT_STRING, &o->save, 0, NULL},
+        {"metrics", OPT_STRING, &o->metrics, 0, NULL},
+        {"eval-every", OPT_COUNT, &o->eval_every, 0, NULL},
+        {"curve", OPT_STRING, &o->curve, 0, NULL},
+        {"explain", OPT_STRING, &o->explain, 0, NULL},
+        {"ranks", OPT_RANKS, &o->ranks, 0, NULL},
     };
     enum { N = sizeof rows / sizeof *rows };
     struct option longs[N + 2] = {{0}};
@@ -653,7 +645,14 @@ static int parse(int argc, char **argv, options *o)
         return 2;
     }
     o->seed = (unsigned long)seed;
-    return set_words(o, variant, act, bn, dtype);
+    o->dtype = o->type == 1 ? TSR_F64 : TSR_F32;
+    if (!o->data) {
+        fprintf(stderr,
+                "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
+                "CIFAR-10 in its binary format; scripts/fetch-cifar10 gets it\n");
+        return 2;
+    }
+    return set_pixels(o);
 }
 
 /* The ranks that a placement text names: its largest number, plus one. */
@@ -677,8 +676,6 @@ int main(int argc, char **argv)
                  .placement = "cpu",
                  .sbp_data = "S(0)",
                  .sbp_params = "B",
-                 .model = "mobilenet_v2",
-                 .schedule = "constant",
                  .pixels = "32",
                  .epochs = 10,
                  .batch_size = 64,
