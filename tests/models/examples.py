@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The examples say what the README says they do, as threads and as processes. usage: examples.py
+"""The examples say what docs/guides/from-pytorch.md says they do, as threads and as processes. usage: examples.py
 TESSERA FOLDER"""
 import os
 import re
