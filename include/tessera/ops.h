@@ -328,7 +328,9 @@ typedef struct tsr_conv2d_opts {
 #define TSR_CONV2D_OPTS(...) \
     TSR_OPTIONS(tsr_conv2d_opts, (.stride = {1, 1}, .dilation = {1, 1}, .groups = 1, ), __VA_ARGS__)
 /* Returns the convolution of x (n,c,h,w) with w (o,c/groups,kh,kw), plus b (o) or NULL ->
- * (n,o,h',w'). opts may be NULL. */
+ * (n,o,h',w'). The padding adds nothing, also beside infinite weights. On CPUs a dense 3x3
+ * convolution of stride 1 may spread an infinity or a NaN over 4x4 tiles: see TESSERA_CPU_WINOGRAD
+ * in tessera(1). opts may be NULL. */
 TSR_API tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
                                   const tsr_conv2d_opts *opts, const char *file, int line);
 

@@ -13,7 +13,9 @@ extern "C" {
 /*
  * A value that is not finite on one rank is not finite under any placement, but an infinity may
  * become NaN where a partial value meets it in a product: an addend that is zero times infinity is
- * NaN. The compiler makes a value partial by addends of zeros only where these are added to others,
+ * NaN. In the same way a zero that a linear op makes of a partial value, times a negative number,
+ * may have the other sign; addends of zeros themselves are -0, which adds nothing to -0 either. The
+ * compiler makes a value partial by addends of zeros only where these are added to others,
  * or where the program says P.
  */
 typedef enum tsr_sbp_kind {

@@ -35,9 +35,6 @@ struct tape {
     bool by_class;
 };
 
-/* By class: an error that leaves nothing but a zero's sign open. */
-#define SIGN_OF_ZERO 1e-300
-
 tape *tape_new(void)
 {
     tape *t = calloc(1, sizeof *t);

@@ -86,6 +86,8 @@ typedef struct tape_from {
     double w;
 } tape_from;
 
+/* By class: an error that leaves nothing but a zero's sign open. */
+#define SIGN_OF_ZERO 1e-300
 #define U_F64 0x1p-53
 #define U_F32 0x1p-24
 /* The relative error of a value that autocast rounds to bf16 twice: when an op makes it, and when
