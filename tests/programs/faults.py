@@ -33,7 +33,7 @@ static inline int tsri_fault(int n)
 def read_table():
     faults = []
     for block in re.split(r"\n\s*\n", (ROOT / "tests/programs/faults.txt").read_text()):
-        fields = dict(re.findall(r"^(what|file|old|new): ((?:.|\n(?!what|file|old|new))*)", block, re.M))
+        fields = dict(re.findall(r"^(what|args|file|old|new): ((?:.|\n(?!what|args|file|old|new))*)", block, re.M))
         if fields:
             faults.append({key: value.rstrip("\n") for key, value in fields.items()})
     return faults
@@ -96,6 +96,8 @@ def build(out, keep):
 def run(program, number, args, *options):
     """The seeds that fail with a fault, and what the first one said."""
     env = {"TESSERA_FAULT": str(number), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    if "--special" in options:
+        env["TESSERA_CPU_WINOGRAD"] = "0"
     if args.check:
         env["TESSERA_CHECK"] = "1"
     command = [program, "--seed", str(args.seed), "--count", str(args.count), "--jobs", str(args.jobs), *options]
@@ -105,9 +107,9 @@ def run(program, number, args, *options):
     return seeds, said[str(seeds[0])][:100] if seeds else ""
 
 
-def measure(program, number, skip, args):
+def measure(program, number, skip, args, more):
     """The number of programs until one fails, and what it said; None: all passed."""
-    seeds, said = run(program, number, args, "--stop", *(["--skip", skip] if skip else []))
+    seeds, said = run(program, number, args, "--stop", *more, *(["--skip", skip] if skip else []))
     return (seeds[0] - args.seed + 1 if seeds else None), said
 
 
@@ -129,14 +131,17 @@ def main():
     faults, program = build(args.out, args.keep)
     only = {int(n) for n in args.only.split(",") if n}
     missed = 0
-    skip = ",".join(str(seed) for seed in run(program, 0, args)[0])
-    if skip:
-        print(f"seeds that fail without a fault, which are left out: {skip}", flush=True)
+    skips = {}  # by further arguments of random_programs
     with open(args.out / "found.tsv", "a") as table:
         for number, fault in enumerate(faults, 1):
             if only and number not in only:
                 continue
-            after, said = measure(program, number, skip, args)
+            more = tuple(fault.get("args", "").split())
+            if more not in skips:
+                skips[more] = ",".join(str(seed) for seed in run(program, 0, args, *more)[0])
+                if skips[more]:
+                    print(f"seeds that fail without a fault, which are left out: {skips[more]}", flush=True)
+            after, said = measure(program, number, skips[more], args, more)
             missed += after is None
             line = f"{number}\t{after or 'not found'}\t{fault['file']}\t{fault['what']}\t{said}"
             print(line, flush=True)
