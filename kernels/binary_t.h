@@ -14,8 +14,8 @@ REAL_FN REAL floor_rest(REAL x, REAL y)
     return rest != 0 && (y < 0) != (rest < 0) ? rest + y : rest;
 }
 
-/* Returns floor(x / y), as if x / y were exact; a zero has the sign of x / y. The rest with the sign
- * of x is taken off, as that with the sign of y is infinite beside an infinite y. */
+/* Returns floor(x / y), as if x / y were exact; a zero has the sign of x / y. The rest that is
+ * taken off has the sign of x: that with the sign of y is infinite beside an infinite y. */
 REAL_FN REAL floor_quotient(REAL x, REAL y)
 {
     if (y == 0)

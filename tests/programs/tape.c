@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tape.h"
+#include "tape_fn.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -265,79 +266,6 @@ void tape_stuffed(tape *t, int id, bool of_sums)
         lose(x->value.n, x->value.e);
 }
 
-static double phi(double x)
-{
-    return 0.5 * erfc(-x * 0.70710678118654752440);
-}
-
-/* f and its derivative. */
-static void apply1(tape_fn fn, double p, double x, double *f, double *d)
-{
-    const double c = 0.79788456080286535588;
-    double in;
-    *d = 0;
-    switch (fn) {
-    case FN_NEG:
-        *f = -x;
-        *d = -1;
-        break;
-#define APPLY(T, FN, name, arity, p_, q_, from, value, slope) \
-    case FN_##FN: {                                           \
-        const double q = q_;                                  \
-        p = p_;                                               \
-        *f = value;                                           \
-        *d = slope;                                           \
-        (void)p, (void)q;                                     \
-        break;                                                \
-    }
-        UNARY_CASES(APPLY, )
-#undef APPLY
-    case FN_SAFE_SQRT:
-        *f = sqrt(x);
-        *d = x == 0 ? 0 : 0.5 / *f;
-        break;
-    case FN_GELU:
-        *f = x * phi(x);
-        *d = phi(x) + x * exp(-x * x / 2) * c / 2;
-        break;
-    case FN_GELU_TANH:
-        in = tanh(c * (x + 0.044715 * x * x * x));
-        *f = x * (1 + in) / 2;
-        *d = (1 + in) / 2 + x / 2 * (1 - in * in) * c * (1 + 3 * 0.044715 * x * x);
-        break;
-    case FN_POWS:
-        *f = pow(x, p);
-        *d = p == 0 ? 0 : p * pow(x, p - 1);
-        break;
-    case FN_ADDS:
-        *f = x + p;
-        *d = 1;
-        break;
-    case FN_MULS:
-        *f = p * x;
-        *d = p;
-        break;
-    case FN_DIVS:
-        *f = x / p;
-        *d = 1 / p;
-        break;
-    case FN_RDIVS:
-        *f = p / x;
-        *d = -p / x / x;
-        break;
-    case FN_WHOLE:
-        *f = trunc(x);
-        break;
-    case FN_BOOL:
-        *f = x != 0;
-        break;
-    default:
-        *f = x;
-        *d = 1;
-        break;
-    }
-}
-
 /* How far the values at the ends of an interval are from that in its middle. */
 static double spread(double mid, double low, double high)
 {
@@ -369,15 +297,15 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
     x->value.partial = linear && in->partial;
     for (int64_t i = 0; i < in->n; i++) {
         double f[3], d[3], e = in->e[i];
-        apply1(fn, p, in->v[i], &f[0], &d[0]);
+        tape_apply1(fn, p, in->v[i], &f[0], &d[0]);
         if (isinf(e) || (fn == FN_RDIVS && may_be_zero(in->v[i], e))) {
             x->value.v[i] = f[0];
             x->da[i] = d[0];
             x->value.e[i] = x->dae[i] = INFINITY;
             continue;
         }
-        apply1(fn, p, in->v[i] - e, &f[1], &d[1]);
-        apply1(fn, p, in->v[i] + e, &f[2], &d[2]);
+        tape_apply1(fn, p, in->v[i] - e, &f[1], &d[1]);
+        tape_apply1(fn, p, in->v[i] + e, &f[2], &d[2]);
         x->value.v[i] = f[0];
         x->da[i] = d[0];
         double inner = fn == FN_NEG || fn == FN_RELU || fn == FN_RELU6 || fn == FN_ABS ||
@@ -399,122 +327,6 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
     return t->n - 1;
 }
 
-/* Returns floor(x / y) by the rest, which is exact. */
-static double floor_of(double x, double y)
-{
-    const double rest = fmod(x, y);
-    return round((x - rest) / y) - (rest != 0 && (rest < 0) != (y < 0));
-}
-
-static int64_t bits(tape_fn fn, int64_t x, int64_t y)
-{
-    switch (fn) {
-    case FN_AND:
-        return x & y;
-    case FN_OR:
-        return x | y;
-    case FN_XOR:
-        return x ^ y;
-    case FN_LEFT:
-        return (int64_t)((uint64_t)x << y);
-    default:
-        return x >> y;
-    }
-}
-
-static void apply2(tape_fn fn, double x, double y, double *f, double *da, double *db)
-{
-    *da = *db = 0;
-    switch (fn) {
-    case FN_ADD:
-        *f = x + y;
-        *da = *db = 1;
-        break;
-    case FN_SUB:
-        *f = x - y;
-        *da = 1;
-        *db = -1;
-        break;
-    case FN_MUL:
-        *f = x * y;
-        *da = y;
-        *db = x;
-        break;
-    case FN_DIV:
-        *f = x / y;
-        *da = 1 / y;
-        *db = -x / y / y;
-        break;
-    case FN_POW:
-        *f = pow(x, y);
-        *da = y == 0 ? 0 : y * pow(x, y - 1);
-        *db = x == 0 && y >= 0 ? 0 : *f * log(x);
-        break;
-    case FN_EQUAL:
-        *f = x == y;
-        break;
-    case FN_NOT_EQUAL:
-        *f = x != y;
-        break;
-    case FN_LESS:
-        *f = x < y;
-        break;
-    case FN_LESS_EQUAL:
-        *f = x <= y;
-        break;
-    case FN_GREATER:
-        *f = x > y;
-        break;
-    case FN_GREATER_EQUAL:
-        *f = x >= y;
-        break;
-    case FN_MAXIMUM:
-    case FN_MINIMUM:
-        if (isnan(x) || isnan(y)) {
-            *f = NAN;
-            *da = *db = NAN;
-        } else {
-            bool first = fn == FN_MAXIMUM ? x > y : x < y;
-            *f = first ? x : y;
-            *da = x == y ? 0.5 : first;
-            *db = 1 - *da;
-        }
-        break;
-    case FN_ATAN2:
-        *f = atan2(x, y);
-        *da = y / (x * x + y * y);
-        *db = -x / (x * x + y * y);
-        break;
-    case FN_FMOD:
-        *f = fmod(x, y);
-        *da = 1;
-        *db = -trunc(x / y);
-        break;
-    case FN_REMAINDER:
-        *f = x - y * floor_of(x, y);
-        *da = 1;
-        *db = -floor_of(x, y);
-        break;
-    case FN_FLOOR_DIVIDE:
-        *f = floor_of(x, y);
-        break;
-    case FN_AND:
-    case FN_OR:
-    case FN_XOR:
-    case FN_LEFT:
-    case FN_RIGHT:
-        *f = (double)bits(fn, (int64_t)x, (int64_t)y);
-        break;
-    default:
-        abort();
-    }
-}
-
-static bool compares(tape_fn fn)
-{
-    return fn >= FN_EQUAL && fn <= FN_GREATER_EQUAL;
-}
-
 int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32_t *ib, tape_fn fn,
                 double u)
 {
@@ -527,14 +339,14 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
     x->dae = doubles(t, n);
     x->db = doubles(t, n);
     x->dbe = doubles(t, n);
-    if (compares(fn) || fn == FN_FLOOR_DIVIDE)
+    if (tape_compares(fn) || fn == FN_FLOOR_DIVIDE)
         x->value.diff = false;
     const bool by_first = fn == FN_ADD || fn == FN_SUB || fn == FN_MUL || fn == FN_DIV;
     x->value.partial = (by_first && p->partial) || (by_first && fn != FN_DIV && q->partial);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = ia ? ia[i] : i, bt = ib ? ib[i] : i;
         double f[5], da[5], db[5], va = p->v[at], vb = q->v[bt], ea = p->e[at], eb = q->e[bt];
-        apply2(fn, va, vb, &f[0], &da[0], &db[0]);
+        tape_apply2(fn, va, vb, &f[0], &da[0], &db[0]);
         x->value.v[i] = f[0];
         x->da[i] = da[0];
         x->db[i] = db[0];
@@ -543,11 +355,11 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
             continue;
         }
         /* Comparisons look at both ends of both at once. */
-        bool both = compares(fn);
-        apply2(fn, va - ea, vb + (both ? eb : 0), &f[1], &da[1], &db[1]);
-        apply2(fn, va + ea, vb - (both ? eb : 0), &f[2], &da[2], &db[2]);
-        apply2(fn, va - (both ? ea : 0), vb - eb, &f[3], &da[3], &db[3]);
-        apply2(fn, va + (both ? ea : 0), vb + eb, &f[4], &da[4], &db[4]);
+        bool both = tape_compares(fn);
+        tape_apply2(fn, va - ea, vb + (both ? eb : 0), &f[1], &da[1], &db[1]);
+        tape_apply2(fn, va + ea, vb - (both ? eb : 0), &f[2], &da[2], &db[2]);
+        tape_apply2(fn, va - (both ? ea : 0), vb - eb, &f[3], &da[3], &db[3]);
+        tape_apply2(fn, va + (both ? ea : 0), vb + eb, &f[4], &da[4], &db[4]);
         if ((fn == FN_MAXIMUM || fn == FN_MINIMUM) && fabs(va - vb) <= ea + eb && ea + eb > 0)
             x->dae[i] = x->dbe[i] = 1;
         double own = fn == FN_ATAN2                 ? 8

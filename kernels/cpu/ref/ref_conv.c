@@ -7,7 +7,6 @@
  *                           only where the stride divides it
  *             dw[o, tap]  = dy[o, pos] x[tap, pos]
  */
-#include "kernels/cpu/conv_edges.h"
 #include "kernels/cpu/ref/ref.h"
 
 /* (n, h, w) of a tensor, or of its positions under a window that moves by step. */
@@ -117,7 +116,7 @@ tsr_status tsri_ref_conv2d(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     else
         plan_data(g, d);
     TSRI_TRY(tsri_ref_gemm_finish(g, out_kernel));
-    return tsri_conv_edges(mem, d, out_kernel);
+    return tsri_ref_conv_edges(mem, d, out_kernel);
 }
 TSRI_REF_SAME(conv2d_dx, conv2d);
 TSRI_REF_SAME(conv2d_dw, conv2d);

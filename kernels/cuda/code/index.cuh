@@ -82,7 +82,7 @@ static inline void tsri_check_ids(const tsri_cuda_kernel *k, const tsri_cuda_wal
                     k->stream, *w, (const int64_t *)ids, of);
 }
 
-/* What an id of another shard gives: addends of nothing to the elements that its rank has. */
+/* Returns addends of nothing: an id of another shard gives them to the elements of its rank. */
 template <typename T> static T tsri_no_addend(tsr_dtype dtype)
 {
     T v;

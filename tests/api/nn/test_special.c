@@ -368,12 +368,12 @@ static void try_hidden(void)
     for (int i = 0; i < 64; i++)
         for (int axis = -1; axis < 3; axis++) {
             hiding h = {.fused = i & 1,
-                              .causal = i & 2,
-                              .masked = i & 4,
-                              .dropout = i & 8 ? 0.3 : 0,
-                              .dtype = i & 16 ? TSR_F32 : TSR_F64,
-                              .hidden = i & 32 ? 0.4 : INFINITY,
-                              .axis = axis};
+                        .causal = i & 2,
+                        .masked = i & 4,
+                        .dropout = i & 8 ? 0.3 : 0,
+                        .dtype = i & 16 ? TSR_F32 : TSR_F64,
+                        .hidden = i & 32 ? 0.4 : INFINITY,
+                        .axis = axis};
             if (h.causal != h.masked && (h.fused || h.causal) && isfinite(h.hidden))
                 on_ranks(hide_one, &h);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: which kernel takes one, and 1x1 as matrix products. */
-#include "kernels/cpu/conv_edges.h"
 #include "kernels/cpu/fast/gemm16.h"
+#include "kernels/cpu/ref/ref.h"
 
 static bool images(const tsri_arg *a, int64_t *n, int64_t *channels, int64_t size[2])
 {
@@ -68,5 +68,5 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     if (tsri_fast_winograd_suits(desc, &c))
         return tsri_fast_winograd(mem, desc, &c, out_kernel);
     TSRI_TRY(choose(mem, desc, &c, out_kernel));
-    return tsri_conv_edges(mem, desc, out_kernel);
+    return tsri_ref_conv_edges(mem, desc, out_kernel);
 }

@@ -6,8 +6,9 @@
  * turned. Tiles go in blocks that stay in cache. dw sums products of both images' points over all
  * tiles, for all points at once or for two rows of them at a time.
  *
- * An infinity or a NaN in a pixel or weight becomes NaN in all of the points that read it, and so in
- * whole tiles of the result: more elements than depend on it. TESSERA_CPU_WINOGRAD=0 does without.
+ * An infinity or a NaN in a pixel or weight becomes NaN in all of the points that read it, and so
+ * in whole tiles of the result: more elements than depend on it. TESSERA_CPU_WINOGRAD=0 does
+ * without.
  */
 #include "kernels/cpu/fast/fast.h"
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions with factors that are not finite: 0 times infinity is NaN, so that zeros which a
  * kernel puts around an image would spread one to results that do not depend on it. */
-#include "kernels/cpu/conv_edges.h"
+#include "kernels/cpu/ref/ref.h"
 
 #include <math.h>
-
-#include "kernels/cpu/ref/ref.h"
 
 typedef struct edges {
     tsri_ref ref;
@@ -212,7 +210,7 @@ static bool has_edges(const tsri_kernel_desc *d)
     return beyond;
 }
 
-tsr_status tsri_conv_edges(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **kernel)
+tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **kernel)
 {
     tsri_kernel *inner = *kernel;
     bool some = d->groups > 0 && tsri_arg_count(&d->out[0]) > 0;
