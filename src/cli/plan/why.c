@@ -359,13 +359,11 @@ static char *sends_of(const asker *a)
         if (n++ < SHOWN) {
             plan_text t = {.used = 0};
             put_box(&t, a, it);
-            tsri_fshow(out.stream, "%s: %s
-", t.data, it->box.reason);
+            tsri_fshow(out.stream, "%s: %s\n", t.data, it->box.reason);
         }
     }
     if (n > SHOWN)
-        tsri_fshow(out.stream, "and %d more
-", n - SHOWN);
+        tsri_fshow(out.stream, "and %d more\n", n - SHOWN);
     return tsri_text_close(&out, NULL);
 }
 
