@@ -350,8 +350,11 @@ tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(tsri_entries_check(e, r));
     for (int i = 0; i < e->graph.n; i++) {
         TSRI_TRY(check_op(e, r, i));
-        /* A file's own dtype counts, which isn't known here. */
-        if (!tsri_op_has(&ops[i], "file") && !ops[i].paths)
+        /* A file's own dtype counts, which isn't known here. That of a sum's result has no default.
+         */
+        const tsri_field *f = tsri_section_field(&tsri_op_sections[ops[i].head.variant], "dtype");
+        const bool has_default = f && f->offset == offsetof(tsri_config_op, dtype);
+        if (has_default && !tsri_op_has(&ops[i], "file") && !ops[i].paths)
             tsri_section_give(&tsri_op_section, &ops[i], "dtype");
     }
     if (tsri_section_has(&tsri_experiment_section, e, "loss"))
