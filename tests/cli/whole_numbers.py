@@ -313,7 +313,11 @@ def casts(case):
         x = case.source("c_" + source, "f64", [len(values)], values)
         y = x if source == "f64" else case.add("cast", [x], {"dtype": source})
         for to in ALL:
-            case.add("cast", [y], {"dtype": to}, to, [len(values)], [saturated(v, to) for v in values])
+            whole = [saturated(v, to) for v in values]
+            case.add("cast", [y], {"dtype": to}, to, [len(values)], whole)
+            case.add("sum", [y], {"dtype": to}, to, [], [sum(whole)])
+            case.add("prod", [y], {"dtype": to}, to, [], [product(whole)])
+            case.add("cumsum", [y], {"axis": 0, "dtype": to}, to, [len(values)], running(sum, whole))
         # Beside an op of the same values, with which a cast may be fused.
         z = case.add("mul_scalar", [y], {"a": 2})
         twice = [struct.unpack(code, struct.pack(code, 2 * v))[0] if abs(2 * v) < 65520 else v * inf if v else v
