@@ -32,9 +32,9 @@
     X(UNARY_GRAD, unary_grad)                                                                      \
     X(SCALE, scale) /* (x) -> a*x: linear, unlike unary's scalar functions */                      \
     X(CAST, cast)                                                                                  \
-    X(BINARY, binary)   /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */          \
-    X(ADD_N, add_n)     /* (x0, x1, ...) -> sum: all one shape; gradients meeting */               \
-    X(EXPAND, expand)   /* (x) -> y: NumPy broadcasting to attrs.shape */                          \
+    X(BINARY, binary) /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */            \
+    X(ADD_N, add_n)   /* (x0, x1, ...) -> sum: all one shape; gradients meeting */                 \
+    X(EXPAND, expand) /* (x) -> y: NumPy broadcasting to attrs.shape */                            \
     /* Sums and products of whole numbers and bools are i64. */                                    \
     X(REDUCE, reduce)   /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */                \
     X(PROD, prod)       /* (x) -> y: product over attrs.reduce.axes, not split */                  \

@@ -3,7 +3,7 @@
  * The dtypes in which ops are made, where those of their operands are not the whole answer:
  * autocast, and halves in functions that are made of several ops.
  *
- * A function gives in halves what it gives in f32, rounded once. What it declares inside is
+ * A function gives in halves what it gives in f32, rounded once. The ops that it is made of are
  * declared in halves, as in any dtype, so that it checks and reports the dtypes that the user gave;
  * but an op that reads a half which an op of the same call has made reads what was rounded there
  * instead, and is computed in f32 itself. That value is declared when the first op asks for it, as

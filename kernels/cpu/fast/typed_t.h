@@ -180,12 +180,10 @@ WHERE(uint64_t)
     }
 #define CAST_PLAIN(FROM, from, TO, to) CAST_LOOP(FROM, from, TO, to, y[i] = (TO)x[i];)
 #define CAST_TRUTH(FROM, from) CAST_LOOP(FROM, from, uint8_t, bool, y[i] = x[i] != 0;)
-#define CAST_FLOAT(FROM, from)                                                         \
-    CAST_LOOP(FROM, from, int64_t, i64,                                                \
-              TO_WHOLE(int64_t, INT64_MAX, INT64_MIN, 0x1p63, -0x1p63))                \
-    CAST_LOOP(FROM, from, int32_t, i32,                                                \
-              TO_WHOLE(int32_t, INT32_MAX, INT32_MIN, 0x1p31, -0x1p31))                \
-    CAST_LOOP(FROM, from, uint8_t, u8, TO_WHOLE(uint8_t, UINT8_MAX, 0, 256, 0))        \
+#define CAST_FLOAT(FROM, from)                                                                    \
+    CAST_LOOP(FROM, from, int64_t, i64, TO_WHOLE(int64_t, INT64_MAX, INT64_MIN, 0x1p63, -0x1p63)) \
+    CAST_LOOP(FROM, from, int32_t, i32, TO_WHOLE(int32_t, INT32_MAX, INT32_MIN, 0x1p31, -0x1p31)) \
+    CAST_LOOP(FROM, from, uint8_t, u8, TO_WHOLE(uint8_t, UINT8_MAX, 0, 256, 0))                   \
     CAST_TRUTH(FROM, from)
 #define CAST_WHOLE(FROM, from)           \
     CAST_PLAIN(FROM, from, float, f32)   \
