@@ -400,10 +400,12 @@ static const tsri_field train_fields[] = {
     TRAIN(SEED, seed, "0", 0, 0, "Of initial values, dropout and random tensors."),
     TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file.", KEPT),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),
-    WORD(tsri_config_train, "on_nan", on_nan, "stop", on_nan_words,
-         "What a loss that is infinite or not a number does: ends the run before parameters are "
-         "updated with it, naming the step and the tensor in which it begins; warns, once, in "
-         "the same words; nothing. Of a graph, which updates nothing, stop is warn."),
+    WORD(
+        tsri_config_train, "on_nan", on_nan, "stop", on_nan_words,
+        "What a loss that is infinite or not a number does: ends the run before parameters are "
+        "updated with it, naming the step and the tensor in which it begins; warns, once, in "
+        "the same words; nothing. A gradient scaler whose scale falls to 0 does the same, but that "
+        "it always warns. Of a graph, which updates nothing, stop is warn."),
     TRAIN_SECTION(amp, &tsri_amp_section,
                   "Mixed precision, as torch.autocast has it: products and convolutions in this "
                   "type, parameters, their gradients and what loses its digits in f32. bf16 alone "

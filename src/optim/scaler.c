@@ -98,13 +98,22 @@ void tsri_scaler_forget(tsr_grad_scaler *s, const tsr_optimizer *o)
         }
 }
 
+const char tsri_scaler_gave_up[] = "the gradient scaler's scale has fallen to 0: gradients were "
+                                   "not finite at any scale, and every "
+                                   "update from now on is left out";
+
 /* --- after a run ------------------------------------------------------------------------------ */
-/* As PyTorch's _amp_update_scale_: factors are f64, and the scale is rounded to f32. */
-static void update_scale(tsr_grad_scaler_state *now, bool found)
+/* As PyTorch's _amp_update_scale_: factors are f64, and the scale is rounded to f32. A scale of 0
+ * stays 0, as gradients over it are not finite. */
+static void update_scale(tsr_grad_scaler *s, bool found)
 {
+    tsr_grad_scaler_state *now = &s->now;
     if (found) {
+        const bool worked = now->scale > 0;
         now->scale = (double)(float)(now->scale * now->backoff_factor);
         now->growth_tracker = 0;
+        if (worked && now->scale == 0)
+            tsri_log(s->world, TSR_LOG_WARNING, "%s", tsri_scaler_gave_up);
         return;
     }
     if (++now->growth_tracker < now->growth_interval)
@@ -131,7 +140,7 @@ tsr_status tsri_scaler_settle(tsr_grad_scaler *s)
             found = true;
     }
     if (any)
-        update_scale(&s->now, found);
+        update_scale(s, found);
     return TSR_OK;
 }
 

@@ -52,6 +52,8 @@ static inline bool tsri_scaler_works(const tsr_grad_scaler *s)
 /* Reads what the last run has found of all optimizers, counts their updates, and sets the next
  * scale. Nothing where nothing waits. Errors: those of the run. */
 tsr_status tsri_scaler_settle(tsr_grad_scaler *s);
+/* The text of the warning when a scale has fallen to 0. */
+extern const char tsri_scaler_gave_up[];
 /* Forgets an optimizer, which goes. */
 void tsri_scaler_forget(tsr_grad_scaler *s, const tsr_optimizer *o);
 /* Writes the state as text, a line for each of PyTorch's keys; none where it is disabled. */

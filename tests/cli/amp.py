@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """train.amp: what a step sends halves where its meaning stays, one bucket still reduces many
 gradients, and what can't be is refused. usage: amp.py TESSERA"""
+import json
 import os
 import tempfile
 
@@ -109,8 +110,27 @@ def test_refused():
         check(key in error and says in error, f"{text}: {error}")
 
 
+def test_scale_of_0():
+    """Gradients that are NaN at any scale, of a loss that is finite: the scale halves to 0, and is told."""
+    path = os.path.join(FOLDER.name, "s.yaml")
+    for on_nan, backoff in (("stop", 0.5), ("warn", 1e-30)):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("tessera: 1\nplacements: {d: {ranks: [0, 1]}}\ngraph:\n"
+                    "  w: {op: parameter, fill: 0, shape: [4]}\n  s: {op: square, in: w}\n"
+                    "  r: {op: sqrt, in: s}\n  l: {op: mean, in: r}\nloss: l\nfetch: l\noptimizer: {name: sgd}\n"
+                    f"train: {{steps: 400, on_nan: {on_nan}, amp: {{dtype: f16, backoff_factor: {backoff}}}}}\n")
+        _, err = tessera("run", path, "--out", FOLDER.name + "/zero", code=1 if on_nan == "stop" else 0)
+        check("scale has fallen to 0" in err and "every update from now on is left out" in err, err)
+        with open(FOLDER.name + "/zero/result.json", encoding="utf-8") as f:
+            steps = json.load(f)["steps"]
+        # 65536 is 2^16, and the least f32 2^-149: half of that is 0.
+        equal(steps, 166 if on_nan == "stop" else 400, "steps")
+        check(err.count("scale has fallen to 0") <= 3, err)
+
+
 test_data_parallel()
 test_clipped()
+test_scale_of_0()
 test_gathered_weights()
 test_tensor_parallel()
 test_batch_norm()

@@ -3,6 +3,7 @@
 #include "src/cli/run/run.h"
 #include "src/core/clock.h"
 #include "src/exec/trace.h"
+#include "src/optim/scaler.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -123,6 +124,10 @@ static tsr_status run_step(run_rank *r, int64_t i)
         TSRI_TRY(tsr_fetch_scalar(r->plan, run_loss(r->program)->name, &r->losses[i]));
     r->steps = i + 1;
     run_watch_step(r->watch, r->seconds[i]);
+    /* As a loss that is not finite: nothing is learnt any more. */
+    if (r->program->scaler && r->job->opts.on_nan == TSR_NAN_STOP &&
+        tsr_grad_scaler_scale(r->program->scaler) == 0)
+        return tsr_set_error(TSR_ERR_NAN, "%s", tsri_scaler_gave_up);
     return TSR_OK;
 }
 
