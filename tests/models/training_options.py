@@ -44,9 +44,9 @@ def losses(found):
 
 
 def main():
-    subprocess.run([SYNTHETIC, FOLDER.name, "60"], check=True, stdout=subprocess.DEVNULL)
-    said, timed, _ = train("--seconds", "4", "--pixels", "16,32")
-    fits = re.search(r"(\d+) steps fit into 4 s; --epochs ([\d.]+) repeats them", said)
+    subprocess.run([SYNTHETIC, FOLDER.name, "32"], check=True, stdout=subprocess.DEVNULL)
+    said, timed, _ = train("--seconds", "3", "--pixels", "16,32")
+    fits = re.search(r"(\d+) steps fit into 3 s; --epochs ([\d.]+) repeats them", said)
     check(bool(fits) and int(fits[1]) == len(timed), f"the steps that fit are those that were made: {said.splitlines()[:2]}")
     _, again, _ = train("--epochs", fits[2], "--pixels", "16,32")
     check(losses(again) == losses(timed), f"--epochs {fits[2]} repeats the {len(timed)} losses")
@@ -62,11 +62,11 @@ def main():
     check(drawing.count("<circle") == 3 and f"{curve[-1]['accuracy']:.1f} %" in drawing, "the curve is drawn")
 
     for variant in ("stem1", "cifar"):
-        common = ("--variant", variant, "--pixels", "16", "--steps", "4", "--epochs", "1", "--no-eval")
+        common = ("--variant", variant, "--pixels", "16", "--steps", "3", "--epochs", "1", "--no-eval")
         _, one, _ = train(*common, "--dtype", "f64")
         _, two, _ = train(*common, "--dtype", "f64", ranks=2)
         apart = max(abs(a - b) / b for a, b in zip(losses(two), losses(one)))
-        check(len(one) == 4 and apart < 1e-7, f"{variant}: two ranks are {apart:.1e} from one")
+        check(len(one) == 3 and apart < 1e-7, f"{variant}: two ranks are {apart:.1e} from one")
         _, one, _ = train(*common)
         _, half, _ = train(*common, "--dtype", "bf16")
         apart = max(abs(a - b) / b for a, b in zip(losses(half), losses(one)))
