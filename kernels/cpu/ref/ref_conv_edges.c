@@ -93,13 +93,29 @@ static double dw_at(const shape *s, const int64_t at[4])
     return sum;
 }
 
-/* Whether all of n numbers are finite: the bits of exponents are not all set. */
-static bool are_finite_f32(const uint32_t *bits, int64_t n)
+/* Defines whether all of n numbers, given by their bits, are finite: of none are the bits of the
+ * exponent all set, so that adding the lowest of these carries into the sign. */
+#define ARE_FINITE(name, T, exponent)                                                              \
+    static bool name(const T *bits, int64_t n)                                                     \
+    {                                                                                              \
+        const T lowest = (T)((exponent) & -(exponent)), sign = (T)((exponent) << 1 & ~(exponent)); \
+        T found = 0;                                                                               \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            found |= (T)((bits[i] & (exponent)) + lowest);                                         \
+        return !(found & sign);                                                                    \
+    }
+ARE_FINITE(are_finite_f64, uint64_t, UINT64_C(0x7ff0000000000000))
+ARE_FINITE(are_finite_f32, uint32_t, UINT32_C(0x7f800000))
+ARE_FINITE(are_finite_f16, uint16_t, 0x7c00)
+ARE_FINITE(are_finite_bf16, uint16_t, 0x7f80)
+#undef ARE_FINITE
+
+static bool are_finite(tsr_dtype dtype, const void *p, int64_t first, int64_t n)
 {
-    uint32_t found = 0;
-    for (int64_t i = 0; i < n; i++)
-        found |= ((bits[i] & 0x7f800000u) + 0x00800000u) & 0x80000000u;
-    return !found;
+    return dtype == TSR_F64   ? are_finite_f64((const uint64_t *)p + first, n)
+           : dtype == TSR_F32 ? are_finite_f32((const uint32_t *)p + first, n)
+           : dtype == TSR_F16 ? are_finite_f16((const uint16_t *)p + first, n)
+                              : are_finite_bf16((const uint16_t *)p + first, n);
 }
 
 /* Whether all elements are finite; buffers are dense, in some order of the axes. */
@@ -111,13 +127,7 @@ static bool is_finite(const tsri_arg *a, const void *p)
     TSRI_REF_EACH(b, 0, blocks, blocks > 8, {
         const int64_t first = b * AT_ONCE, left = count - first,
                       n = left < AT_ONCE ? left : AT_ONCE;
-        bool fine = true;
-        if (a->dtype == TSR_F32)
-            fine = are_finite_f32((const uint32_t *)p + first, n);
-        else
-            for (int64_t i = first; i < first + n; i++)
-                fine &= isfinite(tsri_ref_load(a->dtype, p, i)) != 0;
-        if (!fine)
+        if (!are_finite(a->dtype, p, first, n))
             __atomic_store_n(&bad, 1, __ATOMIC_RELAXED);
     });
     return !bad;
