@@ -56,8 +56,8 @@ TSR_API tsr_status tsr_grad_scaler_get(tsr_grad_scaler *scaler, tsr_grad_scaler_
 /* Sets the numbers, for the runs that follow; recompiles nothing. A disabled scaler stays as it is.
  * All ranks must set the same. Not collective. TSR_ERR_INVALID naming the number that can't be. */
 TSR_API tsr_status tsr_grad_scaler_set(tsr_grad_scaler *scaler, const tsr_grad_scaler_state *state);
-/* Returns the scale, after the last run; 1 where the scaler is disabled. A scale that has fallen to 0
- * stays 0, and a warning in the world's log says that all updates are left out. */
+/* Returns the scale, after the last run; 1 where the scaler is disabled. A scale that has fallen to
+ * 0 stays 0, and a warning in the world's log says that all updates are left out. */
 TSR_API double tsr_grad_scaler_scale(tsr_grad_scaler *scaler);
 
 /*
