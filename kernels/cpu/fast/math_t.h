@@ -153,7 +153,8 @@ VEC_FN vf vlog(vf x)
 VEC_FN vf vlog1p(vf x)
 {
     vf w = x + vset1(1.0f), kept = w - vset1(1.0f), y = vlog(w);
-    return vchoose((vint)(kept == x), y, y + (x - kept) / w);
+    y = vchoose((vint)(kept == x), y, y + (x - kept) / w);
+    return vchoose((vint)(x == vset1(0.0f)), x, y); /* -0 of -0 */
 }
 
 /* The angle of (x, y) to 3 units in the last place. The arc tangent of t, the smaller of |x| and

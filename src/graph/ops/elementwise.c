@@ -375,6 +375,15 @@ static void grad_extremum(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_ten
     }
 }
 
+tsr_tensor *tsri_make_divisor(tsr_tensor *x, tsr_tensor *n, tsri_loc loc)
+{
+    if (x->failed || n->failed)
+        return x->failed ? x : n;
+    tsr_tensor *zero = tsri_make_fill(n->graph, TSR_SCALAR, n->dtype, n->placement, 0, loc);
+    tsr_tensor *none = tsri_make_binary("div", TSRI_BINARY_EQUAL, n, zero, n->dtype, loc);
+    return tsri_make_binary("div", TSRI_BINARY_ADD, x, none, 0, loc);
+}
+
 /* d(atan2(x, y)): y / (x^2 + y^2) to x, -x / (x^2 + y^2) to y; 0 at (0, 0). */
 static void grad_atan2(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
 {

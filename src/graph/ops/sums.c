@@ -78,15 +78,6 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
     return x->failed ? x : tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
 }
 
-tsr_tensor *tsri_make_divisor(tsr_tensor *x, tsr_tensor *n, tsri_loc loc)
-{
-    if (x->failed || n->failed)
-        return x->failed ? x : n;
-    tsr_tensor *zero = tsri_make_fill(n->graph, TSR_SCALAR, n->dtype, n->placement, 0, loc);
-    tsr_tensor *none = tsri_make_binary("div", TSRI_BINARY_EQUAL, n, zero, n->dtype, loc);
-    return tsri_make_binary("div", TSRI_BINARY_ADD, x, none, 0, loc);
-}
-
 tsr_tensor *tsri_make_fault(tsr_tensor *x, tsri_loc loc)
 {
     if (x->failed)
