@@ -289,6 +289,19 @@ def reductions(case):
             case.add("slice", [t], {"starts": [0, 11]}, dtype, [5, 1], totals)
 
 
+def partial(case):
+    """Ops that alone read a value of P: a plan would pass the addends on where that were right."""
+    for dtype in WHOLES:
+        values = some(dtype, 60, case.rng)
+        for op, entry, to, want in (
+                ("sum", {}, "i64", [sum(values)]), ("sum", {"dtype": "i32"}, "i32", [sum(values)]),
+                ("cumsum", {"axis": 0}, "i64", running(sum, values)), ("cast", {"dtype": "i64"}, "i64", values),
+                ("cast", {"dtype": "u8"}, "u8", values), ("cast", {"dtype": "i32"}, "i32", values),
+                ("cast", {"dtype": "f64"}, "f64", [rounded(v, "f64") for v in values])):
+            x = case.source(f"partial{len(case.sources)}", dtype, [60], values)
+            case.add(op, [x], entry, to, [60] if len(want) > 1 else [], want)
+
+
 def casts(case):
     for dtype in ALL:
         values = some(dtype, 60, case.rng)
@@ -374,7 +387,7 @@ def placed(folder, name, source, dims, hierarchy, rng):
     entry = {"dtype": dtype, "placement": "p"}
     kinds = ["B"] + [f"S({i})" for i in range(len(shape))]
     sbp = [rng.choice(kinds) for _ in hierarchy]
-    if dtype in WHOLES and len(hierarchy) == 1 and rng.random() < 0.5:
+    if dtype in WHOLES and len(hierarchy) == 1 and (name.startswith("partial") or rng.random() < 0.5):
         sbp = ["P"]
         entry.update(op="from_local", locals=[])
         for i, part in enumerate(addends(values, dtype, hierarchy[0], rng)):
@@ -443,7 +456,7 @@ def main():
     tables = [BINARY, COMPARE, TRUTH, ALONG, MOVES, SOURCES, OTHERS] + list(FLOATS.values())
     known = {op for table in tables for op in table}
     check(ops == known, f"in no table: {sorted(ops - known)}; no such op: {sorted(known - ops)}")
-    computing, moving = (arithmetic, reductions), (casts, moves, others)
+    computing, moving = (arithmetic, reductions, partial), (casts, moves, others)
     layouts = [(1, [1], computing + moving), (2, [2], computing + moving), (4, [4], computing),
                (4, [2, 2], moving)]
     if os.environ.get("TESSERA_FULL") == "1":
