@@ -281,6 +281,33 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
                                                        dtypes, p, loc);
 }
 
+tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                            tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc)
+{
+    tsri_op *op = tsri_graph_add(g, kind, attrs, nin, in, 1, &shape, &dtype, NULL, loc);
+    return op ? op->out[0] : &g->failed;
+}
+
+tsri_op *tsri_graph_add_all_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                                 tsr_tensor *const *in, int nout, const tsr_tensor *like,
+                                 tsri_loc loc)
+{
+    tsr_dims shapes[TSRI_RULE_MAX_ARGS];
+    tsr_dtype dtypes[TSRI_RULE_MAX_ARGS];
+    for (int i = 0; i < nout; i++) {
+        shapes[i] = like->shape;
+        dtypes[i] = like->dtype;
+    }
+    return tsri_graph_add(like->graph, kind, attrs, nin, in, nout, shapes, dtypes, NULL, loc);
+}
+
+tsr_tensor *tsri_graph_add_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                                tsr_tensor *const *in, const tsr_tensor *like, tsri_loc loc)
+{
+    tsri_op *op = tsri_graph_add_all_like(kind, attrs, nin, in, 1, like, loc);
+    return op ? op->out[0] : &like->graph->failed;
+}
+
 /* --- regions ---------------------------------------------------------------------------------- */
 void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype)
 {

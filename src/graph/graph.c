@@ -282,33 +282,6 @@ void tsri_graph_move(tsr_graph *g, tsri_op *op, int id)
     op->id = id;
 }
 
-tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
-                            tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc)
-{
-    tsri_op *op = tsri_graph_add(g, kind, attrs, nin, in, 1, &shape, &dtype, NULL, loc);
-    return op ? op->out[0] : &g->failed;
-}
-
-tsri_op *tsri_graph_add_all_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
-                                 tsr_tensor *const *in, int nout, const tsr_tensor *like,
-                                 tsri_loc loc)
-{
-    tsr_dims shapes[TSRI_RULE_MAX_ARGS];
-    tsr_dtype dtypes[TSRI_RULE_MAX_ARGS];
-    for (int i = 0; i < nout; i++) {
-        shapes[i] = like->shape;
-        dtypes[i] = like->dtype;
-    }
-    return tsri_graph_add(like->graph, kind, attrs, nin, in, nout, shapes, dtypes, NULL, loc);
-}
-
-tsr_tensor *tsri_graph_add_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
-                                tsr_tensor *const *in, const tsr_tensor *like, tsri_loc loc)
-{
-    tsri_op *op = tsri_graph_add_all_like(kind, attrs, nin, in, 1, like, loc);
-    return op ? op->out[0] : &like->graph->failed;
-}
-
 /* --- reads of variables: a hash, by address --------------------------------------------------- */
 static void put_read(tsr_graph *g, tsri_op *op)
 {
@@ -365,10 +338,11 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     tsri_variable_qualified_name(v, name, sizeof name);
     if (!tsri_graph_check_local(g, loc, "variable", name, v->placement))
         return &g->failed;
-    tsri_op *op = tsri_graph_add(g, TSRI_OP_VARIABLE, NULL, 0, NULL, 1, &v->shape, &v->dtype,
-                                 v->placement, loc);
+    tsri_op *op = tsri_graph_append(g, TSRI_OP_VARIABLE, NULL, 0, NULL, 1, &v->shape, &v->dtype,
+                                    v->placement, loc);
     if (!op)
         return &g->failed;
+    op->out[0]->call = 0; /* as it is, in whichever call it is read first */
     op->name = tsri_pool_strdup(&g->pool, name);
     if (!op->name)
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
@@ -406,7 +380,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
             return g->ops[i]->out[0];
     tsr_dims shape = TSR_SCALAR;
     tsr_dtype dtype = TSR_I64;
-    tsri_op *op = tsri_graph_add(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &shape, &dtype, p, loc);
+    tsri_op *op = tsri_graph_append(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &shape, &dtype, p, loc);
     if (!op)
         return &g->failed;
     op->name = TSRI_STEP_INPUT;

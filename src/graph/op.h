@@ -89,8 +89,6 @@ tsr_tensor *tsri_low(const tsri_ctx *c, tsr_tensor *x);
 /* Returns y, what a function has made, in the type of its operand x. */
 tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x);
 
-/* Returns dy, the gradient of a result that is f32 where operand x is a half, in x's dtype. */
-tsr_tensor *tsri_as_operand(tsr_tensor *dy, const tsr_tensor *x, tsri_loc loc);
 /* Returns result i of an op for its gradient to read; of halves what was rounded, computed again.
  */
 tsr_tensor *tsri_saved(const tsri_op *op, int i);

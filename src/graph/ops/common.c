@@ -129,13 +129,6 @@ tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x)
     return tsri_autocasts(c->g) ? tsri_autocast_to(y, x->dtype, c->loc) : y;
 }
 
-tsr_tensor *tsri_as_operand(tsr_tensor *dy, const tsr_tensor *x, tsri_loc loc)
-{
-    if (dy->failed || dy->dtype == x->dtype)
-        return dy;
-    return tsr_cast_at(dy, x->dtype, loc.file, loc.line);
-}
-
 tsr_tensor *tsri_saved(const tsri_op *op, int i)
 {
     tsr_graph *g = op->out[i]->graph;

@@ -174,6 +174,14 @@ static tsr_tensor *with_axes(const tsri_op *op, tsr_tensor *t)
     return tsri_make_reshape(t, tsri_keepdim(op->in[0]->shape, mask), op->loc);
 }
 
+/* Returns dy, the gradient of a result that is f32 where operand x is a half, in x's dtype. */
+static tsr_tensor *as_operand(tsr_tensor *dy, const tsr_tensor *x, tsri_loc loc)
+{
+    if (dy->failed || dy->dtype == x->dtype)
+        return dy;
+    return tsr_cast_at(dy, x->dtype, loc.file, loc.line);
+}
+
 static void grad_reduce(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
@@ -181,7 +189,7 @@ static void grad_reduce(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     int line = op->loc.line;
     tsr_tensor *x = op->in[0], *dy = with_axes(op, dout[0]);
     if (op->attrs.reduce.op == TSR_REDUCE_SUM) {
-        dy = tsri_as_operand(tsri_make_scale(dy, op->attrs.reduce.scale, op->loc), x, op->loc);
+        dy = as_operand(tsri_make_scale(dy, op->attrs.reduce.scale, op->loc), x, op->loc);
         din[0] = tsr_expand_at(dy, x->shape, file, line);
         return;
     }
