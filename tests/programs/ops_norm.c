@@ -99,7 +99,9 @@ static void update_running(walk *w, int node, int64_t row, int stat, double mome
                          4 * s->u * (fabs(old->v[i]) + momentum * factor * fabs(s->v[k]))
                    : old->e[i];
         if (!isfinite(v[i]))
-            e[i] = isfinite(e[i]) || isfinite(s->v[own ? k : 0]) ? 0 : INFINITY;
+            e[i] = w->p->special ? (own && isinf(s->e[k]) ? INFINITY : old->e[i])
+                   : isfinite(e[i]) || isfinite(s->v[own ? k : 0]) ? 0
+                                                                   : INFINITY;
     }
     w->updated[var] = tape_leaf(w->t, n, v, e, s->u, false);
 }
