@@ -34,7 +34,8 @@ enum {
     TSRI_FLIGHT_GROUPS = 512,      /* that a rank's calls are told apart by */
     TSRI_FLIGHT_GROUP_RANKS = 256, /* of a group's list: the first ones */
     TSRI_FLIGHT_LINE = 64,         /* of the cache */
-    TSRI_FLIGHT_RUN = 72,          /* bytes of a run's name: a launcher's has 64 at most */
+    TSRI_FLIGHT_PAGE = 4096,
+    TSRI_FLIGHT_RUN = 72, /* bytes of a run's name: a launcher's has 64 at most */
 };
 
 typedef enum tsri_flight_state {
@@ -110,13 +111,16 @@ typedef struct tsri_flight {
     _Atomic int32_t dumped;
     _Atomic int32_t exit, exit_status; /* tsri_flight_exit; the code or signal */
     _Atomic int32_t ngroups;
+    char run[TSRI_FLIGHT_RUN]; /* what tells this run from others */
+    tsri_flight_group group[TSRI_FLIGHT_GROUPS];
+    _Alignas(TSRI_FLIGHT_LINE) tsri_flight_entry entry[TSRI_FLIGHT_CALLS];
     /* The rank that this one sleeps for, plus 1; in the upper half a count that grows while it
      * sleeps. So a count that stands still is of a rank that does not wait, or of a process that
      * stands still itself. */
     _Atomic uint64_t sleeps_for;
-    char run[TSRI_FLIGHT_RUN]; /* what tells this run from others */
-    tsri_flight_group group[TSRI_FLIGHT_GROUPS];
-    _Alignas(TSRI_FLIGHT_LINE) tsri_flight_entry entry[TSRI_FLIGHT_CALLS];
+    /* So that what follows in the arena stays where it is in its page: at other places counters of
+     * two ranks meet in one set of the cache, and a hand-shake takes 0.54 us instead of 0.42. */
+    char unused[TSRI_FLIGHT_PAGE - sizeof(uint64_t)];
 } tsri_flight;
 
 /* Where a dump differs from what the recorder itself knows. */
