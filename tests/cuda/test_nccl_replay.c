@@ -41,15 +41,14 @@ static bool overlaps(const tsr_plan *plan)
     return false;
 }
 
-/* Split by rows: computing is dear, and talking is cheap. */
-static const tsr_compile_opts *const how =
-    TSR_COMPILE_OPTS(.bucket_mb = 1e-4, .flops_per_s = 1e6, .nlinks = 1,
-                     .link = {{.latency_s = 1e-9, .bytes_per_s = 1e12}});
-
 static tsr_status train(tsr_world *w, void *arg)
 {
     training *t = arg;
     int rank = tsr_world_rank(w);
+    /* Split by rows: computing is dear, and talking is cheap. */
+    const tsr_compile_opts *how =
+        TSR_COMPILE_OPTS(.bucket_mb = 1e-4, .flops_per_s = 1e6, .nlinks = 1,
+                         .link = {{.latency_s = 1e-9, .bytes_per_s = 1e12}});
     const tsr_placement *p = tsr_placement_parse(w, "cuda");
     tsr_module *net = tsr_mlp(w, p, TSR_B, TSR_MLP_OPTS(.inputs = IN, .dtype = TSR_F64));
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
