@@ -29,32 +29,27 @@ extern "C" {
  * all defaults. A struct that is filled without the macro has zeros for what is left out: begin
  * with `tsr_sgd_opts o = *TSR_SGD_OPTS();`. The literal lives as long as the block that it is in.
  *
- * Compilers would warn of each default that is overridden (-Woverride-init, a part of -Wextra).
- * The macros turn that off for their own literal alone, which works inside functions; for options
- * at file scope define TSR_KEEP_OVERRIDE_WARNINGS, which leaves the warnings on.
+ * Compilers would warn of each default that is overridden, under -Wextra and at the caller's line.
+ * So this header turns that off for the rest of the file (-Woverride-init; in C++ tessera.hpp turns
+ * off -Wmissing-field-initializers): TSR_KEEP_OVERRIDE_WARNINGS leaves these warnings on. Pragmas
+ * around a literal alone would need a block of its own, with which arrays that a field points to,
+ * (double[]){0.9, 0.1}, would end.
  */
 /* clang-format off */
 #ifdef __cplusplus
 /* The template tsr_opts_of and the macro TSR_MADE_ stand in tessera.hpp. */
 #define TSR_OPTIONS(type, defaults, ...) \
     tsr_opts_of(TSR_MADE_(type, .size = sizeof(type), __VA_ARGS__))
-#elif defined(TSR_KEEP_OVERRIDE_WARNINGS)
-#define TSR_OPTIONS(type, defaults, ...) (&(const type){TSR_FIELDS_(type, defaults, __VA_ARGS__)})
-#define TSR_OVERRIDDEN_(type, ...) ((type){__VA_ARGS__})
 #else
 #define TSR_OPTIONS(type, defaults, ...) \
-    ((const type[1]){TSR_OVERRIDDEN_(type, TSR_FIELDS_(type, defaults, __VA_ARGS__))})
-#define TSR_OVERRIDDEN_(type, ...) \
-    (__extension__({ \
-        _Pragma("GCC diagnostic push") \
-        TSR_QUIET_ \
-        (type){__VA_ARGS__}; \
-        _Pragma("GCC diagnostic pop") \
-    }))
+    (&TSR_OVERRIDDEN_(const type, TSR_FIELDS_(type, defaults, __VA_ARGS__)))
+#define TSR_OVERRIDDEN_(type, ...) (type){__VA_ARGS__}
+#ifndef TSR_KEEP_OVERRIDE_WARNINGS
 #ifdef __clang__
-#define TSR_QUIET_ _Pragma("GCC diagnostic ignored \"-Winitializer-overrides\"")
+#pragma clang diagnostic ignored "-Winitializer-overrides"
 #else
-#define TSR_QUIET_ _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
 #endif
 #endif
 #define TSR_FIELDS_(type, defaults, ...) TSR_LISTED_ defaults.size = sizeof(type), __VA_ARGS__

@@ -53,23 +53,12 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 {
     return &opts;
 }
-/* Options leave out most of their fields, which -Wextra would warn of at the caller's line. As in C
- * (see base.h), that is turned off for the literal alone, inside functions. C++17 has designated
- * initializers as an extension of compilers. */
-/* clang-format off */
-#ifdef TSR_KEEP_OVERRIDE_WARNINGS
+/* Options leave out most of their fields, of which -Wextra would warn at the caller's line: see
+ * base.h. C++17 has designated initializers as an extension of compilers. */
 #define TSR_MADE_(type, ...) (__extension__ type{__VA_ARGS__})
-#else
-#define TSR_MADE_(type, ...) \
-    (__extension__({ \
-        _Pragma("GCC diagnostic push") \
-        _Pragma("GCC diagnostic ignored \"-Wmissing-field-initializers\"") \
-        type type##_made_{__VA_ARGS__}; \
-        _Pragma("GCC diagnostic pop") \
-        type##_made_; \
-    }))
+#ifndef TSR_KEEP_OVERRIDE_WARNINGS
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
-/* clang-format on */
 
 /* --- schedules -------------------------------------------------------------------------------- */
 /* What two kinds have different defaults for: 0 is no value that either may have. */

@@ -465,8 +465,8 @@ static int eval_cross_entropy(walk *w, const pnode *n, const int *in)
     for (int64_t i = 0; i < label->n; i++)
         if (label->e[i] != 0)
             tape_at(w->t, y)->e[0] = INFINITY;
-    /* Of no rows at all a mean is 0; of rows that are all ignored 0 / 0, as PyTorch's. */
-    if (n->i[0] == TSR_MEAN && rows > 0)
+    /* A mean of no rows is 0, also where all are ignored. */
+    if (n->i[0] == TSR_MEAN && count > 0)
         y = tape_unary(w->t, y, FN_DIVS, (double)count, u);
     return y;
 }

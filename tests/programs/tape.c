@@ -347,6 +347,8 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         int64_t at = ia ? ia[i] : i, bt = ib ? ib[i] : i;
         double f[5], da[5], db[5], va = p->v[at], vb = q->v[bt], ea = p->e[at], eb = q->e[bt];
         tape_apply2(fn, va, vb, &f[0], &da[0], &db[0]);
+        if (u == 0 && vb == 0 && (fn == FN_REMAINDER || fn == FN_FMOD || fn == FN_FLOOR_DIVIDE))
+            f[0] = 0; /* of whole numbers */
         x->value.v[i] = f[0];
         x->da[i] = da[0];
         x->db[i] = db[0];

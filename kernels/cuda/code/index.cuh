@@ -5,7 +5,10 @@
 
 #include "kernels/cuda/box.h"
 #include "kernels/cuda/device_code.cuh"
+
+extern "C" {
 #include "src/core/identity.h"
+}
 
 typedef struct tsri_ids {
     int64_t first, len, size; /* of the indexed axis: this shard's part, and all of it */

@@ -78,8 +78,7 @@ static __device__ __forceinline__ A score(const shape &v, const buffers<T> &b, i
 {
     if (i < 0 || i >= v.s || j < 0 || j >= v.t || j > i + v.ahead)
         return -tsri_infinity<A>();
-    const A mask =
-        b.mask ? tsri_to<A>(b.mask[i * v.mask.step[2] + j * v.mask.step[3]]) : (A)0;
+    const A mask = b.mask ? tsri_to<A>(b.mask[i * v.mask.step[2] + j * v.mask.step[3]]) : (A)0;
     if (mask == -tsri_infinity<A>()) /* hides the key, also a NaN in it */
         return mask;
     return (A)v.scale * dot<A>(b.q, v.q, i, b.k, v.k, j, v.d) + mask;

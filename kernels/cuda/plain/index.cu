@@ -40,10 +40,9 @@ static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *c
                     tsri_no_addend<wide>(k->desc.out[0].dtype));
         return tsri_cuda_launched(k);
     }
-    TSRI_SIZES(size,
-               TSRI_LAUNCH((tsri_gather_kernel<T>), blocks, THREADS, k->stream, w, (T *)out[0],
-                           (const T *)in[0], (const int64_t *)in[1], v->axis_stride / by, of,
-                           tsri_no_addend<T>(k->desc.out[0].dtype)));
+    TSRI_SIZES(size, TSRI_LAUNCH((tsri_gather_kernel<T>), blocks, THREADS, k->stream, w,
+                                 (T *)out[0], (const T *)in[0], (const int64_t *)in[1],
+                                 v->axis_stride / by, of, tsri_no_addend<T>(k->desc.out[0].dtype)));
     return tsri_cuda_launched(k);
 }
 

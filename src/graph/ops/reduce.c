@@ -13,6 +13,25 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
     return n;
 }
 
+tsr_tensor *tsri_sum_operand(const tsri_ctx *c, tsr_tensor *x, const tsr_sum_opts *opts,
+                             tsr_dtype *out_dtype)
+{
+    tsr_sum_opts o = *TSR_SUM_OPTS();
+    if (!tsri_want_options(c, &o, sizeof o, opts))
+        return NULL;
+    if (o.dtype && !tsr_dtype_size(o.dtype)) {
+        tsri_op_refuse(c, TSR_ERR_DTYPE, "no such dtype: %d", (int)o.dtype);
+        return NULL;
+    }
+    x = tsri_full(c, x);
+    const bool is_whole = !tsri_is_float(x->dtype) && !tsri_is_float(o.dtype);
+    /* Whole numbers may wrap last, to the same result; bools, which do not wrap, are made first. */
+    if (o.dtype && (!is_whole || o.dtype == TSR_BOOL))
+        x = tsri_make_cast(x, o.dtype, c->loc);
+    *out_dtype = o.dtype ? o.dtype : tsri_sum_dtype(x);
+    return x;
+}
+
 tsr_tensor *tsr_sum_with_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const tsr_sum_opts *opts,
                             const char *file, int line)
 {

@@ -29,25 +29,6 @@ bool tsri_wraps_before(tsr_dtype from, tsr_dtype to)
     return !tsri_is_float(from) && (tsri_is_float(to) || tsr_dtype_size(to) > tsr_dtype_size(from));
 }
 
-tsr_tensor *tsri_sum_operand(const tsri_ctx *c, tsr_tensor *x, const tsr_sum_opts *opts,
-                             tsr_dtype *out_dtype)
-{
-    tsr_sum_opts o = *TSR_SUM_OPTS();
-    if (!tsri_want_options(c, &o, sizeof o, opts))
-        return NULL;
-    if (o.dtype && !tsr_dtype_size(o.dtype)) {
-        tsri_op_refuse(c, TSR_ERR_DTYPE, "no such dtype: %d", (int)o.dtype);
-        return NULL;
-    }
-    x = tsri_full(c, x);
-    const bool is_whole = !tsri_is_float(x->dtype) && !tsri_is_float(o.dtype);
-    /* Whole numbers may wrap last, to the same result; bools, which do not wrap, are made first. */
-    if (o.dtype && (!is_whole || o.dtype == TSR_BOOL))
-        x = tsri_make_cast(x, o.dtype, c->loc);
-    *out_dtype = o.dtype ? o.dtype : tsri_sum_dtype(x);
-    return x;
-}
-
 static tsr_tensor *add_kind(tsri_op_kind kind, tsr_tensor *x, tsr_reduce_op op, uint32_t mask,
                             bool keepdim, double scale, tsri_loc loc)
 {

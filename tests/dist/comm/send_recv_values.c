@@ -51,6 +51,7 @@ static void put_float(tsr_dtype t, char *to, float f)
 
 static void put_integer(tsr_dtype t, char *to, int v)
 {
+    v = v == NOTHING ? 0 : v;
     int64_t wide = v == LOWEST ? INT64_MIN : v == HIGHEST ? INT64_MAX : v;
     int32_t word = v == LOWEST ? INT32_MIN : v == HIGHEST ? INT32_MAX : v;
     uint8_t byte = v == LOWEST ? 0 : v == HIGHEST ? 255 : (uint8_t)v;
@@ -70,7 +71,11 @@ void sr_put(tsr_dtype t, void *base, int64_t i, int v)
     if (v == UNTOUCHED)
         memset(to, 0x5a, size);
     else if (t == TSR_F32 || t == TSR_F64 || t == TSR_F16 || t == TSR_BF16)
-        put_float(t, to, v == LOWEST ? -INFINITY : v == HIGHEST ? INFINITY : (float)v);
+        put_float(t, to,
+                  v == LOWEST    ? -INFINITY
+                  : v == HIGHEST ? INFINITY
+                  : v == NOTHING ? -0.0f
+                                 : (float)v);
     else
         put_integer(t, to, v);
 }
@@ -102,7 +107,7 @@ static void pull_element(const tsri_segment *s, tsr_reduce_op op, int seg, const
 
 void sr_expect(const tsri_segment *s, tsr_reduce_op op, int seg, int *out)
 {
-    int neutral = op == TSR_REDUCE_SUM   ? (s->dtype == TSR_BOOL ? 1 : 0)
+    int neutral = op == TSR_REDUCE_SUM   ? (s->dtype == TSR_BOOL ? 1 : NOTHING)
                   : op == TSR_REDUCE_MAX ? LOWEST
                                          : HIGHEST;
     for (int i = 0; i < WHOLE; i++)

@@ -8,6 +8,7 @@
 
 enum {
     WHOLE = 700,        /* elements of every src and dst */
+    NOTHING = -999999,  /* the identity of a sum: -0 of floats */
     LOWEST = -1000000,  /* stands for a max' identity */
     HIGHEST = 1000000,  /* for a min's */
     UNTOUCHED = 999999, /* for what was in dst before the call */
