@@ -115,7 +115,7 @@ static void do_fill(const member *m, const tsri_nccl_step *s)
 {
     size_t size = tsr_dtype_size(s->dtype);
     char *dst = find(m, s->dst, s->count * (int64_t)size);
-    int v = s->op == TSR_REDUCE_SUM   ? (s->dtype == TSR_BOOL ? 1 : 0)
+    int v = s->op == TSR_REDUCE_SUM   ? (s->dtype == TSR_BOOL ? 1 : NOTHING)
             : s->op == TSR_REDUCE_MAX ? LOWEST
                                       : HIGHEST;
     for (int64_t i = 0; i < s->count; i++)
