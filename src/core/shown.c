@@ -105,7 +105,8 @@ static void put_escaped(sink *s, const char *text, size_t most)
 {
     const size_t n = strnlen(text, most);
     const unsigned char *p = (const unsigned char *)text;
-    const bool is_whole = n < most || !text[n];
+    const bool is_whole =
+        n < most; /* nothing behind `most` bytes is looked at: it may not be ours */
     for (size_t at = 0; at < n;) {
         if (!is_whole && is_cut(p + at, n - at))
             break;

@@ -134,7 +134,7 @@ static void choose_port(launch_config *c)
 
 static int open_launch(launch *l)
 {
-    int rc, token = launch_take_token(&l->config);
+    int rc = 0, token = launch_take_token(&l->config);
     if (token != CLI_OK)
         return token;
     if (!want_files(l))

@@ -247,10 +247,10 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
         [TSRI_PART_GENERATOR] = TSR_GENERATOR_STATE_BYTES,
         [TSRI_PART_BYTES] = 0,
     };
-    const size_t size = part->kind == TSRI_PART_BYTES ? part->bytes : sizes[part->kind];
-    const bool is_text = part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_SCALER;
     if (part->kind == TSRI_PART_EXPERIMENT)
         return TSR_OK; /* its function has it */
+    const size_t size = part->kind == TSRI_PART_BYTES ? part->bytes : sizes[part->kind];
+    const bool is_text = part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_SCALER;
     if (!is_text && n != size)
         return tsri_fail(TSR_ERR_INVALID, "it has %zu bytes in the checkpoint, %zu here", n, size);
     char *copy = tsri_pool_alloc(pool, n + 1); /* aligned, and ended by a NUL */
