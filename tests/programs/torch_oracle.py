@@ -89,8 +89,9 @@ def batch_norm(x, node, training):
 
 def cross_entropy(x, node):
     reduction = ["mean", "sum", "none"][node["i"][0]]
-    if x[0].shape[0] == 0 and reduction == "mean":
-        return x[0].sum()
+    ignores_all = node["i"][1] and bool((x[1] == node["i"][2]).all())
+    if reduction == "mean" and (x[0].shape[0] == 0 or ignores_all):  # 0, where PyTorch says 0 / 0
+        return x[0].sum() * 0
     return F.cross_entropy(x[0], x[1], ignore_index=node["i"][2] if node["i"][1] else -100,
                            reduction=reduction, label_smoothing=node["f"][0])
 
