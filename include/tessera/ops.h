@@ -7,10 +7,10 @@
  * Whole numbers wrap modulo 2^bits in every op and reduction, on any number of ranks; addends of P
  * wrap in their own dtype. A quotient by 0 is 0, and so is its rest.
  *
- * Halves: a function of f16 or bf16 operands gives what it gives of the same numbers in f32,
- * rounded once, and so does its gradient, also where it is made of several ops. Sums, means, norms
- * and losses of halves are reduced over ranks in f32; products, and gradients that are sums because
- * an operand was broadcast, in their own dtype.
+ * Halves: a function of f16 or bf16 operands returns the f32 result of the same numbers, rounded
+ * once, and so does its gradient, also where the function is made of several ops. Sums, means,
+ * norms and losses of halves are reduced over ranks in f32; products, and gradients that are sums
+ * because an operand was broadcast, in their own dtype.
  *
  * Programs call tsr_relu(x), which passes the place of the call: every tsr_NAME_at below has such a
  * macro tsr_NAME without the last two arguments (ops_calls.h).

@@ -30,8 +30,8 @@ cli_command_fn cli_box, cli_ckpt, cli_flight, cli_info, cli_launch, cli_plan, cl
 bool cli_spins_freely(void);
 
 /* --- output.c: how the commands talk ---------------------------------------------------------- */
-/* All that is printed goes through cli_say, or tsri_fshow where it is not stdout: what is inserted
- * into the format may be others' text. (tests/lint/foreign.py finds what goes round them.) */
+/* Every line is printed by cli_say, or by tsri_fshow where the stream is not stdout: the arguments
+ * of a format may hold others' text. (tests/lint/foreign.py finds output that bypasses them.) */
 #define cli_say(...) tsri_fshow(stdout, __VA_ARGS__)
 /* Prints a text of several lines as it is: one of ours, or the last error, which is shown already.
  */

@@ -41,7 +41,7 @@ typedef struct ckpt_source {
  * they stay readable where a run that saves removes them meanwhile. */
 tsr_status ckpt_open(const char *path, bool reads, ckpt_source *out_source);
 /* The steps of the checkpoints in a run's folder, rising, which the caller frees by tsri_mem_free;
- * none for a checkpoint, or for what is no folder. */
+ * none for a checkpoint, or for a path that is no folder. */
 tsr_status ckpt_steps(const char *path, int64_t **out_steps, int *out_n);
 void ckpt_close(ckpt_source *s);
 /* NULL if there is none of that name. */
