@@ -300,13 +300,14 @@ static void test_handled(void **state)
     handled("gloo.1", "[0,1] (gloo.1, lane 0)");
 }
 
-/* Rank r waits in the group of r and r + 1; the last one for nobody, or for the first. */
-static void chain(int n, bool closed)
+/* Rank r waits in the group of r and r + 1; the last one for nobody, or for the first. All but rank
+ * `standing` report that they timed out; -1: none does. */
+static void chain(int n, bool closed, int standing)
 {
     for (int r = 0; r < n; r++) {
         char pair[16], next[16];
         int before = (r + n - 1) % n, after = (r + 1) % n;
-        head(r, n, "-", "-");
+        head(r, n, standing < 0 || r == standing ? "-" : "TSR_ERR_TIMEOUT: it did not come", "-");
         snprintf(pair, sizeof pair, "%d,%d", before, r);
         snprintf(next, sizeof next, "%d,%d", r, after);
         /* It has not come to the one before: it is busy with the other. */
@@ -325,15 +326,19 @@ static void chain(int n, bool closed)
 static void test_chain(void **state)
 {
     (void)state;
-    chain(5, false);
+    chain(5, false, -1);
     expect(TSRI_FLIGHT_BEHIND, "4",
            "rank 4 did not come to all_reduce #9 of group [3,4] 'x' (t.c:31); its last call was "
            "all_reduce #8 of group [3,4] 'x' (t.c:31), completed 5.0 s before; rank 3 waited");
-    chain(3, true);
+    chain(3, true, -1);
     expect(TSRI_FLIGHT_CIRCLE, "012",
            "ranks 0, 1 and 2 wait for each other: rank 0 in all_reduce #9 of group [0,1] 'x' "
            "(t.c:31) for rank 1, rank 1 in all_reduce #9 of group [1,2] 'x' (t.c:31) for rank 2, "
            "rank 2 in all_reduce #9 of group [2,0] 'x' (t.c:31) for rank 0");
+    chain(3, true, 1); /* stopped while it slept for rank 2 */
+    expect(TSRI_FLIGHT_BEHIND, "1",
+           "rank 1 did not come to all_reduce #9 of group [0,1] 'x' (t.c:31); its last call was "
+           "all_reduce #9 of group [1,2] 'x' (t.c:31), which failed; rank 0 waited");
 }
 
 /* Rank 2 hangs after it has begun, but not waited for, a call that rank 1 has not come to, because

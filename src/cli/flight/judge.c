@@ -370,8 +370,29 @@ static const tsri_flight_wait *wait_of(const tsri_flight_court *c, int rank)
     return NULL;
 }
 
+/* Returns whether a rank reported an error itself. */
+static bool has_failed(const tsri_flight_report *r)
+{
+    return r->reason && !strncmp(r->reason, "TSR_ERR_", 8);
+}
+
+/* Returns the rank of the one report in a circle of waits that has no error, while all others have;
+ * -1 if there is no such rank. Ranks that wait for each other all report the abort, which the first
+ * of them that times out causes: a rank that does not stands still, although it was waiting. */
+static int find_standing(const tsri_flight_court *c, int n, const tsri_flight_wait *const *circle)
+{
+    int standing = -1;
+    for (int i = 0; i < n; i++) {
+        const tsri_flight_report *r = &c->reports[circle[i]->from];
+        if (!has_failed(r) && standing >= 0)
+            return -1;
+        standing = has_failed(r) ? standing : r->rank;
+    }
+    return n > 1 ? standing : -1;
+}
+
 /* From anywhere, as everybody who waits leads to one: as nobody is the end of a chain. */
-static bool say_circle(FILE *out, tsri_flight_court *c)
+static bool say_circle(FILE *out, tsri_flight_court *c, tsri_flight_fault *out_fault)
 {
     const tsri_flight_wait **way = calloc(2 * ((size_t)c->n + 1), sizeof *way);
     int n = 0, start = 0;
@@ -385,8 +406,17 @@ static bool say_circle(FILE *out, tsri_flight_court *c)
         if (start < n)
             break;
     }
-    for (int i = start; i < n; i++)
-        c->guilty[c->reports[way[i]->from].rank] = true;
+    const int standing = find_standing(c, n - start, way + start);
+    *out_fault = standing < 0 ? TSRI_FLIGHT_CIRCLE : TSRI_FLIGHT_BEHIND;
+    for (int i = start; i < n; i++) {
+        const int rank = c->reports[way[i]->from].rank;
+        c->guilty[rank] = standing < 0 || rank == standing;
+    }
+    if (standing >= 0) {
+        tsri_flight_say_behind(out, c);
+        free(way);
+        return true;
+    }
     /* The lowest rank is told first. */
     int length = n - start, lowest = start;
     for (int i = start; i < n; i++)
@@ -408,7 +438,7 @@ static int gravity(const tsri_flight_report *r)
     if (r->reason && !strncmp(r->reason, "gave up", 7))
         return 3;
     /* Not the second to fail, if that can be told. */
-    if (r->reason && !strncmp(r->reason, "TSR_ERR_", 8))
+    if (has_failed(r))
         return strncmp(r->reason, "TSR_ERR_REMOTE", 14) ? 2 : 1;
     return 0;
 }
@@ -438,8 +468,7 @@ static bool decide(FILE *out, tsri_flight_court *c, tsri_flight_fault *out_fault
     if (*out_fault != TSRI_FLIGHT_NOBODY) {
         tsri_flight_say_behind(out, c);
     } else if (c->nwaits > 0) {
-        *out_fault = TSRI_FLIGHT_CIRCLE;
-        return say_circle(out, c);
+        return say_circle(out, c, out_fault);
     } else if ((failed = find_failure(c)) >= 0) {
         *out_fault = TSRI_FLIGHT_GAVE_UP;
         c->guilty[c->reports[failed].rank] = true;

@@ -61,8 +61,7 @@ def run(nnodes, victim, after_s):
         judged = json.loads(subprocess.run([TESSERA, "flight", "--json", dumps], capture_output=True,
                                            check=True).stdout)
     blamed = set(re.findall(r"ranks? ([\d, ]+) did not (?:come to|finish)", text))
-    # A rank that is stopped while it sleeps is on record as waiting too: tessera flight then names both.
-    if blamed == {str(victim)} and victim in judged["guilty"]:
+    if blamed == {str(victim)} and judged["guilty"] == [victim]:
         return ""
     return (f"{nnodes} nodes, rank {victim} was stopped after {after_s:.3f} s; the ranks blame {sorted(blamed)}, "
             f"tessera flight says: {judged['verdict']}\n{text}")
