@@ -378,8 +378,7 @@ static int eval_attention(walk *w, const pnode *n, const int *in)
     s = eval_softmax(w, s, sd, 3, false, u);
     s = eval_dropout(w, s, n->f[1], "");
     const int y = eval_matmul(w, s, sd, in[2], vd, false, false, NULL, u);
-    if (w->p->special) /* a weight of 0 may be multiplied or left out */
-        tape_stuffed(w->t, y, true);
+    tape_stuffed(w->t, y, true); /* a weight of 0 may be multiplied or left out */
     return y;
 }
 static const op_def op_attention = {
