@@ -124,6 +124,9 @@ tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x,
                              tsr_dtype out_dtype, tsri_loc loc);
 /* Returns x in another dtype; x itself where it has that dtype. */
 tsr_tensor *tsri_make_cast(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc);
+/* Returns a b^T of matrices, or of batches of them. hides: elements of it are masked afterwards,
+ * and their gradient, which is 0, must not meet a NaN of b on its way to a. */
+tsr_tensor *tsri_make_scores(tsr_tensor *a, tsr_tensor *b, bool hides, tsri_loc loc);
 /* Returns a times x. */
 tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc);
 /* Returns the dtype in which sums and products of x's elements are accumulated and given: i64 of

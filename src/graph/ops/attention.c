@@ -105,13 +105,12 @@ static tsr_tensor *number(const tsr_tensor *x, double value, tsri_loc loc)
 static tsr_tensor *make_scores(const call *v, tsri_loc loc)
 {
     /* The queries are fewer numbers than the scores. */
-    tsr_tensor *x = tsr_matmul_t_at(tsri_make_scale(v->in[0], v->scale, loc), v->in[1], false, true,
-                                    loc.file, loc.line);
     tsr_tensor *mask = v->in[3];
     const bool selects = mask && mask->dtype == TSR_BOOL;
+    tsr_tensor *x = tsri_make_scores(tsri_make_scale(v->in[0], v->scale, loc), v->in[1],
+                                     v->causal || selects, loc);
     if (x->failed)
         return x;
-    x->op->attrs.matmul.hides = v->causal || selects;
     if (mask)
         x = selects ? tsr_where_at(mask, x, number(x, -INFINITY, loc), loc.file, loc.line)
                     : tsr_add_at(x, mask, loc.file, loc.line);

@@ -10,8 +10,9 @@ static tsr_dims batch_of(tsr_dims d)
     return d;
 }
 
-/* Batches that broadcast and matrices that fit are the caller's care. */
-static tsr_tensor *add_matmul(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, tsri_loc loc)
+/* Appends a product of batches that broadcast and matrices that fit. */
+static tsr_tensor *add_matmul(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, bool hides,
+                              tsri_loc loc)
 {
     tsr_tensor *in[2] = {a, b};
     tsri_attrs attrs = {0};
@@ -22,13 +23,14 @@ static tsr_tensor *add_matmul(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, ts
     const tsri_op_kind kind = shape.ndim ? TSRI_OP_BATCH_MATMUL : TSRI_OP_MATMUL;
     attrs.matmul.ta = ta;
     attrs.matmul.tb = tb;
+    attrs.matmul.hides = hides;
     shape.d[shape.ndim++] = a->shape.d[a->shape.ndim - 2 + ta];
     shape.d[shape.ndim++] = b->shape.d[b->shape.ndim - 1 - tb];
     return tsri_graph_add1(a->graph, kind, &attrs, 2, in, shape, a->dtype, loc);
 }
 
 static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b, bool ta, bool tb,
-                                  tsri_loc loc)
+                                  bool hides, tsri_loc loc)
 {
     tsr_tensor *in[2] = {a, b};
     tsri_ctx c;
@@ -58,18 +60,23 @@ static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b
                             tsri_op_dims(&c, a), tsri_op_dims(&c, b),
                             tsri_dims_text(c.g, batch_of(a->shape)),
                             tsri_dims_text(c.g, batch_of(b->shape)));
-    return add_matmul(a, b, ta, tb, loc);
+    return add_matmul(a, b, ta, tb, hides, loc);
 }
 
 tsr_tensor *tsr_matmul_at(tsr_tensor *a, tsr_tensor *b, const char *file, int line)
 {
-    return declare_matmul("matmul", a, b, false, false, (tsri_loc){file, line});
+    return declare_matmul("matmul", a, b, false, false, false, (tsri_loc){file, line});
 }
 
 tsr_tensor *tsr_matmul_t_at(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, const char *file,
                             int line)
 {
-    return declare_matmul("matmul_t", a, b, ta, tb, (tsri_loc){file, line});
+    return declare_matmul("matmul_t", a, b, ta, tb, false, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsri_make_scores(tsr_tensor *a, tsr_tensor *b, bool hides, tsri_loc loc)
+{
+    return declare_matmul("matmul_t", a, b, false, true, hides, loc);
 }
 
 static tsr_status rule_matmul(const tsri_op *op, tsri_rule_text *out)
@@ -110,15 +117,15 @@ static void grad_matmul(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     tsr_tensor *b = op->attrs.matmul.hides ? finite_alone(op->in[1], op->loc) : op->in[1];
     bool ta = op->attrs.matmul.ta, tb = op->attrs.matmul.tb;
     if (want[0]) {
-        tsr_tensor *da =
-            ta ? add_matmul(b, dc, tb, true, op->loc) : add_matmul(dc, b, false, !tb, op->loc);
+        tsr_tensor *da = ta ? add_matmul(b, dc, tb, true, false, op->loc)
+                            : add_matmul(dc, b, false, !tb, false, op->loc);
         din[0] = tsri_make_sum_to(da, a->shape, op->loc);
     }
     if (want[1] && op->kind == TSRI_OP_BATCH_MATMUL && b->shape.ndim == 2 && !ta) {
         din[1] = grad_of_matrix(op, dc);
     } else if (want[1]) {
-        tsr_tensor *db =
-            tb ? add_matmul(dc, a, true, ta, op->loc) : add_matmul(a, dc, !ta, false, op->loc);
+        tsr_tensor *db = tb ? add_matmul(dc, a, true, ta, false, op->loc)
+                            : add_matmul(a, dc, !ta, false, false, op->loc);
         din[1] = tsri_make_sum_to(db, b->shape, op->loc);
     }
 }

@@ -276,7 +276,7 @@ enum { HEADS = 2, S = 4, T = 4, D = 5, E = 3, Q = HEADS * S * D, K = HEADS * T *
 typedef struct hiding {
     bool fused, causal, masked;
     double dropout, hidden; /* what stands in the key that is not seen */
-    tsr_dtype dtype;
+    tsr_dtype dtype, cast;  /* of the inputs, and of attention's operands; NONE: the same */
     int axis;
 } hiding;
 
@@ -295,6 +295,7 @@ static tsr_status attend_one(tsr_world *w, const hiding *h, results *out)
         snprintf(name, sizeof name, "x%d", i);
         x[i] = tsr_input(g, name, h->dtype, TSR_DIMS(1, HEADS, S, last[i]), p,
                          h->axis < 0 ? TSR_B : TSR_S(h->axis));
+        x[i] = h->cast ? tsr_cast(x[i], h->cast) : x[i];
     }
     tsr_tensor *mask = tsr_input(g, "mask", TSR_BOOL, TSR_DIMS(T), p, TSR_B);
     const tsr_attention_opts *o = TSR_ATTENTION_OPTS(.causal = h->causal, .dropout = h->dropout);
@@ -304,10 +305,10 @@ static tsr_status attend_one(tsr_world *w, const hiding *h, results *out)
     /* Of a causal mask the last query sees the NaN; it has no say in the gradients. */
     tsr_tensor *some = h->causal ? tsr_narrow(y, 2, 0, S - 1) : y;
     tsr_gradients(tsr_sum(tsr_square(some), TSR_ALL_AXES, false), 3, x, dx);
-    tsr_output(g, "y", y, p, TSR_B);
+    tsr_output(g, "y", h->cast ? tsr_cast(y, h->dtype) : y, p, TSR_B);
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "dx%d", i);
-        tsr_output(g, name, dx[i], p, TSR_B);
+        tsr_output(g, name, h->cast ? tsr_cast(dx[i], h->dtype) : dx[i], p, TSR_B);
     }
     tsr_plan *plan;
     double v[ROOM], *const dst[3] = {out->dq, out->dk, out->dv};
@@ -358,21 +359,24 @@ static tsr_status hide_one(tsr_world *w, void *arg)
     if (!same)
         fprintf(stderr, "%s%s%s, dropout %g, %s, axis %d of %d ranks\n", h.fused ? "fused" : "",
                 h.causal ? " causal" : "", h.masked ? " masked" : "", h.dropout,
-                tsr_dtype_name(h.dtype), h.axis, tsr_world_size(w));
+                tsr_dtype_name(h.cast ? h.cast : h.dtype), h.axis, tsr_world_size(w));
     CHECK(same);
     return TSR_OK;
 }
 
 static void try_hidden(void)
 {
-    for (int i = 0; i < 64; i++)
+    static const tsr_dtype dtypes[4][2] = {
+        {TSR_F64}, {TSR_F32}, {TSR_F32, TSR_F16}, {TSR_F32, TSR_BF16}};
+    for (int i = 0; i < 128; i++)
         for (int axis = -1; axis < 3; axis++) {
             hiding h = {.fused = i & 1,
                         .causal = i & 2,
                         .masked = i & 4,
                         .dropout = i & 8 ? 0.3 : 0,
-                        .dtype = i & 16 ? TSR_F32 : TSR_F64,
-                        .hidden = i & 32 ? 0.4 : INFINITY,
+                        .dtype = dtypes[i >> 4 & 3][0],
+                        .cast = dtypes[i >> 4 & 3][1],
+                        .hidden = i & 64 ? 0.4 : INFINITY,
                         .axis = axis};
             if (h.causal != h.masked && (h.fused || h.causal) && isfinite(h.hidden))
                 on_ranks(hide_one, &h);
