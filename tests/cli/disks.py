@@ -95,9 +95,9 @@ class Scenario:
         self.name, self.command, self.code, self.count, self.logs = name, command, code, count, logs
         self.folder = path("disk", name)
         self.env = {"XDG_CACHE_HOME": path("cache"), **{k: v.format(d=self.folder) for k, v in env.items()}}
-        # The launcher writes what it says, too.
-        self.writes = [] if "launch" in command else ["write", "pwrite"]
-        self.first = 2 if name in ("save", "run", "dump", "info") else 1  # the ranks' memory takes a pwrite
+        # The launcher writes what it says, too. `info` opens many worlds, and the memory of each takes a pwrite.
+        self.writes = [] if "launch" in command else ["write"] if name == "info" else ["write", "pwrite"]
+        self.first = 2 if name in ("save", "run", "dump") else 1  # the ranks' memory takes a pwrite
         self.need = self.files = self.largest = 0
 
     def run(self, seed, preexec=None, faults=""):
