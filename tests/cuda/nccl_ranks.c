@@ -18,6 +18,12 @@ tsr_status nr_groups(nr_rank *r, int n, const int *ranks, int lane, tsri_group *
     return r->comm->ops->group(r->comm, n, ranks, lane, out_device);
 }
 
+static tsr_status look(void *arg)
+{
+    tsri_comm *c = arg;
+    return c->ops->check(c);
+}
+
 tsr_status nr_open(tsr_world *w, int lane, nr_rank *out)
 {
     int ranks[16];
@@ -27,11 +33,15 @@ tsr_status nr_open(tsr_world *w, int lane, nr_rank *out)
     TSRI_TRY(tsri_device_get(w, TSR_DEVICE_CUDA, &out->device));
     TSRI_TRY(tsri_comm_create_device(w, out->device, w->nranks, ranks, &out->comm));
     CHECK(!strcmp(out->comm->ops->name, "nccl"));
+    out->device->poll = look;
+    out->device->poll_arg = out->comm;
     return nr_groups(out, w->nranks, ranks, lane, &out->group, &out->host_group);
 }
 
 void nr_close(nr_rank *r)
 {
+    if (r->device)
+        r->device->poll = NULL;
     if (r->comm)
         r->comm->ops->destroy(r->comm);
     r->comm = NULL;
@@ -46,6 +56,7 @@ int nr_skip(void)
         return 77;
     }
     setenv("TESSERA_CUDA_COMM", "nccl", 1);
+    setenv("EMULATED_DEVICES", "16", 1); /* NCCL takes one rank of a communicator on a GPU */
     return tsri_module_get(&module) == TSR_OK ? 0 : 1;
 }
 
@@ -82,4 +93,9 @@ tsr_status nr_call(tsri_group *g, const tsri_coll *c)
     TSRI_TRY(ops->start(g, c, &t));
     TSRI_TRY(ops->finish(g, &t));
     return ops->release(g, &t);
+}
+
+tsr_status nr_settle(nr_rank *r, tsr_status status)
+{
+    return status == TSR_OK ? r->device->ops->stream_sync(r->device, r->device->stream) : status;
 }

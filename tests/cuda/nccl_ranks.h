@@ -38,7 +38,9 @@ void nr_spawn(int n, tsr_rank_fn *fn, void *arg, double timeout_s);
 tsr_status nr_put(nr_rank *r, const void *data, size_t bytes, void **out);
 tsr_status nr_get(nr_rank *r, const void *device, size_t bytes, void *out);
 
-/* start, finish and release. */
+/* start, finish and release: the work is in the device's stream. */
 tsr_status nr_call(tsri_group *g, const tsri_coll *c);
+/* The status of a call; of its work, if the call itself succeeded. */
+tsr_status nr_settle(nr_rank *r, tsr_status status);
 
 #endif

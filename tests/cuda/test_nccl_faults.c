@@ -101,7 +101,10 @@ static tsr_status order_body(tsr_world *w, void *arg)
     TSRI_TRY(r.comm->ops->prepare(r.group, &b.coll));
     if (*kept)
         TSRI_TRY(capture(&r, &a, &graph));
-    CHECK(r.comm->ops->start(r.group, w->rank ? &b.coll : &a.coll, &t) != TSR_OK);
+    tsr_status status = r.comm->ops->start(r.group, w->rank ? &b.coll : &a.coll, &t);
+    if (status == TSR_OK)
+        status = r.comm->ops->finish(r.group, &t);
+    CHECK(nr_settle(&r, status) != TSR_OK);
     CHECK(r.comm->ops->check(r.comm) != TSR_OK);
     r.device->ops->captured_destroy(r.device, graph);
     r.comm->ops->unprepare(r.group, &a.coll);
@@ -166,7 +169,7 @@ static tsr_status late_body(tsr_world *w, void *arg)
         CHECK_TEXT("'grad bucket 3'");
     } else {
         double start = tsri_now_s();
-        tsr_status status = come(&r, &a, l->captured);
+        tsr_status status = nr_settle(&r, come(&r, &a, l->captured));
         CHECK(status == TSR_ERR_TIMEOUT || status == TSR_ERR_REMOTE);
         CHECK(tsri_now_s() - start < w->timeout_s + 3);
         CHECK_TEXT(l->kept ? "all_reduce #3 'grad bucket 3' (model.c:31) of ranks [0,1"
@@ -256,7 +259,7 @@ static tsr_status remote_body(tsr_world *w, void *arg)
     if (w->rank == 1) {
         r.comm->ops->abort(r.comm, "the loss is a NaN");
     } else {
-        CHECK(nr_call(r.group, &a.coll) == TSR_ERR_REMOTE);
+        CHECK(nr_settle(&r, nr_call(r.group, &a.coll)) == TSR_ERR_REMOTE);
         CHECK_TEXT("rank 1 failed: the loss is a NaN");
     }
     CHECK(r.comm->ops->check(r.comm) == TSR_ERR_REMOTE);

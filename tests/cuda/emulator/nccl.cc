@@ -2,9 +2,10 @@
 /*
  * A stand-in for NCCL between ranks that are threads of one process: data really moves, in host
  * memory, and every call is recorded. As communicators of blocking = 0 do, calls return
- * ncclInProgress until the others have come, and ncclCommGetAsyncError tells how far they are; what
- * is captured waits when it is replayed. Collectives of the members of a communicator must be the
- * same, in the same order, and each receive as long as its send: else the communicator is in error.
+ * ncclInProgress, and ncclCommGetAsyncError tells when they are in the stream; there they wait for the
+ * other members. Collectives of the members of a communicator must be the same, in the same order, and
+ * each receive as long as its send: else the communicator is in error, from when they meet. Two ranks
+ * on one GPU are refused, as are a stream of another GPU, and two streams in one group.
  * As NCCL's do, an abort or destroy waits for all that the rank's device does, and until no graph
  * has calls of the communicator any more: it ends the program, with a text, if that does not come.
  * EMULATED_NO_NETWORK: ncclGetUniqueId fails.
@@ -41,6 +42,7 @@ typedef std::shared_ptr<op> op_ptr;
 /* What the members of a communicator share. */
 struct clique {
     int number, nranks, joined = 0;
+    std::map<int, int> rank_on; /* by GPU */
     std::vector<std::deque<op_ptr>> queue;                          /* of collectives, per member */
     std::map<std::pair<int, int>, std::deque<op_ptr>> sends, recvs; /* (from, to) */
     ncclResult_t error = ncclSuccess;
@@ -59,9 +61,10 @@ typedef std::shared_ptr<clique> clique_ptr;
 /* One member's view. */
 struct ncclComm {
     clique_ptr all; /* NULL while a split is under way */
-    int rank = 0;
-    bool aborted = false;
-    std::vector<op_ptr> pending;
+    int rank = 0, device = 0;
+    bool aborted = false, told = true, ends = false; /* told: that its calls are in the stream */
+    int enqueued = 0;                                /* launches that are not done; not captured ones */
+    std::vector<op_ptr> posted;                      /* that have not met their peers */
     std::vector<int> splitting; /* splits that others have not come to yet */
     /* The rank's communicators: this one, and those that it was split from and into. */
     std::shared_ptr<std::vector<struct ncclComm *>> kin;
@@ -259,7 +262,7 @@ static void post(struct ncclComm *comm, const op_ptr &o)
         c.sends[{comm->rank, o->peer}].push_back(o);
     else
         c.recvs[{o->peer, comm->rank}].push_back(o);
-    comm->pending.push_back(o);
+    comm->posted.push_back(o);
 }
 
 static void note(struct ncclComm *comm, const op_ptr &o)
@@ -269,6 +272,11 @@ static void note(struct ncclComm *comm, const op_ptr &o)
                      o->count, (int)o->type, o->red, o->peer});
 }
 
+static bool is_under_way(const struct ncclComm *comm)
+{
+    return !comm->aborted && (comm->enqueued > 0 || !comm->posted.empty());
+}
+
 /* How far a member's calls are. */
 static ncclResult_t state_of(struct ncclComm *comm)
 {
@@ -276,13 +284,28 @@ static ncclResult_t state_of(struct ncclComm *comm)
         return ncclInternalError;
     if (!comm->all)
         return ncclInProgress;
-    progress(*comm->all);
     if (comm->all->error != ncclSuccess)
         return comm->all->error;
-    auto &p = comm->pending;
-    p.erase(std::remove_if(p.begin(), p.end(), [](const op_ptr &o) { return o->done; }), p.end());
     bool joining = comm->all->joined < comm->all->nranks;
-    return p.empty() && comm->splitting.empty() && !joining ? ncclSuccess : ncclInProgress;
+    bool waits = joining || !comm->splitting.empty() || !comm->told || (comm->ends && is_under_way(comm));
+    return waits ? ncclInProgress : ncclSuccess;
+}
+
+/* Posts a launch, and tells whether it is done. What a communicator in error has posted never is. */
+static bool go_on(struct ncclComm *comm, const std::vector<op_ptr> &ops, std::vector<op_ptr> &now)
+{
+    std::unique_lock<std::mutex> hold(lock);
+    if (comm->aborted)
+        return true;
+    if (now.empty())
+        for (const op_ptr &o : ops) {
+            now.push_back(std::make_shared<op>(*o));
+            post(comm, now.back());
+        }
+    progress(*comm->all);
+    auto &p = comm->posted;
+    p.erase(std::remove_if(p.begin(), p.end(), [](const op_ptr &o) { return o->done; }), p.end());
+    return std::all_of(now.begin(), now.end(), [](const op_ptr &o) { return o->done; });
 }
 
 /* One launch: what one member puts into one communicator at once. */
@@ -291,49 +314,50 @@ static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::v
     std::unique_lock<std::mutex> hold(lock);
     if (comm->aborted || !comm->all)
         return ncclInvalidUsage;
+    if (tsri_emulated_device_of(stream) != comm->device) {
+        last_error = "a stream of another GPU than the communicator's";
+        return ncclInvalidUsage;
+    }
+    if (comm->all->error != ncclSuccess)
+        return comm->all->error;
     for (const op_ptr &o : ops)
         note(comm, o);
     comm->all->launches[(size_t)comm->rank]++;
-    if (!tsri_emulated_captures(stream)) {
-        for (const op_ptr &o : ops)
-            post(comm, o);
-        return state_of(comm);
-    }
-    comm->graphs++;
+    comm->told = false;
+    int &alive = tsri_emulated_captures(stream) ? comm->graphs : comm->enqueued;
+    alive++;
     hold.unlock();
-    std::shared_ptr<void> graph(nullptr, [comm](void *) {
+    /* Goes with the item, or with its graph. */
+    std::shared_ptr<void> life(nullptr, [&alive](void *) {
         std::lock_guard<std::mutex> inner(lock);
-        comm->graphs--;
+        alive--;
         changed.notify_all();
     });
-    tsri_emulated_enqueue(stream, [comm, ops, graph]() {
-        std::unique_lock<std::mutex> inner(lock);
-        for (const op_ptr &o : ops)
-            post(comm, std::make_shared<op>(*o));
-        while (!comm->aborted && state_of(comm) == ncclInProgress)
-            changed.wait(inner);
+    tsri_emulated_enqueue_poll(stream, [comm, ops, life]() -> tsri_emulated_poll {
+        auto now = std::make_shared<std::vector<op_ptr>>();
+        return [comm, ops, life, now]() { return go_on(comm, ops, *now); };
     });
-    return ncclSuccess;
+    return ncclInProgress;
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
-static bool is_busy(const struct ncclComm *comm)
-{
-    auto is_open = [](const op_ptr &o) { return !o->done; };
-    return !comm->aborted && std::any_of(comm->pending.begin(), comm->pending.end(), is_open);
-}
-
-/* What NCCL waits for before it frees a communicator. */
+/* What NCCL waits for before it frees a communicator; the rank's device goes on meanwhile. */
 static void reclaim(std::unique_lock<std::mutex> &hold, struct ncclComm *comm)
 {
-    const auto long_enough = std::chrono::seconds(30);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     auto &kin = *comm->kin;
-    auto is_idle = [&]() { return !comm->graphs && std::none_of(kin.begin(), kin.end(), is_busy); };
-    if (!changed.wait_for(hold, long_enough, is_idle)) {
-        fprintf(stderr, "a communicator's end would wait for ever: %s\n",
-                comm->graphs ? "there are graphs with its calls"
-                             : "another of its rank hangs, and was not told to stop");
-        abort();
+    while (comm->graphs || std::any_of(kin.begin(), kin.end(), is_under_way)) {
+        hold.unlock();
+        bool went = tsri_emulated_progress();
+        hold.lock();
+        if (!went)
+            changed.wait_for(hold, std::chrono::microseconds(200));
+        if (std::chrono::steady_clock::now() > end) {
+            fprintf(stderr, "a communicator's end would wait for ever: %s\n",
+                    comm->graphs ? "there are graphs with its calls"
+                                 : "another of its rank hangs, and was not told to stop");
+            abort();
+        }
     }
     kin.erase(std::remove(kin.begin(), kin.end(), comm), kin.end());
 }
@@ -390,7 +414,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
         c = make_clique(nranks);
     if (c->nranks != nranks)
         return ncclInvalidUsage;
+    int device = tsri_emulated_device_of(nullptr);
+    auto other = c->rank_on.insert({device, rank});
+    if (!other.second) {
+        last_error = "Duplicate GPU detected: ranks " + std::to_string(other.first->second) + " and " +
+                     std::to_string(rank) + " are both on CUDA device " + std::to_string(device);
+        return ncclInvalidUsage;
+    }
     *comm = new ncclComm;
+    (*comm)->device = device;
     (*comm)->all = c;
     (*comm)->rank = rank;
     (*comm)->kin = std::make_shared<std::vector<struct ncclComm *>>(1, *comm);
@@ -426,6 +458,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     *newcomm = color == NCCL_SPLIT_NOCOLOR ? nullptr : new ncclComm;
     c.wishes[split][comm->rank] = {color, key, *newcomm};
     if (*newcomm) {
+        (*newcomm)->device = comm->device;
         (*newcomm)->kin = comm->kin;
         comm->kin->push_back(*newcomm);
     }
@@ -437,9 +470,14 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
-    std::lock_guard<std::mutex> hold(lock);
     if (!comm)
         return ncclInvalidArgument;
+    std::unique_lock<std::mutex> hold(lock);
+    if (comm->ends && is_under_way(comm)) {
+        hold.unlock();
+        tsri_emulated_progress();
+        hold.lock();
+    }
     if (comm->all) {
         auto &s = comm->splitting;
         clique &c = *comm->all;
@@ -448,17 +486,20 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
                 s.end());
     }
     *state = state_of(comm);
+    comm->told = true;
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t)
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    return ncclSuccess;
+    std::lock_guard<std::mutex> hold(lock);
+    comm->ends = true;
+    return state_of(comm);
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     std::unique_lock<std::mutex> hold(lock);
-    if (!comm->pending.empty())
+    if (is_under_way(comm))
         return ncclInvalidUsage;
     reclaim(hold, comm);
     delete comm;
@@ -477,7 +518,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         for (auto &q : comm->all->queue)
             q.erase(std::remove_if(q.begin(), q.end(),
                                    [comm](const op_ptr &o) {
-                                       return std::count(comm->pending.begin(), comm->pending.end(),
+                                       return std::count(comm->posted.begin(), comm->posted.end(),
                                                          o);
                                    }),
                     q.end());
@@ -485,12 +526,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             for (auto &pair : *map)
                 pair.second.erase(std::remove_if(pair.second.begin(), pair.second.end(),
                                                  [comm](const op_ptr &o) {
-                                                     return std::count(comm->pending.begin(),
-                                                                       comm->pending.end(), o);
+                                                     return std::count(comm->posted.begin(),
+                                                                       comm->posted.end(), o);
                                                  }),
                                   pair.second.end());
     }
-    comm->pending.clear();
+    comm->posted.clear();
     graves->emplace_back(comm);
     changed.notify_all();
     if (depth)
@@ -517,12 +558,16 @@ ncclResult_t ncclGroupEnd(void)
         cudaStream_t stream = all[0].stream;
         std::vector<op_ptr> ops;
         std::vector<launch> rest;
-        for (launch &l : all)
-            if (l.comm == comm)
-                ops.push_back(l.what);
-            else
+        bool one_stream = true;
+        for (launch &l : all) {
+            if (l.comm != comm) {
                 rest.push_back(l);
-        ncclResult_t one = put(comm, stream, ops);
+                continue;
+            }
+            ops.push_back(l.what);
+            one_stream = one_stream && l.stream == stream;
+        }
+        ncclResult_t one = one_stream ? put(comm, stream, ops) : ncclInvalidUsage;
         r = one == ncclSuccess ? r : one;
         all.swap(rest);
     }

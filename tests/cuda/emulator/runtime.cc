@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA's runtime, as far as the module uses it: everything is done when a call returns, in the
- * calling thread, unless the stream is captured. EMULATED_DEVICES devices (1) of
- * EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version (13000). EMULATED_CAPABILITY:
- * theirs ("9.0"; kernels are for it and later ones). EMULATED_PEERS=0: they can't read each other.
- * The device that EMULATED_NO_GRAPH names can't make a graph of what was captured; that of
- * EMULATED_NO_CAPTURE ("device:number") can't capture the launch of this number, from 1, in a
- * stream whose capture others have joined.
+ * CUDA's runtime, as far as the module uses it: devices and their memory; streams.cc has the rest.
+ * EMULATED_DEVICES devices (1) of EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version
+ * (13000). EMULATED_CAPABILITY: theirs ("9.0"; kernels are for it and later ones). EMULATED_PEERS=0:
+ * they can't read each other.
  *
  * As on a GPU, the host's code can't touch a device's memory: to read or write it outside of a
  * stream's work is a SIGSEGV. This is by a protection key, where the CPU and the system have them
@@ -14,53 +11,39 @@
  * but for those that do work, while they do it.
  */
 #include "tests/cuda/emulator/control.h"
-#include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/emulator/runtime.h"
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
-#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <fcntl.h>
-#include <vector>
-
-/* Work that was recorded. Streams that wait for an event of a captured one join it. */
-struct capture {
-    std::vector<std::function<void()>> work;
-    std::vector<struct CUstream_st *> joined;
-    bool invalid = false;
-    int launches = 0; /* in its own stream, since others have joined */
-};
-struct CUstream_st {
-    std::shared_ptr<capture> into;
-    bool origin = false;
-};
-struct CUevent_st {
-    std::weak_ptr<capture> into; /* a graph's end is not put off by it */
-    double at = 0;
-};
-struct CUgraph_st {
-    std::shared_ptr<capture> work;
-};
-struct CUgraphExec_st {
-    std::shared_ptr<capture> work;
-};
 
 static thread_local cudaError_t last_error = cudaSuccess;
 
-static cudaError_t fail(cudaError_t e)
+cudaError_t tsri_emulated_fail(cudaError_t e)
 {
     last_error = e;
     return e;
 }
 
+static cudaError_t fail(cudaError_t e)
+{
+    return tsri_emulated_fail(e);
+}
+
 static thread_local int current_device;
 
-/* Whether a variable names the current device, and a number after it. */
-static bool is_named(const char *variable, int number = 0)
+int tsri_emulated_device(void)
+{
+    return current_device;
+}
+
+bool tsri_emulated_is_named(const char *variable, int number)
 {
     const char *said = getenv(variable);
     int device, which = 0;
@@ -93,8 +76,7 @@ tsri_emulated_work::~tsri_emulated_work()
 static std::atomic<bool> stalled;
 static std::atomic<int> stalled_waits;
 
-/* The result of a call that waits for what was enqueued. */
-static cudaError_t waits(void)
+cudaError_t tsri_emulated_waits(void)
 {
     if (!stalled)
         return cudaSuccess;
@@ -108,37 +90,43 @@ __attribute__((visibility("default"))) int tsri_emulated_stall(int on)
     return stalled_waits.exchange(0);
 }
 
-bool tsri_emulated_captures(cudaStream_t stream)
+bool tsri_emulated_is_stalled(void)
 {
-    return stream && stream->into;
+    return stalled;
 }
 
-void tsri_emulated_enqueue(cudaStream_t stream, std::function<void()> work)
+cudaError_t tsri_emulated_enter(void)
 {
-    if (stream && stream->into) {
-        stream->into->work.push_back(std::move(work));
-    } else {
-        tsri_emulated_work now;
-        work();
-    }
+    static std::atomic<pid_t> owner;
+    pid_t none = 0, me = getpid();
+    return owner.compare_exchange_strong(none, me) || none == me
+               ? cudaSuccess
+               : fail(cudaErrorInitializationError);
 }
 
-void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
-                          std::function<void()> body)
+/* Pinned memory, of which copies are asynchronous. */
+static std::mutex pinned_lock;
+static std::set<std::pair<uintptr_t, size_t>> *pinned = new std::set<std::pair<uintptr_t, size_t>>;
+
+static void note_pinned(const void *p, size_t bytes)
 {
-    unsigned threads = block.x * block.y * block.z;
-    if (stream && stream->into && stream->origin && !stream->into->joined.empty() &&
-        is_named("EMULATED_NO_CAPTURE", ++stream->into->launches)) {
-        stream->into->invalid = true;
-        fail(cudaErrorStreamCaptureUnsupported);
-        return;
-    }
-    if (threads == 0 || threads > 1024 || block.z > 64 || !grid.x || !grid.y || !grid.z ||
-        grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
-        fail(cudaErrorInvalidConfiguration);
-        return;
-    }
-    tsri_emulated_enqueue(stream, [=]() { tsri_emulated_run(name, grid, block, body); });
+    std::lock_guard<std::mutex> hold(pinned_lock);
+    pinned->insert({(uintptr_t)p, bytes});
+}
+static bool forget_pinned(const void *p)
+{
+    std::lock_guard<std::mutex> hold(pinned_lock);
+    auto at = pinned->lower_bound({(uintptr_t)p, 0});
+    if (at == pinned->end() || at->first != (uintptr_t)p)
+        return false;
+    pinned->erase(at);
+    return true;
+}
+bool tsri_emulated_is_pinned(const void *p)
+{
+    std::lock_guard<std::mutex> hold(pinned_lock);
+    auto at = pinned->upper_bound({(uintptr_t)p, SIZE_MAX});
+    return at != pinned->begin() && (uintptr_t)p - (--at)->first < at->second;
 }
 
 extern "C" {
@@ -181,6 +169,8 @@ cudaError_t cudaGetDeviceCount(int *n)
 {
     if (driver_version() < 13000)
         return fail(cudaErrorInsufficientDriver);
+    if (tsri_emulated_enter() != cudaSuccess)
+        return cudaErrorInitializationError;
     *n = device_count();
     return *n ? cudaSuccess : fail(cudaErrorNoDevice);
 }
@@ -196,6 +186,8 @@ cudaError_t cudaRuntimeGetVersion(int *v)
 }
 cudaError_t cudaSetDevice(int d)
 {
+    if (tsri_emulated_enter() != cudaSuccess)
+        return cudaErrorInitializationError;
     if (d < 0 || d >= device_count())
         return fail(cudaErrorInvalidDevice);
     current_device = d;
@@ -301,12 +293,17 @@ static void give(void *p)
 }
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    cudaError_t e = tsri_emulated_enter();
+    if (e == cudaSuccess)
+        e = tsri_emulated_unsafe("cudaMalloc");
+    if (e != cudaSuccess)
+        return e;
     if (taken[current_device] + bytes > device_bytes())
         return fail(cudaErrorMemoryAllocation);
     int fd = memfd_create("emulated device memory", MFD_CLOEXEC);
     if (fd < 0)
         return fail(cudaErrorMemoryAllocation);
-    cudaError_t e = take(p, bytes, fd);
+    e = take(p, bytes, fd);
     if (e != cudaSuccess)
         close(fd);
     if (e == cudaSuccess) {
@@ -315,9 +312,14 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     }
     return e;
 }
+/* Freeing waits for the device, as CUDA does. */
 cudaError_t cudaFree(void *p)
 {
+    cudaError_t e = tsri_emulated_unsafe("cudaFree");
+    if (e != cudaSuccess)
+        return e;
     if (p) {
+        tsri_emulated_drain(current_device);
         const block_head *head = (const block_head *)((char *)p - 4096);
         taken[head->device] -= head->bytes;
         give(p);
@@ -332,13 +334,38 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
     a->device = ((const block_head *)((const char *)p - 4096))->device;
     return cudaSuccess;
 }
+
 cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
-    return take(p, bytes);
+    cudaError_t e = tsri_emulated_enter();
+    if (e == cudaSuccess)
+        e = tsri_emulated_unsafe("cudaMallocHost");
+    if (e == cudaSuccess)
+        e = take(p, bytes);
+    if (e == cudaSuccess)
+        note_pinned(*p, bytes);
+    return e;
 }
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
-    return take(p, bytes);
+    return cudaMallocHost(p, bytes);
+}
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
+{
+    cudaError_t e = tsri_emulated_enter();
+    if (e == cudaSuccess)
+        e = tsri_emulated_unsafe("cudaHostRegister");
+    if (e != cudaSuccess)
+        return e;
+    if (tsri_emulated_is_pinned(p))
+        return fail(cudaErrorHostMemoryAlreadyRegistered);
+    note_pinned(p, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *p)
+{
+    tsri_emulated_drain(current_device);
+    return forget_pinned(p) ? cudaSuccess : fail(cudaErrorHostMemoryNotRegistered);
 }
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
 {
@@ -347,170 +374,25 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
 }
 cudaError_t cudaFreeHost(void *p)
 {
-    if (p)
-        give(p);
-    return cudaSuccess;
-}
-
-/* What comes back goes to memory that is not pinned: the call returns when it is there. */
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream)
-{
-    cudaError_t e = kind == cudaMemcpyDeviceToHost ? waits() : cudaSuccess;
-    if (e != cudaSuccess)
+    cudaError_t e = tsri_emulated_unsafe("cudaFreeHost");
+    if (e != cudaSuccess || !p)
         return e;
-    tsri_emulated_enqueue(stream, [=]() { memmove(dst, src, bytes); });
+    tsri_emulated_drain(current_device);
+    forget_pinned(p);
+    give(p);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind)
 {
+    cudaError_t e = tsri_emulated_unsafe("cudaMemcpy");
+    if (e != cudaSuccess)
+        return e;
     tsri_emulated_work now;
     memmove(dst, src, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
-{
-    tsri_emulated_enqueue(stream, [=]() { memset(dst, value, bytes); });
-    return cudaSuccess;
-}
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
-{
-    *s = new CUstream_st;
-    return cudaSuccess;
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = 0;
-    *greatest = -5;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
-{
-    return cudaStreamCreateWithFlags(s, flags);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t s)
-{
-    delete s;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t s)
-{
-    return s && s->into ? fail(cudaErrorStreamCaptureUnsupported) : waits();
-}
-cudaError_t cudaStreamQuery(cudaStream_t s)
-{
-    if (s && s->into)
-        return fail(cudaErrorStreamCaptureUnsupported);
-    return stalled ? fail(cudaErrorNotReady) : cudaSuccess;
-}
-cudaError_t cudaDeviceSynchronize(void)
-{
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
-{
-    *e = new CUevent_st;
-    return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t e)
-{
-    delete e;
-    return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
-{
-    struct timespec t;
-    e->into = s ? s->into : nullptr;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    e->at = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
-{
-    std::shared_ptr<capture> into = e->into.lock();
-    if (!into)
-        return cudaSuccess;
-    if (s->into && s->into != into)
-        return fail(cudaErrorStreamCaptureMerge);
-    if (!s->into)
-        into->joined.push_back(s);
-    s->into = into;
-    return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t e)
-{
-    if (e->into.lock())
-        return fail(cudaErrorCapturedEvent);
-    return e->at > 0 ? waits() : cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t e)
-{
-    if (e->into.lock())
-        return fail(cudaErrorCapturedEvent);
-    return stalled && e->at > 0 ? fail(cudaErrorNotReady) : cudaSuccess;
-}
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-    *ms = (float)((to->at - from->at) * 1e3);
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode)
-{
-    if (s->into)
-        return fail(cudaErrorIllegalState);
-    s->into = std::make_shared<capture>();
-    s->origin = true;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
-{
-    *status = s && s->into ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
-{
-    if (!s->into || !s->origin)
-        return fail(cudaErrorIllegalState);
-    std::shared_ptr<capture> ended = s->into;
-    for (CUstream_st *joined : ended->joined)
-        joined->into = nullptr;
-    s->into = nullptr;
-    s->origin = false;
-    *graph = ended->invalid ? nullptr : new CUgraph_st{ended};
-    return ended->invalid ? fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
-{
-    if (is_named("EMULATED_NO_GRAPH"))
-        return fail(cudaErrorNotSupported);
-    *exec = new CUgraphExec_st{graph->work};
-    return cudaSuccess;
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph)
-{
-    delete graph;
-    return cudaSuccess;
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
-{
-    delete exec;
-    return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    auto work = exec->work;
-    tsri_emulated_enqueue(stream, [=]() {
-        for (auto &w : work->work)
-            w();
-    });
-    return cudaSuccess;
-}
-
-/* Between processes: memory is mapped by way of /proc; events need nothing, since all that one
- * stands for is done when it is recorded. */
+/* Between processes: memory is mapped by way of /proc. */
 struct ipc_memory {
     int pid, fd;
     size_t bytes;
@@ -553,14 +435,4 @@ cudaError_t cudaIpcCloseMemHandle(void *p)
     munmap(head, head->bytes);
     return cudaSuccess;
 }
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t)
-{
-    memset(handle, 0, sizeof *handle);
-    return cudaSuccess;
-}
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t)
-{
-    return cudaEventCreateWithFlags(e, cudaEventDisableTiming);
-}
-
 } // extern "C"
