@@ -182,6 +182,9 @@ typedef struct tsri_kernels {
     size_t size; /* of this struct */
     const char *name;
     tsri_kernel_create_fn *slot[TSRI_OP_COUNT_];
+    /* Optional: calls a slot's function, where it needs something around it. */
+    tsr_status (*call)(tsri_kernel_create_fn *create, tsri_mem *mem, const tsri_kernel_desc *desc,
+                       tsri_kernel **out_kernel);
     bool is_needed; /* no mask leaves it out: it takes what the last implementation does not */
 } tsri_kernels;
 

@@ -55,7 +55,8 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
         /* The last one is the reference, without which a mask would leave ops without a kernel. */
         if (!create || (list[1] && !(*list)->is_needed && !listed(mask, (*list)->name)))
             continue;
-        tsr_status status = create(mem, desc, out_kernel);
+        tsr_status status = (*list)->call ? (*list)->call(create, mem, desc, out_kernel)
+                                          : create(mem, desc, out_kernel);
         if (status == TSR_OK && declined)
             tsri_error_clear(); /* why others declined is nobody's error */
         if (status != TSR_ERR_UNSUPPORTED)

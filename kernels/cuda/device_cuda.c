@@ -23,6 +23,7 @@ static cudaStream_t stream_of(tsri_device *d, tsri_stream *s)
 
 static tsr_status buffer_alloc(tsri_device *d, size_t bytes, void **out_ptr)
 {
+    TSRI_ON_GPU(of(d));
     void *p;
     TSRI_TRY(tsri_region_alloc(&of(d)->region, bytes, &p));
     tsr_status status =
@@ -130,6 +131,7 @@ static tsr_status stream_sync(tsri_device *d, tsri_stream *stream)
 static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
                           tsri_stream *stream)
 {
+    TSRI_ON_GPU(of(d));
     return tsri_feed_copy(of(d), dst, host_src, bytes, stream_of(d, stream));
 }
 
@@ -138,6 +140,7 @@ static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_
 static tsr_status copy_out(tsri_device *d, void *host_dst, const void *src, size_t bytes,
                            tsri_stream *stream)
 {
+    TSRI_ON_GPU(of(d));
     TSRI_TRY(stream_sync(d, stream));
     if (!bytes)
         return TSR_OK;
@@ -148,18 +151,21 @@ static tsr_status copy_out(tsri_device *d, void *host_dst, const void *src, size
 
 static tsr_status move(tsri_device *d, const tsri_move *m, tsri_stream *stream)
 {
+    TSRI_ON_GPU(of(d));
     return tsri_cuda_move(m, stream_of(d, stream));
 }
 
 static tsr_status fill(tsri_device *d, tsr_dtype dtype, tsr_reduce_op op, int64_t count, void *dst,
                        tsri_stream *stream)
 {
+    TSRI_ON_GPU(of(d));
     return tsri_cuda_fill(dtype, op, count, dst, stream_of(d, stream));
 }
 
 /* --- streams and events ----------------------------------------------------------------------- */
 static tsr_status stream_create(tsri_device *d, tsri_stream **out_stream)
 {
+    TSRI_ON_GPU(of(d));
     tsri_stream *s = tsri_mem_alloc(&d->world->mem, sizeof *s);
     TSRI_NEED(s);
     s->device = of(d);
@@ -183,7 +189,7 @@ static void stream_destroy(tsri_device *d, tsri_stream *stream)
 
 static tsr_status event_create(tsri_device *d, bool timed, bool shared, tsri_event **out_event)
 {
-    (void)d;
+    TSRI_ON_GPU(of(d));
     cudaEvent_t e;
     unsigned flags = timed && !shared ? cudaEventDefault : cudaEventDisableTiming;
     TSRI_CUDA(cudaEventCreateWithFlags(&e, shared ? flags | cudaEventInterprocess : flags));
@@ -243,6 +249,7 @@ static tsr_status capture_end(tsri_device *d, tsri_stream *stream, tsri_captured
 
 static tsr_status captured_run(tsri_device *d, tsri_captured *captured, tsri_stream *stream)
 {
+    TSRI_ON_GPU(of(d));
     TSRI_CUDA(cudaGraphLaunch((cudaGraphExec_t)captured, stream_of(d, stream)));
     return TSR_OK;
 }
@@ -260,13 +267,14 @@ _Static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(tsri_share), "a share hold
 
 static tsr_status region_share(tsri_device *d, tsri_share *out_share)
 {
+    TSRI_ON_GPU(of(d));
     TSRI_CUDA(cudaIpcGetMemHandle((cudaIpcMemHandle_t *)out_share, of(d)->region.base));
     return TSR_OK;
 }
 
 static tsr_status region_open(tsri_device *d, const tsri_share *share, void **out_base)
 {
-    (void)d;
+    TSRI_ON_GPU(of(d));
     cudaIpcMemHandle_t handle;
     memcpy(&handle, share, sizeof handle);
     TSRI_CUDA(cudaIpcOpenMemHandle(out_base, handle, cudaIpcMemLazyEnablePeerAccess));
@@ -275,7 +283,7 @@ static tsr_status region_open(tsri_device *d, const tsri_share *share, void **ou
 
 static void region_close(tsri_device *d, void *base)
 {
-    (void)d;
+    TSRI_ON_GPU(of(d));
     if (base)
         cudaIpcCloseMemHandle(base);
 }
@@ -283,6 +291,7 @@ static void region_close(tsri_device *d, void *base)
 /* A thread's, whose plain pointers are this process's too. */
 static tsr_status region_reach(tsri_device *d, const void *base)
 {
+    TSRI_ON_GPU(of(d));
     struct cudaPointerAttributes a;
     int can = 0;
     TSRI_CUDA(cudaPointerGetAttributes(&a, base));
@@ -307,7 +316,7 @@ static tsr_status event_share(tsri_device *d, tsri_event *event, tsri_share *out
 
 static tsr_status event_open(tsri_device *d, const tsri_share *share, tsri_event **out_event)
 {
-    (void)d;
+    TSRI_ON_GPU(of(d));
     cudaIpcEventHandle_t handle;
     cudaEvent_t e;
     memcpy(&handle, share, sizeof handle);
@@ -320,7 +329,7 @@ static tsr_status event_open(tsri_device *d, const tsri_share *share, tsri_event
 static void close_cuda(tsri_device *base)
 {
     tsri_cuda_device *d = of(base);
-    cudaSetDevice(d->ordinal);
+    TSRI_ON_GPU(d);
     if (d->compute.handle)
         cudaStreamSynchronize(d->compute.handle);
     tsri_lt_close(d);
@@ -437,7 +446,8 @@ static tsr_status open_peers(const tsri_cuda_device *d, int ngpus)
 static tsr_status open_device(tsri_cuda_device *d, int ngpus)
 {
     struct cudaDeviceProp p;
-    TSRI_CUDA(cudaSetDevice(d->ordinal));
+    TSRI_ON_GPU(d);
+    TSRI_CUDA(cudaSetDevice(d->ordinal)); /* its error */
     TSRI_CUDA(cudaGetDeviceProperties(&p, d->ordinal));
     TSRI_CUDA(cudaDeviceGetPCIBusId(d->base.id, (int)sizeof d->base.id, d->ordinal));
     d->traits = (tsri_cuda_traits){.major = p.major,

@@ -84,6 +84,10 @@ struct tsri_cuda_device {
 tsr_status tsri_cuda_check(cudaError_t error, const char *what);
 #define TSRI_CUDA(call) TSRI_TRY(tsri_cuda_check((call), #call))
 
+/* gpus.c: what TSRI_ON_GPU (inside.h) does, for C++. Returns the GPU to go back to; -1: none. */
+int tsri_gpu_enter(const tsri_cuda_device *d);
+void tsri_gpu_leave(const int *before);
+
 /* --- kernels ---------------------------------------------------------------------------------- */
 typedef struct tsri_cuda_kernel tsri_cuda_kernel;
 /* Puts the work into the stream. Called each step, and while the step is captured. */
@@ -124,6 +128,10 @@ static inline bool tsri_cuda_is_float(tsr_dtype d)
 }
 /* Strides of the row-major order of arg's global tensor; returns where the shard begins in it. */
 int64_t tsri_cuda_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM]);
+
+/* A table's `call`: creates a kernel on its device's GPU. */
+tsr_status tsri_cuda_create_on_gpu(tsri_kernel_create_fn *create, tsri_mem *mem,
+                                   const tsri_kernel_desc *desc, tsri_kernel **out_kernel);
 
 /* The implementations, best first. */
 const tsri_kernels *const *tsri_kernels_cuda(void);

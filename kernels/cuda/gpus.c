@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* No driver, a driver too old for this toolkit, or no device. */
 static bool means_none(cudaError_t error)
@@ -11,9 +12,25 @@ static bool means_none(cudaError_t error)
     return error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice;
 }
 
+/* CUDA does not work in the children of a process that has started it. */
+static tsr_status check_process(void)
+{
+    static pid_t owner;
+    pid_t none = 0, me = getpid();
+    if (__atomic_compare_exchange_n(&owner, &none, me, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+        none == me)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_STATE,
+                     "process %d was forked from process %d after that one had asked for GPUs, and "
+                     "CUDA works in a process of its own alone: spawn processes before the first "
+                     "use of a GPU, or begin each rank anew (`tessera launch`)",
+                     (int)me, (int)none);
+}
+
 tsr_status tsri_cuda_count_gpus(int *out_n)
 {
     int n = 0, driver = 0, runtime = 0;
+    TSRI_TRY(check_process());
     cudaError_t error = cudaGetDeviceCount(&n);
     if (error == cudaSuccess && n > 0) {
         *out_n = n;
@@ -69,4 +86,19 @@ tsr_status tsri_cuda_gpus(int most, tsri_module_gpu *out_gpus, int *out_n)
     for (int i = 0; i < *out_n && i < most; i++)
         TSRI_TRY(describe(i, &out_gpus[i]));
     return TSR_OK;
+}
+
+int tsri_gpu_enter(const tsri_cuda_device *d)
+{
+    int now = -1;
+    if (!d || cudaGetDevice(&now) != cudaSuccess || now == d->ordinal)
+        return -1;
+    cudaSetDevice(d->ordinal); /* an error is the next call's too */
+    return now;
+}
+
+void tsri_gpu_leave(const int *before)
+{
+    if (*before >= 0)
+        cudaSetDevice(*before);
 }

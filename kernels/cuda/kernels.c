@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The implementations of the CUDA module, and what all its kernels share. */
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/inside.h"
 
 /* Slots that nobody defines are NULL: an op without a fast kernel, a source. */
 #define WEAK(upper, lower)                                                                       \
@@ -14,9 +14,9 @@ extern const tsri_kernels tsri_kernels_cublaslt, tsri_kernels_cudnn; /* lt.c, dn
 #define FAST(upper, lower) [TSRI_OP_##upper] = tsri_fast_##lower,
 #define PLAIN(upper, lower) [TSRI_OP_##upper] = tsri_plain_##lower,
 static const tsri_kernels fast = {
-    .size = sizeof fast, .name = "cuda", .slot = {TSRI_OP_LIST(FAST)}};
+    .size = sizeof fast, .name = "cuda", .call = tsri_cuda_create_on_gpu, .slot = {TSRI_OP_LIST(FAST)}};
 static const tsri_kernels plain = {
-    .size = sizeof plain, .name = "plain", .slot = {TSRI_OP_LIST(PLAIN)}};
+    .size = sizeof plain, .name = "plain", .call = tsri_cuda_create_on_gpu, .slot = {TSRI_OP_LIST(PLAIN)}};
 #undef FAST
 #undef PLAIN
 
@@ -39,6 +39,7 @@ tsr_status tsri_cuda_check(cudaError_t error, const char *what)
 static tsr_status run_kernel(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const tsri_cuda_kernel *kernel = (const tsri_cuda_kernel *)k;
+    TSRI_ON_GPU(kernel->device);
     return kernel->run(kernel, in, out, scratch);
 }
 
@@ -48,9 +49,17 @@ static void destroy_kernel(tsri_kernel *k)
     tsri_cuda_fault *fault = kernel->device ? kernel->device->fault : NULL;
     if (fault && tsri_cuda_fault_kernel(fault) == (uintptr_t)kernel)
         tsri_cuda_fault_clear(fault); /* nobody asked for it, and nobody can any more */
+    TSRI_ON_GPU(kernel->device);
     if (kernel->finish)
         kernel->finish(kernel);
     tsri_mem_free(kernel);
+}
+
+tsr_status tsri_cuda_create_on_gpu(tsri_kernel_create_fn *create, tsri_mem *mem,
+                                   const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
+{
+    TSRI_ON_GPU(desc->stream ? desc->stream->device : NULL);
+    return create(mem, desc, out_kernel);
 }
 
 void *tsri_cuda_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cuda_run_fn *run,

@@ -175,10 +175,14 @@ static int64_t list_pieces(const tsri_update *updates, int n, int64_t chunk, pie
 
 static tsr_status upload(joined *v, const void *table, size_t bytes)
 {
-    TSRI_CUDA(cudaMalloc(&v->table, bytes));
-    TSRI_CUDA(cudaMemcpyAsync(v->table, table, bytes, cudaMemcpyHostToDevice, v->kernel.stream));
-    TSRI_CUDA(cudaStreamSynchronize(v->kernel.stream));
-    return TSR_OK;
+    const int before = tsri_gpu_enter(v->kernel.device);
+    cudaError_t error = cudaMalloc(&v->table, bytes);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(v->table, table, bytes, cudaMemcpyHostToDevice, v->kernel.stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(v->kernel.stream);
+    tsri_gpu_leave(&before);
+    return tsri_cuda_check(error, "a table of updates");
 }
 
 /* `updates` is the table's beginning, which grows by the pieces. */

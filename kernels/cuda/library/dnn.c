@@ -159,6 +159,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kerne
 const tsri_kernels tsri_kernels_cudnn = {
     .size = sizeof tsri_kernels_cudnn,
     .name = "cudnn",
+    .call = tsri_cuda_create_on_gpu,
     .slot = {[TSRI_OP_CONV2D] = create, [TSRI_OP_CONV2D_DX] = create, [TSRI_OP_CONV2D_DW] = create},
 };
 

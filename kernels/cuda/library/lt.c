@@ -7,6 +7,7 @@
 const tsri_kernels tsri_kernels_cublaslt = {
     .size = sizeof tsri_kernels_cublaslt,
     .name = "cublaslt",
+    .call = tsri_cuda_create_on_gpu,
     .slot =
         {
             [TSRI_OP_MATMUL] = tsri_lt_matmul,

@@ -149,6 +149,7 @@ static tsr_status note_groups(tsri_nccl *n, const int *color, const int *key, in
 static tsr_status make_groups(tsri_comm *c, const int *color, const int *key, int lane)
 {
     tsri_nccl *n = of(c);
+    TSRI_ON_GPU(n->device);
     parting p = {.color = -1};
     tsri_nccl_group *g;
     TSRI_TRY(tsri_watch_check(n->watch));
@@ -202,6 +203,7 @@ static void free_temporary(tsri_nccl *n, tsri_nccl_call *c)
 static tsr_status prepare(tsri_group *g, tsri_coll *coll)
 {
     tsri_nccl_call *c;
+    TSRI_ON_GPU(group_of(g)->owner->device);
     TSRI_TRY(tsri_nccl_call_make(group_of(g)->owner, g, coll, &c));
     coll->prepared = c;
     return TSR_OK;
@@ -228,6 +230,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
     tsri_nccl_group *g = group_of(pub);
     tsri_nccl *n = g->owner;
     tsri_nccl_call *c = coll->prepared;
+    TSRI_ON_GPU(n->device);
     tsri_flight *flight = n->captures ? NULL : n->pub.world->flight;
     TSRI_TRY(tsri_watch_check(n->watch));
     if (!c)
@@ -378,7 +381,7 @@ static void destroy(tsri_comm *c)
         return;
     tsri_nccl *n = of(c);
     double seconds = c->world->timeout_s < 10 ? c->world->timeout_s : 10;
-    cudaSetDevice(n->device->ordinal);
+    TSRI_ON_GPU(n->device);
     /* Under the watchdog's eyes: what hangs is stopped by it. */
     for (int i = 0; i < TSRI_NCCL_LANES; i++)
         if (n->stream[i])
@@ -424,6 +427,7 @@ tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], in
     TSRI_NEED(n);
     n->pub = (tsri_comm){.ops = &ops, .world = world, .priv = n, .capturable = true};
     n->device = (tsri_cuda_device *)device;
+    TSRI_ON_GPU(n->device);
     n->n = nranks;
     n->index = -1;
     n->ranks = tsri_mem_alloc(&world->mem, (size_t)nranks * sizeof *ranks);
@@ -434,8 +438,6 @@ tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], in
     }
     if (status == TSR_OK && n->index < 0)
         status = tsri_fail(TSR_ERR_INVALID, "rank %d is not among those to join", world->rank);
-    if (status == TSR_OK)
-        status = tsri_cuda_check(cudaSetDevice(n->device->ordinal), "cudaSetDevice");
     if (status == TSR_OK)
         status = open_streams(n);
     if (status == TSR_OK && nranks > 1)

@@ -3,6 +3,8 @@
 #ifndef TESSERA_TESTS_CUDA_CONTROL_H
 #define TESSERA_TESTS_CUDA_CONTROL_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -12,6 +14,15 @@ extern "C" {
  * been since the last call. */
 int tsri_emulated_stall(int on);
 typedef int tsri_emulated_stall_fn(int on);
+
+/* As a host program does it: the calling thread's device is this one from now on. Returns the one
+ * before. */
+int tsri_emulated_choose(int device);
+typedef int tsri_emulated_choose_fn(int device);
+
+/* Memory of the host becomes pinned, as by cudaHostRegister; bytes 0: it is no more. */
+void tsri_emulated_pin(void *p, size_t bytes);
+typedef void tsri_emulated_pin_fn(void *p, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -435,4 +435,19 @@ cudaError_t cudaIpcCloseMemHandle(void *p)
     munmap(head, head->bytes);
     return cudaSuccess;
 }
+/* control.h */
+__attribute__((visibility("default"))) int tsri_emulated_choose(int device)
+{
+    int before = current_device;
+    current_device = device;
+    return before;
+}
+__attribute__((visibility("default"))) void tsri_emulated_pin(void *p, size_t bytes)
+{
+    if (bytes)
+        cudaHostRegister(p, bytes, 0);
+    else
+        cudaHostUnregister(p);
+}
+
 } // extern "C"
