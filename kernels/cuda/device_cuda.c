@@ -228,6 +228,7 @@ static tsr_status event_seconds(tsri_device *d, tsri_event *from, tsri_event *to
 /* --- captured work ---------------------------------------------------------------------------- */
 static tsr_status capture_begin(tsri_device *d, tsri_stream *stream)
 {
+    TSRI_ON_GPU(of(d));
     /* Thread-local: what other ranks and watchdogs of the process do is theirs. */
     TSRI_CUDA(cudaStreamBeginCapture(stream_of(d, stream), cudaStreamCaptureModeThreadLocal));
     return TSR_OK;
@@ -235,6 +236,7 @@ static tsr_status capture_begin(tsri_device *d, tsri_stream *stream)
 
 static tsr_status capture_end(tsri_device *d, tsri_stream *stream, tsri_captured **out_captured)
 {
+    TSRI_ON_GPU(of(d));
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     *out_captured = NULL;

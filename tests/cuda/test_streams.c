@@ -8,8 +8,10 @@
 #include <tessera/tessera.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,6 +271,84 @@ static void test_elsewhere(void **state)
     unsetenv("EMULATED_DEVICES");
 }
 
+/* --- captures --------------------------------------------------------------------------------- */
+static atomic_int capturers; /* worlds that still make plans */
+
+/* Long plans, which are captured as they run. */
+static tsr_status capture_body(tsr_world *w, void *arg)
+{
+    enum { PLANS = 6, STEPS = 4, OPS = 400 };
+    const tsr_placement *p = tsr_placement_parse(w, "cuda:[0]");
+    (void)arg;
+    for (int i = 0; i < PLANS; i++) {
+        double x[4] = {1, 2, 3, 4}, got[4];
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_tensor *y = tsr_input(g, "x", TSR_F64, TSR_DIMS(2, 2), p, TSR_B);
+        for (int k = 0; k < OPS; k++)
+            y = tsr_softmax(y, 1);
+        tsr_output(g, "y", y, p, TSR_B);
+        tsr_plan *plan;
+        TSRI_TRY(tsr_compile(g, &plan));
+        for (int s = 0; s < STEPS; s++) {
+            TSRI_TRY(tsr_feed(plan, "x", x, sizeof x));
+            TSRI_TRY(tsr_run(plan));
+            TSRI_TRY(tsr_fetch(plan, "y", got, sizeof got));
+            CHECK(got[0] > 0.49 && got[0] < 0.51);
+        }
+        tsr_plan_destroy(plan);
+    }
+    return TSR_OK;
+}
+
+/* Steps and waits beside them. */
+static tsr_status beside_body(tsr_world *w, void *arg)
+{
+    enum { N = 600 };
+    double x[N];
+    tsr_variable *acc;
+    tsr_plan *plan = adder(w, N, &acc);
+    (void)arg;
+    CHECK(plan);
+    while (capturers > 0) {
+        TSRI_TRY(feed_digit(plan, x, N, 0));
+        TSRI_TRY(tsr_variable_get(acc, x, sizeof x));
+    }
+    return TSR_OK;
+}
+
+typedef struct own_world {
+    pthread_t thread;
+    tsr_rank_fn *fn;
+    tsr_status status;
+    char text[1024];
+} own_world;
+
+static void *run_own_world(void *arg)
+{
+    own_world *o = arg;
+    o->status = tsr_spawn_with(1, o->fn, NULL, &opts);
+    snprintf(o->text, sizeof o->text, "%.1023s", tsr_last_error());
+    capturers -= o->fn == capture_body;
+    return NULL;
+}
+
+/* One thread's capture does not concern what another does meanwhile. */
+static void test_captures(void **state)
+{
+    (void)state;
+    own_world o[3] = {{.fn = capture_body}, {.fn = capture_body}, {.fn = beside_body}};
+    capturers = 2;
+    setenv("TESSERA_CUDA_ARENA_BYTES", "100000000", 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&o[i].thread, NULL, run_own_world, &o[i]), 0);
+    for (int i = 0; i < 3; i++)
+        pthread_join(o[i].thread, NULL);
+    unsetenv("TESSERA_CUDA_ARENA_BYTES");
+    for (int i = 0; i < 3; i++)
+        if (o[i].status != TSR_OK)
+            fail_msg("%s: %s", tsr_status_name(o[i].status), o[i].text);
+}
+
 /* --- forking ---------------------------------------------------------------------------------- */
 static tsr_status forked_body(tsr_world *w, void *arg)
 {
@@ -303,10 +383,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_feed),         cmocka_unit_test(test_many_inputs),
         cmocka_unit_test(test_fetch_pinned), cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_forked),
+        cmocka_unit_test(test_captures),     cmocka_unit_test(test_forked),
     };
     tsr_world *w;
     tsri_device *d;
+    if (getenv("TESSERA_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("TESSERA_TEST_ONLY"));
+    if (getenv("TESSERA_TEST_SKIP"))
+        cmocka_set_skip_filter(getenv("TESSERA_TEST_SKIP"));
     if (tsr_world_create(NULL, &w) != TSR_OK)
         return 1;
     tsr_status status = tsri_device_get(w, TSR_DEVICE_CUDA, &d);

@@ -30,10 +30,10 @@ static inline int tsri_fault(int n)
 """
 
 
-def read_table():
+def read_table(path=ROOT / "tests/programs/faults.txt"):
     faults = []
-    for block in re.split(r"\n\s*\n", (ROOT / "tests/programs/faults.txt").read_text()):
-        fields = dict(re.findall(r"^(what|args|file|old|new): ((?:.|\n(?!what|args|file|old|new))*)", block, re.M))
+    for block in re.split(r"\n\s*\n", path.read_text()):
+        fields = dict(re.findall(r"^(what|args|test|file|old|new): ((?:.|\n(?!what|args|test|file|old|new))*)", block, re.M))
         if fields:
             faults.append({key: value.rstrip("\n") for key, value in fields.items()})
     return faults

@@ -92,6 +92,7 @@ static std::mutex &lock = *new std::mutex;
 static std::condition_variable &changed = *new std::condition_variable;
 static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>;
 static thread_local std::vector<std::weak_ptr<capture>> capturing; /* the calling thread's */
+static std::vector<std::weak_ptr<capture>> &global_captures = *new std::vector<std::weak_ptr<capture>>;
 typedef std::unique_lock<std::mutex> hold;
 
 static cudaError_t fail(cudaError_t e)
@@ -351,9 +352,16 @@ void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t 
 cudaError_t tsri_emulated_unsafe(const char *call)
 {
     bool any = false;
-    for (auto &weak : capturing)
-        if (std::shared_ptr<capture> c = weak.lock())
+    std::vector<std::weak_ptr<capture>> all = capturing;
+    {
+        hold l(lock);
+        all.insert(all.end(), global_captures.begin(), global_captures.end());
+    }
+    for (auto &weak : all) {
+        std::shared_ptr<capture> c = weak.lock();
+        if (c && !c->streams.empty() && c->streams[0]->into == c)
             any = c->invalid = true;
+    }
     return any ? refuse(cudaErrorStreamCaptureUnsupported, "a capture can't contain", call) : cudaSuccess;
 }
 
@@ -612,7 +620,8 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *e, cudaIpcEventHandle_t)
 }
 
 /* --- captures and graphs ---------------------------------------------------------------------- */
-cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode)
+/* A capture in the global mode forbids other threads what it forbids its own. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
     if (s->into)
         return fail(cudaErrorIllegalState);
@@ -620,6 +629,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode)
     s->origin = true;
     index_in(*s->into, s);
     capturing.push_back(s->into);
+    if (mode == cudaStreamCaptureModeGlobal) {
+        hold l(lock);
+        global_captures.push_back(s->into);
+    }
     return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
@@ -640,8 +653,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
     bool joined = true;
     for (size_t i = 1; i < ended->streams.size(); i++)
         joined = joined && ended->reached[0][i] >= ended->reached[i][i];
-    for (CUstream_st *each : ended->streams)
-        each->into = nullptr;
+    {
+        hold l(lock);
+        for (CUstream_st *each : ended->streams)
+            each->into = nullptr;
+    }
     s->origin = false;
     *graph = nullptr;
     if (ended->invalid)
