@@ -98,7 +98,8 @@ TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
 /*
  * Runs fn as ranks that are processes, forked from this one: what fn changes in memory stays in its
  * process. A rank that fails or dies (its signal is named) ends the others: SIGTERM, then SIGKILL.
- * To be called before this process has worlds of its own. opts may be NULL.
+ * To be called before this process has worlds of its own, and before it has used a GPU: CUDA does
+ * not work in children that come later (TSR_ERR_STATE). opts may be NULL.
  */
 TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
                                             const tsr_world_opts *opts);

@@ -13,10 +13,14 @@ extern const tsri_kernels tsri_kernels_cublaslt, tsri_kernels_cudnn; /* lt.c, dn
 
 #define FAST(upper, lower) [TSRI_OP_##upper] = tsri_fast_##lower,
 #define PLAIN(upper, lower) [TSRI_OP_##upper] = tsri_plain_##lower,
-static const tsri_kernels fast = {
-    .size = sizeof fast, .name = "cuda", .call = tsri_cuda_create_on_gpu, .slot = {TSRI_OP_LIST(FAST)}};
-static const tsri_kernels plain = {
-    .size = sizeof plain, .name = "plain", .call = tsri_cuda_create_on_gpu, .slot = {TSRI_OP_LIST(PLAIN)}};
+static const tsri_kernels fast = {.size = sizeof fast,
+                                  .name = "cuda",
+                                  .call = tsri_cuda_create_on_gpu,
+                                  .slot = {TSRI_OP_LIST(FAST)}};
+static const tsri_kernels plain = {.size = sizeof plain,
+                                   .name = "plain",
+                                   .call = tsri_cuda_create_on_gpu,
+                                   .slot = {TSRI_OP_LIST(PLAIN)}};
 #undef FAST
 #undef PLAIN
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of the communicator over NCCL between which the host does not wait: from several streams, in both
- * lanes, with memory that goes from one call to the next. All of them gather columns, for which operands
- * are packed in staging memory. */
+/* Calls of the communicator over NCCL between which the host does not wait: from several streams,
+ * in both lanes, with memory that goes from one call to the next. All of them gather columns, for
+ * which operands are packed in staging memory. */
 #include "tests/cuda/nccl_ranks.h"
 
 #include <setjmp.h>
@@ -40,11 +40,8 @@ static tsr_status gather_make(nr_rank *r, tsri_group *group, tsri_stream *stream
                               .shape = TSR_DIMS(ROWS, COLS * RANKS),
                               .src_axis = 1,
                               .dst_axis = -1};
-    out->coll = (tsri_coll){.kind = TSRI_COLL_ALL_GATHER,
-                            .nseg = 1,
-                            .seg = &out->seg,
-                            .stream = stream,
-                            .what = name};
+    out->coll = (tsri_coll){
+        .kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &out->seg, .stream = stream, .what = name};
     return TSR_OK;
 }
 
@@ -84,7 +81,8 @@ static tsr_status gather_check(nr_rank *r, gather *g, int what, int rounds)
             float want = value_of(what, col / COLS, round, row * COLS + col % COLS);
             if (got[round * ALL + i] != want)
                 return tsri_fail(TSR_ERR_INTERNAL, "%s, round %d, element %d: %g, expected %g",
-                                 g->coll.what, round, i, (double)got[round * ALL + i], (double)want);
+                                 g->coll.what, round, i, (double)got[round * ALL + i],
+                                 (double)want);
         }
     return TSR_OK;
 }
@@ -126,7 +124,8 @@ static tsr_status rounds_body(tsr_world *w, void *arg)
     if (v->other_stream)
         TSRI_TRY(r.device->ops->stream_create(r.device, &stream));
     TSRI_TRY(both_lanes(&r, stream, g));
-    TSRI_TRY(r.device->ops->stream_sync(r.device, r.device->stream)); /* buffers are there for `stream` */
+    TSRI_TRY(r.device->ops->stream_sync(r.device,
+                                        r.device->stream)); /* buffers are there for `stream` */
     for (int lane = 0; lane < 2 && v->prepared; lane++) {
         size_t before = r.device->region->top;
         TSRI_TRY(ops->prepare(g[lane].group, &g[lane].coll));
@@ -163,7 +162,8 @@ static void test_rounds(void **state)
 }
 
 /* --- memory that has another owner ------------------------------------------------------------ */
-/* What takes over a call's staging memory, and writes to it in the stream of compute, keeps its values. */
+/* What takes over a call's staging memory, and writes to it in the stream of compute, keeps its
+ * values. */
 static tsr_status take_over(nr_rank *r, size_t bytes, void **out)
 {
     tsri_device *d = r->device;
@@ -188,7 +188,8 @@ static tsr_status check_owned(nr_rank *r, void *p, size_t bytes)
     free(data);
     r->device->ops->buffer_free(r->device, p, bytes);
     TSRI_TRY(status);
-    return wrong ? tsri_fail(TSR_ERR_INTERNAL, "%zu of %zu bytes were written by another", wrong, bytes)
+    return wrong ? tsri_fail(TSR_ERR_INTERNAL, "%zu of %zu bytes were written by another", wrong,
+                             bytes)
                  : TSR_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program does between two steps of a device that is still at work: it feeds the next batches,
- * fetches into pinned memory, chooses another GPU for itself, forks. What needs the emulator is skipped
- * elsewhere. */
+/* What a program does between two steps of a device that is still at work: it feeds the next
+ * batches, fetches into pinned memory, chooses another GPU for itself, forks. What needs the
+ * emulator is skipped elsewhere. */
 #include "tests/cuda/emulator/control.h"
 #include "kernels/device.h"
 #include "src/core/status.h"
@@ -40,8 +40,8 @@ static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
 /* --- feeding ---------------------------------------------------------------------------------- */
 enum { BATCHES = 16 };
 
-/* acc += x, without a wait between the steps. Each batch is a digit of octal numbers of its own, so the
- * sum tells a batch that was overwritten, or read too soon. */
+/* acc += x, without a wait between the steps. Each batch is a digit of octal numbers of its own, so
+ * the sum tells a batch that was overwritten, or read too soon. */
 typedef struct feeding {
     int64_t n, most; /* elements of x; another plan's, which is fed in between */
 } feeding;
@@ -106,7 +106,8 @@ static tsr_status feed_body(tsr_world *w, void *arg)
 static void test_feed(void **state)
 {
     (void)state;
-    static const feeding cases[] = {{1, 0}, {64, 0}, {3000, 0}, {65536, 0}, {1000, 50000}, {500, 3000}};
+    static const feeding cases[] = {{1, 0},     {64, 0},       {3000, 0},
+                                    {65536, 0}, {1000, 50000}, {500, 3000}};
     for (int graph = 0; graph < 2; graph++) {
         setenv("TESSERA_CUDA_GRAPH", graph ? "1" : "0", 1);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -149,7 +150,8 @@ static tsr_status many_body(tsr_world *w, void *arg)
         if (status == TSR_OK)
             status = tsr_fetch(plan, "sum", x, (size_t)n * sizeof *x);
         if (status == TSR_OK && (x[0] != want || x[n - 1] != want))
-            status = tsri_fail(TSR_ERR_INTERNAL, "step %d: %g and %g, expected %g", s, x[0], x[n - 1], want);
+            status = tsri_fail(TSR_ERR_INTERNAL, "step %d: %g and %g, expected %g", s, x[0],
+                               x[n - 1], want);
     }
     free(x);
     return status;
@@ -171,7 +173,8 @@ static tsr_status fetch_body(tsr_world *w, void *arg)
     (void)arg;
     const tsr_placement *p = tsr_placement_parse(w, "cuda:[0]");
     tsr_graph *g = tsr_graph_create(w, NULL);
-    tsr_output(g, "y", tsr_mul_scalar(tsr_input(g, "x", TSR_F64, TSR_DIMS(N), p, TSR_B), 3), p, TSR_B);
+    tsr_output(g, "y", tsr_mul_scalar(tsr_input(g, "x", TSR_F64, TSR_DIMS(N), p, TSR_B), 3), p,
+               TSR_B);
     tsr_plan *plan;
     TSRI_TRY(tsr_compile(g, &plan));
     pin(page, sizeof page);
@@ -203,13 +206,13 @@ static void test_fetch_pinned(void **state)
 
 /* --- the host program's GPU ------------------------------------------------------------------- */
 /* Before each call the program chooses a GPU that is not the rank's; afterwards it still has it. */
-#define ELSEWHERE(call)                    \
-    do {                                   \
-        choose(2);                         \
-        tsr_status status_ = (call);       \
-        int now_ = choose(2);              \
-        TSRI_TRY(status_);                 \
-        CHECK(now_ == 2);                  \
+#define ELSEWHERE(call)              \
+    do {                             \
+        choose(2);                   \
+        tsr_status status_ = (call); \
+        int now_ = choose(2);        \
+        TSRI_TRY(status_);           \
+        CHECK(now_ == 2);            \
     } while (0)
 
 typedef struct training {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Device code on a CPU, for tests where there is no GPU. A launch runs block after block in one
- * thread of the host; the threads of a block are fibers that switch at barriers and warp collectives.
- * A barrier or a collective that some of its threads never reach ends the program with the kernel's
- * name. See kernels/cuda/device_code.cuh for what is offered; runtime.cc and streams.cc
- * have CUDA's runtime.
+ * thread of the host; the threads of a block are fibers that switch at barriers and warp
+ * collectives. A barrier or a collective that some of its threads never reach ends the program with
+ * the kernel's name. See kernels/cuda/device_code.cuh for what is offered; runtime.cc and
+ * streams.cc have CUDA's runtime.
  *
  * Between two barriers the threads of a block run one after the other, from the first to the last.
  * EMULATED_HARSH=1: from the last to the first, so that who relies on the other order without a
@@ -37,15 +37,17 @@ void tsri_emulated_sync_block(void);
 uint64_t tsri_emulated_exchange(unsigned mask, uint64_t value, int from, uint64_t *all);
 int tsri_emulated_lane(void);
 
-/* streams.cc: puts the launch into the stream, or into the graph that the stream is captured for. */
+/* streams.cc: puts the launch into the stream, or into the graph that the stream is captured for.
+ */
 void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
                           std::function<void()> body);
 /* streams.cc: the same with any work; whether the stream is captured; whose it is. */
 void tsri_emulated_enqueue(cudaStream_t stream, std::function<void()> work);
 bool tsri_emulated_captures(cudaStream_t stream);
 int tsri_emulated_device_of(cudaStream_t stream);
-/* streams.cc: work that waits for other ranks. `make` is called for each time that it is to be done (a
- * graph's, at each replay); what it returns is called in the stream's turn until it returns true. */
+/* streams.cc: work that waits for other ranks. `make` is called for each time that it is to be done
+ * (a graph's, at each replay); what it returns is called in the stream's turn until it returns
+ * true. */
 typedef std::function<bool()> tsri_emulated_poll;
 void tsri_emulated_enqueue_poll(cudaStream_t stream, std::function<tsri_emulated_poll()> make);
 /* streams.cc: does some stream's next work. False if none can go on. */

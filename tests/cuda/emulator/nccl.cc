@@ -2,13 +2,13 @@
 /*
  * A stand-in for NCCL between ranks that are threads of one process: data really moves, in host
  * memory, and every call is recorded. As communicators of blocking = 0 do, calls return
- * ncclInProgress, and ncclCommGetAsyncError tells when they are in the stream; there they wait for the
- * other members. Collectives of the members of a communicator must be the same, in the same order, and
- * each receive as long as its send: else the communicator is in error, from when they meet. Two ranks
- * on one GPU are refused, as are a stream of another GPU, and two streams in one group.
- * As NCCL's do, an abort or destroy waits for all that the rank's device does, and until no graph
- * has calls of the communicator any more: it ends the program, with a text, if that does not come.
- * EMULATED_NO_NETWORK: ncclGetUniqueId fails.
+ * ncclInProgress, and ncclCommGetAsyncError tells when they are in the stream; there they wait for
+ * the other members. Collectives of the members of a communicator must be the same, in the same
+ * order, and each receive as long as its send: else the communicator is in error, from when they
+ * meet. Two ranks on one GPU are refused, as are a stream of another GPU, and two streams in one
+ * group. As NCCL's do, an abort or destroy waits for all that the rank's device does, and until no
+ * graph has calls of the communicator any more: it ends the program, with a text, if that does not
+ * come. EMULATED_NO_NETWORK: ncclGetUniqueId fails.
  */
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/emulator/nccl_log.h"
@@ -42,7 +42,7 @@ typedef std::shared_ptr<op> op_ptr;
 /* What the members of a communicator share. */
 struct clique {
     int number, nranks, joined = 0;
-    std::map<int, int> rank_on; /* by GPU */
+    std::map<int, int> rank_on;                                     /* by GPU */
     std::vector<std::deque<op_ptr>> queue;                          /* of collectives, per member */
     std::map<std::pair<int, int>, std::deque<op_ptr>> sends, recvs; /* (from, to) */
     ncclResult_t error = ncclSuccess;
@@ -63,8 +63,8 @@ struct ncclComm {
     clique_ptr all; /* NULL while a split is under way */
     int rank = 0, device = 0;
     bool aborted = false, told = true, ends = false; /* told: that its calls are in the stream */
-    int enqueued = 0;                                /* launches that are not done; not captured ones */
-    std::vector<op_ptr> posted;                      /* that have not met their peers */
+    int enqueued = 0;           /* launches that are not done; not captured ones */
+    std::vector<op_ptr> posted; /* that have not met their peers */
     std::vector<int> splitting; /* splits that others have not come to yet */
     /* The rank's communicators: this one, and those that it was split from and into. */
     std::shared_ptr<std::vector<struct ncclComm *>> kin;
@@ -287,11 +287,13 @@ static ncclResult_t state_of(struct ncclComm *comm)
     if (comm->all->error != ncclSuccess)
         return comm->all->error;
     bool joining = comm->all->joined < comm->all->nranks;
-    bool waits = joining || !comm->splitting.empty() || !comm->told || (comm->ends && is_under_way(comm));
+    bool waits =
+        joining || !comm->splitting.empty() || !comm->told || (comm->ends && is_under_way(comm));
     return waits ? ncclInProgress : ncclSuccess;
 }
 
-/* Posts a launch, and tells whether it is done. What a communicator in error has posted never is. */
+/* Posts a launch, and tells whether it is done. What a communicator in error has posted never is.
+ */
 static bool go_on(struct ncclComm *comm, const std::vector<op_ptr> &ops, std::vector<op_ptr> &now)
 {
     std::unique_lock<std::mutex> hold(lock);
@@ -417,8 +419,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     int device = tsri_emulated_device_of(nullptr);
     auto other = c->rank_on.insert({device, rank});
     if (!other.second) {
-        last_error = "Duplicate GPU detected: ranks " + std::to_string(other.first->second) + " and " +
-                     std::to_string(rank) + " are both on CUDA device " + std::to_string(device);
+        last_error = "Duplicate GPU detected: ranks " + std::to_string(other.first->second) +
+                     " and " + std::to_string(rank) + " are both on CUDA device " +
+                     std::to_string(device);
         return ncclInvalidUsage;
     }
     *comm = new ncclComm;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CUDA's runtime, as far as the module uses it: devices and their memory; streams.cc has the rest.
- * EMULATED_DEVICES devices (1) of EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version
- * (13000). EMULATED_CAPABILITY: theirs ("9.0"; kernels are for it and later ones). EMULATED_PEERS=0:
- * they can't read each other.
+ * EMULATED_DEVICES devices (1) of EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's
+ * version (13000). EMULATED_CAPABILITY: theirs ("9.0"; kernels are for it and later ones).
+ * EMULATED_PEERS=0: they can't read each other.
  *
  * As on a GPU, the host's code can't touch a device's memory: to read or write it outside of a
  * stream's work is a SIGSEGV. This is by a protection key, where the CPU and the system have them
