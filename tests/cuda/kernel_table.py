@@ -4,7 +4,9 @@
 of loads and stores, registers, shared and local memory. It reads the objects that the build of the
 module leaves, so nothing is compiled again and no tool of CUDA's is needed.
 usage: kernel_table.py MODULE NVCC_VERSION [--write | --list]
---write: writes the table again and keeps its reasons; --list: prints every instance"""
+       kernel_table.py --architectures OBJECT
+--write: writes the table again and keeps its reasons; --list: prints every instance;
+--architectures: prints for which ones an object has machine code (sm_) and PTX (compute_)"""
 import ctypes
 import glob
 import os
@@ -67,8 +69,9 @@ def unpacked(packed, size):
     return room.raw
 
 
-def cubins(path):
-    """The machine code for ARCH in the fat binaries of an object."""
+def entries(path):
+    """Kind (1: PTX, 2: machine code), architecture, content and unpacked size (0: it is not packed) of
+    all that the fat binaries of an object hold."""
     for name, _, fat in sections(open(path, "rb").read()):
         if name != ".nv_fatbin":
             continue
@@ -80,11 +83,18 @@ def cubins(path):
             entry, at = at + head, at + head + size
             while entry < at:
                 kind, _, head, size, packed = struct.unpack_from("<HHIQI", fat, entry)
-                if kind == 2 and struct.unpack_from("<I", fat, entry + 28)[0] == ARCH:
-                    code = fat[entry + head:entry + head + (packed or size)]
-                    yield unpacked(code, struct.unpack_from("<Q", fat, entry + 56)[0]) if packed else code
+                code = fat[entry + head:entry + head + (packed or size)]
+                whole = struct.unpack_from("<Q", fat, entry + 56)[0] if packed else 0
+                yield kind, struct.unpack_from("<I", fat, entry + 28)[0], code, whole
                 entry += head + size
             at += -at % 8
+
+
+def cubins(path):
+    """The machine code for ARCH."""
+    for kind, arch, code, whole in entries(path):
+        if kind == 2 and arch == ARCH:
+            yield unpacked(code, whole) if whole else code
 
 
 # The low 12 bits of an instruction: its operation, and the form of its operands in bits 9 to 11.
@@ -238,6 +248,9 @@ def compare(version, rows, narrower):
 
 
 def main():
+    if sys.argv[1] == "--architectures":
+        print(*sorted({f"{'sm' if kind == 2 else 'compute'}_{arch}" for kind, arch, *_ in entries(sys.argv[2])}))
+        return 0
     module, version, *more = sys.argv[1:]
     if "--list" not in more:
         check_age(module)
