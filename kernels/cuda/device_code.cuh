@@ -5,8 +5,9 @@
  * threadIdx, blockIdx, blockDim, gridDim, __shared__ (static sizes), __syncthreads, __syncwarp,
  * __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __shfl_up_sync, __ballot_sync, __any_sync,
  * __all_sync, atomicAdd, atomicMax, atomicMin, atomicCAS and atomicExch of integers, __threadfence,
- * __threadfence_system, __ldg and the f16 and bf16 types with their conversions. No float atomics
- * anywhere (results repeat), no inline assembly, no dynamic parallelism, no cooperative groups.
+ * __threadfence_system, __ldg, __stwb and the f16 and bf16 types with their conversions. No float
+ * atomics anywhere (results repeat), no inline assembly, no dynamic parallelism, no cooperative
+ * groups.
  */
 #ifndef TESSERA_KERNELS_CUDA_DEVICE_CODE_H
 #define TESSERA_KERNELS_CUDA_DEVICE_CODE_H
@@ -91,6 +92,32 @@ __device__ __forceinline__ __nv_bfloat16 tsri_to<__nv_bfloat16, __nv_bfloat16>(_
 template <typename T, int N> struct alignas(sizeof(T) * N) tsri_pack {
     T v[N];
 };
+
+template <typename T, int N>
+static __device__ __forceinline__ tsri_pack<T, N> tsri_load_pack(const T *p)
+{
+    return *(const tsri_pack<T, N> *)p;
+}
+/* Stores by the widest instruction. A plain assignment of the struct is not enough: the compiler
+ * splits it into its elements where p is a sum that it takes apart (rows whose head varies). */
+template <typename T, int N>
+static __device__ __forceinline__ void tsri_store_pack(T *p, const tsri_pack<T, N> &v)
+{
+    typedef tsri_pack<T, N> pack;
+    if constexpr (sizeof(pack) % 16 == 0) {
+        uint4 part[sizeof(pack) / 16];
+        memcpy(part, &v, sizeof part);
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof(pack) / 16); i++)
+            __stwb((uint4 *)p + i, part[i]);
+    } else if constexpr (sizeof(pack) == 8) {
+        uint2 part;
+        memcpy(&part, &v, sizeof part);
+        __stwb((uint2 *)p, part);
+    } else {
+        *(pack *)p = v;
+    }
+}
 
 /* Where element `i` of the walk is, in elements, for each of its first NOPS operands. */
 template <int NOPS>

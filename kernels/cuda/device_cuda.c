@@ -459,6 +459,7 @@ static tsr_status open_device(tsri_cuda_device *d, int ngpus)
                                    .l2_bytes = (size_t)p.l2CacheSize};
     TSRI_TRY(tsri_cuda_check_built(d));
     d->tf32 = flag("TESSERA_CUDA_TF32", false);
+    d->tf32_conv = flag("TESSERA_CUDA_TF32_CONV", d->tf32);
     d->deterministic = flag("TESSERA_CUDA_DETERMINISTIC", true);
     d->workspace_cap = (size_t)256 << 20;
     TSRI_CUDA(cudaStreamCreateWithFlags(&d->compute.handle, cudaStreamNonBlocking));

@@ -68,7 +68,9 @@ struct tsri_cuda_device {
     tsri_device base;
     int ordinal;
     tsri_cuda_traits traits;
-    bool tf32;            /* f32 products in TF32: TESSERA_CUDA_TF32=1; off by default */
+    /* f32 is computed in TF32: products where TESSERA_CUDA_TF32=1, convolutions where
+     * TESSERA_CUDA_TF32_CONV=1, and as products where that is not set. Off by default. */
+    bool tf32, tf32_conv;
     bool deterministic;   /* only engines that repeat: the default; TESSERA_CUDA_DETERMINISTIC=0 */
     size_t workspace_cap; /* bytes that a library's engine may ask for: 256 MiB */
     tsri_region region;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The implementations of the CUDA module, and what all its kernels share. */
 #include "kernels/cuda/inside.h"
+#include "kernels/cuda/library/nvtx.h"
 
 /* Slots that nobody defines are NULL: an op without a fast kernel, a source. */
 #define WEAK(upper, lower)                                                                       \
@@ -44,7 +45,10 @@ static tsr_status run_kernel(const tsri_kernel *k, void *const *in, void *const 
 {
     const tsri_cuda_kernel *kernel = (const tsri_cuda_kernel *)k;
     TSRI_ON_GPU(kernel->device);
-    return kernel->run(kernel, in, out, scratch);
+    nvtxRangePushA(tsri_op_name(kernel->desc.op));
+    tsr_status status = kernel->run(kernel, in, out, scratch);
+    nvtxRangePop();
+    return status;
 }
 
 static void destroy_kernel(tsri_kernel *k)

@@ -155,17 +155,6 @@ static __device__ __forceinline__ void tsri_store_any(tsr_dtype dtype, void *p, 
     TSRI_FLOATS(dtype, ((T *)p)[i] = tsri_to<T>(v));
 }
 
-template <typename T, int N>
-static __device__ __forceinline__ tsri_pack<T, N> tsri_load_pack(const T *p)
-{
-    return *(const tsri_pack<T, N> *)p;
-}
-template <typename T, int N>
-static __device__ __forceinline__ void tsri_store_pack(T *p, const tsri_pack<T, N> &v)
-{
-    *(tsri_pack<T, N> *)p = v;
-}
-
 /* Elements of one 16-byte load. */
 template <typename T> struct tsri_wide {
     enum { N = 16 / sizeof(T) };

@@ -15,12 +15,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const tsri_kernels *cudnn(void)
+static const tsri_kernels *implementation(const char *name)
 {
     for (const tsri_kernels *const *list = device->ops->kernels(); *list; list++)
-        if (!strcmp((*list)->name, "cudnn"))
+        if (!strcmp((*list)->name, name))
             return *list;
-    fail_msg("no implementation is called cudnn");
+    fail_msg("no implementation is called %s", name);
     return NULL;
 }
 
@@ -39,13 +39,15 @@ static bool is_meant(const kernel_case *c)
     return kc_count(&c->out[0]) && (c->groups == 1 || w->dims.d[1] > 1);
 }
 
-/* What cuDNN's kernel makes of a case; the caller frees out, which may be NULL. */
-static tsr_status run_case(const kernel_case *c, tsr_dtype dtype, kc_layout layout, double **out)
+/* Returns the result of an implementation's kernel for a case; the caller frees out, which may be
+ * NULL. */
+static tsr_status run_case_by(const char *name, const kernel_case *c, tsr_dtype dtype,
+                              kc_layout layout, double **out)
 {
     double *in[8] = {0}, *result = calloc((size_t)kc_count(&c->out[0]) + 1, sizeof *result);
     for (int i = 0; i < c->nin; i++)
         in[i] = kc_make(c, i, 5);
-    tsr_status status = kc_run_on(device, c, cudnn(), dtype, layout, in, &result);
+    tsr_status status = kc_run_on(device, c, implementation(name), dtype, layout, in, &result);
     for (int i = 0; i < c->nin; i++)
         free(in[i]);
     if (out)
@@ -53,6 +55,11 @@ static tsr_status run_case(const kernel_case *c, tsr_dtype dtype, kc_layout layo
     else
         free(result);
     return status;
+}
+
+static tsr_status run_case(const kernel_case *c, tsr_dtype dtype, kc_layout layout, double **out)
+{
+    return run_case_by("cudnn", c, dtype, layout, out);
 }
 
 /* --- what is taken ---------------------------------------------------------------------------- */
@@ -90,7 +97,7 @@ static void test_declines(void **state)
     assert_int_equal(run_case(kernel_case_find("conv2d 3x3"), TSR_F32, KC_ROW, NULL),
                      TSR_ERR_UNSUPPORTED);
     tsri_device *kept = device; /* without a stream there is nothing to run in */
-    const tsri_kernels *impl = cudnn();
+    const tsri_kernels *impl = implementation("cudnn");
     double *none[8] = {0};
     device = NULL;
     assert_int_equal(
@@ -100,8 +107,10 @@ static void test_declines(void **state)
 }
 
 /* --- the environment -------------------------------------------------------------------------- */
-/* A case's result in a world that is opened with a variable set. */
-static double *run_with(const char *name, const char *value, const kernel_case *c, tsr_dtype dtype)
+/* Returns the result of an implementation for a case, in a world that is opened with a variable
+ * set. */
+static double *run_with_by(const char *impl, const char *name, const char *value,
+                           const kernel_case *c, tsr_dtype dtype)
 {
     tsr_world *old_world = world;
     tsri_device *old_device = device;
@@ -109,7 +118,7 @@ static double *run_with(const char *name, const char *value, const kernel_case *
     setenv(name, value, 1);
     assert_int_equal(tsr_world_create(NULL, &world), TSR_OK);
     assert_int_equal(tsri_device_get(world, TSR_DEVICE_CUDA, &device), TSR_OK);
-    tsr_status status = run_case(c, dtype, KC_PLAN, &out);
+    tsr_status status = run_case_by(impl, c, dtype, KC_PLAN, &out);
     if (status != TSR_OK)
         fail_msg("%s=%s, %s: %s", name, value, c->name, tsr_last_error());
     tsr_world_destroy(world);
@@ -117,6 +126,11 @@ static double *run_with(const char *name, const char *value, const kernel_case *
     world = old_world;
     device = old_device;
     return out;
+}
+
+static double *run_with(const char *name, const char *value, const kernel_case *c, tsr_dtype dtype)
+{
+    return run_with_by("cudnn", name, value, c, dtype);
 }
 
 static double largest_difference(const kernel_case *c, const double *a, const double *b)
@@ -150,6 +164,40 @@ static void test_environment(void **state)
         free(timed);
         free(loose);
     }
+}
+
+/* Products and convolutions have a switch each, whichever library makes a convolution. */
+static void test_tf32_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *impl, *name;
+        bool is_conv;
+    } runs[] = {{"cudnn", "conv2d 3x3 wide", true},
+                {"cublaslt", "conv2d 1x1 wide", true},
+                {"cublaslt", "conv2d_dx 1x1 wide", true},
+                {"cublaslt", "conv2d_dw 1x1 wide", true},
+                {"cublaslt", "matmul", false},
+                {"cublaslt", "linear", false}};
+    for (int i = 0; i < (int)(sizeof runs / sizeof runs[0]); i++)
+        for (int both = 0; both < 2; both++)
+            for (int conv = 0; conv < 2; conv++) {
+                const kernel_case *c = kernel_case_find(runs[i].name);
+                double *want, *got;
+                if (!c)
+                    fail_msg("no case %s", runs[i].name);
+                assert_int_equal(run_case_by(runs[i].impl, c, TSR_F32, KC_PLAN, &want), TSR_OK);
+                setenv("TESSERA_CUDA_TF32", both ? "1" : "0", 1);
+                got = run_with_by(runs[i].impl, "TESSERA_CUDA_TF32_CONV", conv ? "1" : "0", c,
+                                  TSR_F32);
+                unsetenv("TESSERA_CUDA_TF32");
+                const bool on = runs[i].is_conv ? conv : both;
+                if ((largest_difference(c, want, got) > 1e-5) != on)
+                    fail_msg("%s by %s: products %d, convolutions %d", c->name, runs[i].impl, both,
+                             conv);
+                free(want);
+                free(got);
+            }
 }
 
 /* --- capturing -------------------------------------------------------------------------------- */
@@ -205,7 +253,7 @@ static void test_capture(void **state)
     d.in[1] = arg_of(4, (int64_t[]){O, C, 3, 3}, false);
     d.in[2] = arg_of(1, (int64_t[]){O}, false);
     d.out[0] = arg_of(4, (int64_t[]){N, O, SIZE, SIZE}, true);
-    assert_int_equal(cudnn()->slot[d.op](NULL, &d, &k), TSR_OK);
+    assert_int_equal(implementation("cudnn")->slot[d.op](NULL, &d, &k), TSR_OK);
     fill(&b, 0, N * C * SIZE * SIZE);
     fill(&b, 1, O * C * 9);
     fill(&b, 2, O);
@@ -234,9 +282,8 @@ static void test_capture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_takes),
-        cmocka_unit_test(test_declines),
-        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_takes),       cmocka_unit_test(test_declines),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_tf32_apart),
         cmocka_unit_test(test_capture),
     };
     int none = open_cuda();

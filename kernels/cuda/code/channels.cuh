@@ -101,17 +101,6 @@ static __device__ __forceinline__ int64_t tsri_channel_rows_left(const tsri_tile
     return place.idle || rest <= 0 ? 0 : (rest + t.height - 1) / t.height;
 }
 
-template <typename T, int V>
-static __device__ __forceinline__ tsri_pack<T, V> tsri_load_pack(const T *p)
-{
-    return *(const tsri_pack<T, V> *)p;
-}
-template <typename T, int V>
-static __device__ __forceinline__ void tsri_store_pack(T *p, const tsri_pack<T, V> &v)
-{
-    *(tsri_pack<T, V> *)p = v;
-}
-
 /* Element i of a pack, for arithmetic. A pair of bf16 stays in one register: they are the halves of
  * a word's f32. */
 template <typename T, int V>

@@ -46,8 +46,9 @@ static __global__ void tsri_fold_kernel(const A *x, int64_t batch, int64_t parts
             for (int l = 1; l < TSRI_FOLD_LANES; l++)
                 sum = F::of(sum, sums[l][column]);
             const int64_t i = b * n + c;
-            const int second = i >= to.n;
-            tsri_store_result(to.part[second], second ? i - to.n : i, sum);
+            /* An index that is no constant would put all parts on the stack. */
+            const tsri_result part = i < to.n ? to.part[0] : to.part[1];
+            tsri_store_result(part, i < to.n ? i : i - to.n, sum);
         }
         __syncthreads(); /* sums is written again */
     }

@@ -231,7 +231,7 @@ static __device__ __forceinline__ void store_sums(T *dx, const double *sum)
 #pragma unroll
     for (int e = 0; e < N; e++)
         v.v[e] = tsri_to<T>(sum[e]);
-    *(tsri_pack<T, N> *)dx = v;
+    tsri_store_pack<T, N>(dx, v);
 }
 
 /* Rows of up to LONG ids: some threads for each, and so many rows in a block. */

@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(THREADS, 4) map1(tsri_packs p, Ty *y, c
 #pragma unroll
                 for (int e = 0; e < N; e++)
                     r.v[e] = f(v[a].v[e]);
-                *(tsri_pack<Ty, N> *)(y + at[a][0]) = r;
+                tsri_store_pack<Ty, N>(y + at[a][0], r);
             }
     }
     for (int64_t t = tsri_first(); t < p.tail; t += step)
@@ -70,7 +70,7 @@ static __global__ void map2(tsri_packs p, Tz *z, const T *x, const T *y, F f)
 #pragma unroll
                 for (int e = 0; e < N; e++)
                     r.v[e] = f(v[a].v[e], u[a].v[e]);
-                *(tsri_pack<Tz, N> *)(z + at[a][0]) = r;
+                tsri_store_pack<Tz, N>(z + at[a][0], r);
             }
     }
     for (int64_t t = tsri_first(); t < p.tail; t += step)

@@ -157,7 +157,7 @@ static int fastest(tsri_cuda_device *d, const tsri_dnn_conv *c, const tsri_dnn_p
 static tsr_status fill(tsri_cuda_device *d, library *l, entry *e)
 {
     const tsri_dnn_target target = {.handle = l->handle};
-    const tsri_dnn_policy policy = {d->deterministic, d->tf32, d->workspace_cap};
+    const tsri_dnn_policy policy = {d->deterministic, d->tf32_conv, d->workspace_cap};
     tsri_dnn_plan plans[CANDIDATES];
     int n = 0;
     TSRI_TRY(tsri_dnn_graph_make(&target, &e->conv, &e->graph));

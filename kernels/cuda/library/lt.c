@@ -151,13 +151,27 @@ static tsr_status set_epilogue(tsri_lt_kernel *k, bool adds_bias)
     return set_bias(k, adds_bias ? (const void *)(uintptr_t)64 : NULL);
 }
 
+/* Convolutions of 1x1 are products here, but take the convolutions' switch. */
+static bool takes_tf32(const tsri_lt_kernel *k)
+{
+    const tsri_cuda_device *d = k->base.device;
+    switch (k->base.desc.op) {
+    case TSRI_OP_CONV2D:
+    case TSRI_OP_CONV2D_DX:
+    case TSRI_OP_CONV2D_DW:
+        return d->tf32_conv;
+    default:
+        return d->tf32;
+    }
+}
+
 static tsr_status describe(tsri_lt_kernel *k, const columns *a, const columns *b, const columns *c)
 {
     tsr_dtype dtype = k->base.desc.out[0].dtype;
     cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
     if (dtype == TSR_F64)
         compute = CUBLAS_COMPUTE_64F;
-    else if (dtype == TSR_F32 && k->base.device->tf32)
+    else if (dtype == TSR_F32 && takes_tf32(k))
         compute = CUBLAS_COMPUTE_32F_FAST_TF32;
     TSRI_LT(cublasLtMatmulDescCreate(&k->op, compute, dtype == TSR_F64 ? CUDA_R_64F : CUDA_R_32F));
     /* The library wants the terms of its A as columns, and those of its B as rows. */

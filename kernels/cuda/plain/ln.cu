@@ -130,7 +130,7 @@ static __global__ void grads_kernel(tsri_cuda_walk rows, tsri_cuda_walk features
             for (int l = 0; l < LANES; l++)
                 all += sums[lane][l][column];
             const tsri_param p = lane ? dbeta : dgamma;
-            tsri_store_any<A>(p.dtype, (void *)p.p, to[2 + lane], all);
+            tsri_store_any<A>(p.dtype, (void *)p.p, lane ? to[3] : to[2], all);
         }
         __syncthreads(); /* sums is written again */
     }

@@ -3,7 +3,8 @@
  * Recurrent layers and their gradients, of operands with any strides. A block has a sample and
  * makes all its steps, as samples do not see each other: forward a warp makes a unit's products
  * with the state before, backward a thread those of a unit with the slopes of all gates. The
- * states between steps lie in scratch, in the type of sums.
+ * states between steps lie in scratch, in the type of sums. Loops over gates have a constant number
+ * of turns, so that what a gate has stays in registers.
  */
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/recurrent.h"
@@ -79,8 +80,10 @@ static __device__ A step_unit(const shape &v, const buffers &b, int64_t t, int64
 {
     const int64_t h = v.size.h;
     A x[TSRI_CELL_GATES], gate[TSRI_CELL_GATES], y;
-    for (int i = 0; i < v.size.gates; i++)
-        x[i] = load<A, T>(v, b, v.role.x, t, n, i * h + j);
+#pragma unroll
+    for (int i = 0; i < TSRI_CELL_GATES; i++)
+        if (i < v.size.gates)
+            x[i] = load<A, T>(v, b, v.role.x, t, n, i * h + j);
     if (v.cell == TSRI_CELL_LSTM) {
         gate[0] = sigmoid(x[0] + s[0]);
         gate[1] = sigmoid(x[1] + s[1]);
@@ -99,8 +102,10 @@ static __device__ A step_unit(const shape &v, const buffers &b, int64_t t, int64
         y = x[0] + s[0];
         y = v.cell == TSRI_CELL_TANH ? (A)tanh(y) : y <= 0 ? (A)0 : y;
     }
-    for (int i = 0; i < v.size.saved; i++)
-        store<T>(v, b, v.role.gates, t, n, i * h + j, gate[i]);
+#pragma unroll
+    for (int i = 0; i < TSRI_CELL_GATES; i++)
+        if (i < v.size.saved)
+            store<T>(v, b, v.role.gates, t, n, i * h + j, gate[i]);
     store<T>(v, b, v.role.y, t, n, j, y);
     return y;
 }
@@ -123,11 +128,14 @@ template <typename T> static __global__ void forward(shape v, buffers b)
             for (int64_t j = warp; j < h; j += THREADS / TSRI_WARP) {
                 A s[TSRI_CELL_GATES] = {};
                 for (int64_t k = lane; k < h; k += TSRI_WARP)
-                    for (int i = 0; i < v.size.gates; i++)
-                        s[i] += load<A, T>(v, b, v.role.w, 0, i * h + j, k) * before[k];
-                for (int i = 0; i < v.size.gates; i++) {
+#pragma unroll
+                    for (int i = 0; i < TSRI_CELL_GATES; i++)
+                        if (i < v.size.gates)
+                            s[i] += load<A, T>(v, b, v.role.w, 0, i * h + j, k) * before[k];
+#pragma unroll
+                for (int i = 0; i < TSRI_CELL_GATES; i++) {
                     s[i] = tsri_warp_all<tsri_sum_fn>(s[i]);
-                    if (v.role.b >= 0)
+                    if (i < v.size.gates && v.role.b >= 0)
                         s[i] += load<A, T>(v, b, v.role.b, 0, 0, i * h + j);
                 }
                 if (lane == 0)
@@ -151,8 +159,10 @@ static __device__ void step_unit_back(const shape &v, const buffers &b, int64_t 
     const A y = load<A, T>(v, b, v.role.states, t, n, j);
     const A dh = *dh_at + load<A, T>(v, b, v.role.dy, t, n, j);
     A gate[TSRI_CELL_GATES], d[TSRI_CELL_GATES], before = 0;
-    for (int i = 0; i < v.size.saved; i++)
-        gate[i] = load<A, T>(v, b, v.role.gates, t, n, i * h + j);
+#pragma unroll
+    for (int i = 0; i < TSRI_CELL_GATES; i++)
+        if (i < v.size.saved)
+            gate[i] = load<A, T>(v, b, v.role.gates, t, n, i * h + j);
     if (v.role.first >= 0)
         before = step ? load<A, T>(v, b, v.role.states, place(v, step - 1), n, j)
                       : load<A, T>(v, b, v.role.first, 0, n, j);
@@ -175,7 +185,10 @@ static __device__ void step_unit_back(const shape &v, const buffers &b, int64_t 
     } else {
         d[0] = v.cell == TSRI_CELL_TANH ? tanh_back(y, dh) : y > 0 ? dh : (A)0;
     }
-    for (int i = 0; i < v.size.gates; i++) {
+#pragma unroll
+    for (int i = 0; i < TSRI_CELL_GATES; i++) {
+        if (i >= v.size.gates)
+            continue;
         s[i * h] = v.role.ds >= 0 && i == 2 ? d[2] * gate[0] : d[i];
         store<T>(v, b, v.role.dx, t, n, i * h + j, d[i]);
         if (v.role.ds >= 0)

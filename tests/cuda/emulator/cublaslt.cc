@@ -161,6 +161,18 @@ bool is_aligned(const void *p, size_t to)
     return (uintptr_t)p % to == 0;
 }
 
+/* An operand's element; TF32 has 13 bits less than f32. */
+template <typename T> double element(const problem &p, T v)
+{
+    if (std::is_same<T, float>::value && p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        bits &= ~0x1fffu;
+        memcpy(&v, &bits, sizeof bits);
+    }
+    return tsri_to<double>(v);
+}
+
 template <typename T> double sum(const problem &p, const T *a, const T *b, uint64_t i, uint64_t j)
 {
     double total = 0;
@@ -169,7 +181,7 @@ template <typename T> double sum(const problem &p, const T *a, const T *b, uint6
             p.ta ? (int64_t)(k + i * (uint64_t)p.a.ld) : (int64_t)i + (int64_t)k * p.a.ld;
         int64_t at_b =
             p.tb ? (int64_t)(j + k * (uint64_t)p.b.ld) : (int64_t)k + (int64_t)j * p.b.ld;
-        total += tsri_to<double>(a[at_a]) * tsri_to<double>(b[at_b]);
+        total += element(p, a[at_a]) * element(p, b[at_b]);
     }
     return total;
 }

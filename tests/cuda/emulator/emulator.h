@@ -192,6 +192,10 @@ template <typename T> static inline T __ldg(const T *p)
 {
     return *p;
 }
+template <typename T> static inline void __stwb(T *p, T v)
+{
+    *p = v;
+}
 #define __expf expf
 #define __logf logf
 /* Never fused: this is built with -ffp-contract=off. */
