@@ -442,10 +442,12 @@ TSR_API tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v
  * a query sees a key, or of q's dtype, added to the scores; it broadcasts to (b,h,s,t); NULL is
  * none. A query that sees no key gets zeros. A bool mask and `causal` select: a NaN in a key that
  * they hide from a query has no effect on it, forward or backward. A NaN in v may reach all
- * queries, and one in a key those that a mask of floats hides it from, as in PyTorch. Memory is
+ * queries, and one in a key those that a mask of floats hides it from, as in PyTorch; on a GPU one
+ * in q or in the gradient of the result may reach the gradients of all keys and values. Memory is
  * that of the operands and results, also for gradients, but for the mask's own gradient and for
- * dropout, which hold the scores. Batch, heads, queries and e may be split; keys only in the
- * gradient: tsr_attention splits them too. opts may be NULL.
+ * dropout, which hold the scores, and on a GPU for scratch, in which there are some scores at a
+ * time (32 MiB, in the gradient 64; TESSERA_CUDA_SCORES). Batch, heads, queries and e may be split;
+ * keys only in the gradient: tsr_attention splits them too. opts may be NULL.
  */
 TSR_API tsr_tensor *tsr_scaled_dot_product_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                                                         tsr_tensor *mask,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = 8, RUNS = 5, ALIGNMENT = 64 };
+enum { CANDIDATES = 8, RUNS = 5 };
 static const size_t most_workspace = (size_t)32 << 20;
 
 static bool wants_tuning(void)
@@ -18,30 +18,31 @@ static bool wants_tuning(void)
 }
 
 /* --- heuristics ------------------------------------------------------------------------------- */
-static tsr_status set_preferences(const tsri_lt_kernel *k, cublasLtMatmulPreference_t pref)
+static tsr_status set_preferences(const tsri_lt_call *k, cublasLtMatmulPreference_t pref)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const tsri_cuda_device *d = k->base.device;
+    const tsri_cuda_device *d = k->device;
+    /* The library's A is our b, and its C and D are both our c. */
+    const uint32_t ours[] = {k->alignment[1], k->alignment[0], k->alignment[2], k->alignment[2]};
     uint64_t workspace = d->workspace_cap < most_workspace ? d->workspace_cap : most_workspace;
     /* Without partial sums in the result itself, whose order nobody promises, or of its dtype. */
     uint32_t schemes = d->deterministic
                            ? CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
                            : CUBLASLT_REDUCTION_SCHEME_MASK;
-    uint32_t alignment = ALIGNMENT;
     TSRI_LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                  &workspace, sizeof workspace));
     TSRI_LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                  &schemes, sizeof schemes));
     for (int i = 0; i < 4; i++)
-        TSRI_LT(cublasLtMatmulPreferenceSetAttribute(pref, alignments[i], &alignment,
-                                                     sizeof alignment));
+        TSRI_LT(
+            cublasLtMatmulPreferenceSetAttribute(pref, alignments[i], &ours[i], sizeof ours[i]));
     return TSR_OK;
 }
 
 /* Up to `most` algorithms that can be run, in the heuristics' order; none is no error. */
-static tsr_status ask(const tsri_lt_kernel *k, int most, cublasLtMatmulHeuristicResult_t *out,
+static tsr_status ask(const tsri_lt_call *k, int most, cublasLtMatmulHeuristicResult_t *out,
                       int *out_n)
 {
     cublasLtMatmulPreference_t pref;
@@ -49,7 +50,7 @@ static tsr_status ask(const tsri_lt_kernel *k, int most, cublasLtMatmulHeuristic
     tsr_status status = set_preferences(k, pref);
     int got = 0, n = 0;
     if (status == TSR_OK) {
-        cublasStatus_t asked = cublasLtMatmulAlgoGetHeuristic(k->base.device->lt, k->op, k->a, k->b,
+        cublasStatus_t asked = cublasLtMatmulAlgoGetHeuristic(k->device->lt, k->op, k->a, k->b,
                                                               k->c, k->c, pref, most, out, &got);
         bool none = asked == CUBLAS_STATUS_NOT_SUPPORTED || asked == CUBLAS_STATUS_INVALID_VALUE;
         if (asked != CUBLAS_STATUS_SUCCESS)
@@ -66,31 +67,37 @@ static tsr_status ask(const tsri_lt_kernel *k, int most, cublasLtMatmulHeuristic
 
 /* --- tuning ----------------------------------------------------------------------------------- */
 typedef struct bench {
-    const tsri_lt_kernel *k;
+    const tsri_lt_call *k;
     char *memory;
     void *a, *b, *c, *bias, *workspace;
     cudaEvent_t from, to;
 } bench;
 
-static size_t bytes_of(const tsri_arg *arg)
+/* The bytes from the first to the last element of an operand. */
+static size_t extent(const tsri_lt_steps *s, int64_t rows, int64_t cols, int64_t batch,
+                     tsr_dtype dtype)
 {
-    return tsri_workspace_aligned((size_t)tsri_cuda_count(arg) * tsr_dtype_size(arg->dtype));
+    const int64_t last = (rows - 1) * s->row + (cols - 1) * s->col + (batch - 1) * s->batch;
+    return tsri_workspace_aligned((size_t)(last + 1) * tsr_dtype_size(dtype));
 }
 
 static tsr_status open_bench(bench *t, size_t workspace)
 {
-    const tsri_kernel_desc *d = &t->k->base.desc;
-    const tsri_arg *a = &d->in[t->k->product.of_a], *b = &d->in[t->k->product.of_b];
-    size_t bias = t->k->product.bias ? bytes_of(&d->in[2]) : 0;
-    size_t all = bytes_of(a) + bytes_of(b) + bytes_of(&d->out[0]) + bias;
+    const tsri_lt_product *p = &t->k->product;
+    const tsr_dtype dtype = t->k->dtype;
+    const size_t a = extent(&p->a, p->m, p->k, p->batch, dtype);
+    const size_t b = extent(&p->b, p->n, p->k, p->batch, dtype);
+    const size_t c = extent(&p->c, p->m, p->n, p->batch, t->k->result);
+    const size_t bias = p->bias ? tsri_workspace_aligned((size_t)p->n * tsr_dtype_size(dtype)) : 0;
+    const size_t all = a + b + c + bias;
     TSRI_CUDA(cudaMalloc((void **)&t->memory, all + tsri_workspace_aligned(workspace)));
-    TSRI_CUDA(cudaMemsetAsync(t->memory, 0, all, t->k->base.stream));
+    TSRI_CUDA(cudaMemsetAsync(t->memory, 0, all, t->k->stream));
     TSRI_CUDA(cudaEventCreateWithFlags(&t->from, cudaEventDefault));
     TSRI_CUDA(cudaEventCreateWithFlags(&t->to, cudaEventDefault));
     t->a = t->memory;
-    t->b = t->memory + bytes_of(a);
-    t->c = (char *)t->b + bytes_of(b);
-    t->bias = (char *)t->c + bytes_of(&d->out[0]);
+    t->b = t->memory + a;
+    t->c = (char *)t->b + b;
+    t->bias = (char *)t->c + c;
     t->workspace = t->memory + all;
     return TSR_OK;
 }
@@ -106,7 +113,7 @@ static void close_bench(bench *t)
 
 static tsr_status time_one(const bench *t, const cublasLtMatmulHeuristicResult_t *r, float *out_ms)
 {
-    cudaStream_t stream = t->k->base.stream;
+    cudaStream_t stream = t->k->stream;
     for (int i = -1; i < RUNS; i++) { /* the first loads the code */
         if (i == 0)
             TSRI_CUDA(cudaEventRecord(t->from, stream));
@@ -131,14 +138,15 @@ static int first_of_the_fast(int n, const float *ms)
     return 0;
 }
 
-static tsr_status measure(bench *t, int n, const cublasLtMatmulHeuristicResult_t *r, int *out_best)
+static tsr_status measure(bench *t, bool bias, int n, const cublasLtMatmulHeuristicResult_t *r,
+                          int *out_best)
 {
     size_t workspace = 0;
     float ms[CANDIDATES];
     for (int i = 0; i < n; i++)
         workspace = r[i].workspaceSize > workspace ? r[i].workspaceSize : workspace;
     TSRI_TRY(open_bench(t, workspace));
-    if (t->k->product.bias && !t->k->spread)
+    if (bias)
         TSRI_LT(cublasLtMatmulDescSetAttribute(t->k->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                &t->bias, sizeof t->bias));
     for (int i = 0; i < n; i++)
@@ -148,11 +156,11 @@ static tsr_status measure(bench *t, int n, const cublasLtMatmulHeuristicResult_t
 }
 
 /* Where there is no memory for it, the heuristics' choice stands. */
-static tsr_status tune(const tsri_lt_kernel *k, int n, const cublasLtMatmulHeuristicResult_t *r,
-                       int *out_best)
+static tsr_status tune(const tsri_lt_call *k, bool bias, int n,
+                       const cublasLtMatmulHeuristicResult_t *r, int *out_best)
 {
     bench t = {.k = k};
-    tsr_status status = measure(&t, n, r, out_best);
+    tsr_status status = measure(&t, bias, n, r, out_best);
     close_bench(&t);
     if (status == TSR_ERR_NO_MEMORY) {
         tsri_error_clear();
@@ -161,7 +169,7 @@ static tsr_status tune(const tsri_lt_kernel *k, int n, const cublasLtMatmulHeuri
     return status;
 }
 
-tsr_status tsri_lt_choose(tsri_lt_kernel *k, bool *out_found)
+tsr_status tsri_lt_choose(tsri_lt_call *k, bool bias, bool *out_found)
 {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES] = {0};
     bool tunes = wants_tuning();
@@ -171,10 +179,9 @@ tsr_status tsri_lt_choose(tsri_lt_kernel *k, bool *out_found)
     if (!n)
         return TSR_OK;
     if (tunes && n > 1)
-        TSRI_TRY(tune(k, n, results, &best));
+        TSRI_TRY(tune(k, bias, n, results, &best));
     k->algo = results[best].algo;
     k->workspace = results[best].workspaceSize;
-    k->base.base.scratch_bytes = tsri_workspace_scratch(k->workspace);
     *out_found = true;
     return TSR_OK;
 }

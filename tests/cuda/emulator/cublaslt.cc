@@ -73,9 +73,13 @@ size_t size_of(cudaDataType_t type)
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 
-/* Combinations of types that the library has algorithms for, of those that the module asks for. */
-bool is_supported(const operation &op, cudaDataType_t type)
+/* Combinations of types that the library has algorithms for, of those that the module asks for:
+ * `result` of products of `type`. */
+bool is_supported(const operation &op, cudaDataType_t type, cudaDataType_t result)
 {
+    const bool is_half = type == CUDA_R_16F || type == CUDA_R_16BF;
+    if (type != result && !(is_half && result == CUDA_R_32F))
+        return false;
     if (type == CUDA_R_64F)
         return op.compute == CUBLAS_COMPUTE_64F && op.scale == CUDA_R_64F &&
                op.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
@@ -83,7 +87,7 @@ bool is_supported(const operation &op, cudaDataType_t type)
         return false;
     if (type == CUDA_R_32F)
         return op.compute == CUBLAS_COMPUTE_32F || op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    return (type == CUDA_R_16F || type == CUDA_R_16BF) && op.compute == CUBLAS_COMPUTE_32F;
+    return is_half && op.compute == CUBLAS_COMPUTE_32F;
 }
 
 bool is_sound(const layout &l)
@@ -93,10 +97,11 @@ bool is_sound(const layout &l)
            l.ld >= (int64_t)l.rows && l.batch > 0 && l.order == CUBLASLT_ORDER_COL;
 }
 
-/* Matrices of a result must not overlap. */
+/* Matrices of a result must not overlap: one comes after the other, or their columns take turns. */
 bool is_apart(const layout &l)
 {
-    return l.batch == 1 || l.stride >= l.ld * ((int64_t)l.cols - 1) + (int64_t)l.rows;
+    return l.batch == 1 || l.stride >= l.ld * ((int64_t)l.cols - 1) + (int64_t)l.rows ||
+           (l.stride >= (int64_t)l.rows && l.batch * l.stride <= l.ld);
 }
 
 cublasStatus_t describe(cublasLtHandle_t handle, const void *op, const void *a, const void *b,
@@ -117,8 +122,10 @@ cublasStatus_t describe(cublasLtHandle_t handle, const void *op, const void *a, 
                  0,
                  0};
     for (const layout *l : {&p.a, &p.b, &p.c, &p.d})
-        if (!is_sound(*l) || l->batch != p.d.batch || l->type != p.d.type)
+        if (!is_sound(*l) || l->batch != p.d.batch)
             return CUBLAS_STATUS_INVALID_VALUE;
+    if (p.a.type != p.b.type || p.c.type != p.d.type)
+        return CUBLAS_STATUS_INVALID_VALUE;
     p.ta = p.op.ta == CUBLAS_OP_T;
     p.tb = p.op.tb == CUBLAS_OP_T;
     p.m = p.ta ? p.a.cols : p.a.rows;
@@ -130,7 +137,7 @@ cublasStatus_t describe(cublasLtHandle_t handle, const void *op, const void *a, 
     bool adds = p.op.epilogue == CUBLASLT_EPILOGUE_BIAS;
     if ((p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !adds) || (adds && !p.op.bias))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (!is_supported(p.op, p.d.type))
+    if (!is_supported(p.op, p.a.type, p.d.type))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     *out = p;
     return CUBLAS_STATUS_SUCCESS;
@@ -186,8 +193,9 @@ template <typename T> double sum(const problem &p, const T *a, const T *b, uint6
     return total;
 }
 
-template <typename T>
-void multiply(const problem &p, double alpha, const T *a, const T *b, double beta, const T *c, T *d)
+template <typename In, typename T>
+void multiply(const problem &p, double alpha, const In *a, const In *b, double beta, const T *c,
+              T *d)
 {
     const T *bias = p.op.epilogue == CUBLASLT_EPILOGUE_BIAS ? (const T *)p.op.bias : nullptr;
     for (int64_t batch = 0; batch < p.d.batch; batch++)
@@ -202,14 +210,14 @@ void multiply(const problem &p, double alpha, const T *a, const T *b, double bet
             }
 }
 
-template <typename T>
+template <typename In, typename T>
 void submit(const problem &p, double alpha, const void *a, const void *b, double beta,
             const void *c, void *d, void *workspace, size_t bytes, cudaStream_t stream)
 {
     tsri_emulated_submit("cublasLtMatmul", dim3(1), dim3(1), stream, [=]() {
         if (bytes)
             memset(workspace, 0xa5, bytes);
-        multiply<T>(p, alpha, (const T *)a, (const T *)b, beta, (const T *)c, (T *)d);
+        multiply<In, T>(p, alpha, (const In *)a, (const In *)b, beta, (const T *)c, (T *)d);
     });
 }
 
@@ -389,14 +397,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
     double factor = in_f64 ? *(const double *)alpha : *(const float *)alpha;
     double keep = in_f64 ? *(const double *)beta : *(const float *)beta;
     size_t used = (size_t)algo.workspace;
-    if (p.d.type == CUDA_R_64F)
-        submit<double>(p, factor, a, b, keep, c, d, workspace, used, stream);
-    else if (p.d.type == CUDA_R_32F)
-        submit<float>(p, factor, a, b, keep, c, d, workspace, used, stream);
-    else if (p.d.type == CUDA_R_16F)
-        submit<__half>(p, factor, a, b, keep, c, d, workspace, used, stream);
+    const bool widens = p.a.type != p.d.type;
+    if (p.a.type == CUDA_R_64F)
+        submit<double, double>(p, factor, a, b, keep, c, d, workspace, used, stream);
+    else if (p.a.type == CUDA_R_32F)
+        submit<float, float>(p, factor, a, b, keep, c, d, workspace, used, stream);
+    else if (p.a.type == CUDA_R_16F)
+        (widens ? submit<__half, float> : submit<__half, __half>)(p, factor, a, b, keep, c, d,
+                                                                  workspace, used, stream);
     else
-        submit<__nv_bfloat16>(p, factor, a, b, keep, c, d, workspace, used, stream);
+        (widens ? submit<__nv_bfloat16, float>
+                : submit<__nv_bfloat16, __nv_bfloat16>)(p, factor, a, b, keep, c, d, workspace,
+                                                        used, stream);
     return CUBLAS_STATUS_SUCCESS;
 }
 
