@@ -78,6 +78,8 @@ static double value_at(const bench_operand *o, int64_t i)
         return (double)(int64_t)(u * n);
     case BENCH_STATS: /* mean 0.1, variance about 1: sums of x, then of x^2 */
         return i < o->arg.shape[2] ? 0.1 * n : 1.01 * n;
+    case BENCH_ROW_STATS:
+        return i % 2 == 0 ? 0.1 * n : 1.01 * n;
     case BENCH_LSE:
         return 3.5; /* each of two */
     case BENCH_HYPER:
