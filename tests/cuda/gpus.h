@@ -28,7 +28,8 @@ static inline int test_gpus_find(int least, test_gpus *out)
     out->emulated = !strncmp(first.name, "emulated", 8);
     if (out->n >= least)
         return 0;
-    printf("skipped: NCCL needs a GPU for each rank: %d of them, and %d is here\n", least, out->n);
+    printf("skipped: NCCL takes one rank on a GPU: %d GPUs are needed, and %d is here\n", least,
+           out->n);
     return 77;
 }
 
