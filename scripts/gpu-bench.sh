@@ -175,7 +175,7 @@ benchmarks() {
     third_of_memory
     say "== training steps"
     measure "steps of MobileNetV2" 600 "${step[@]}" -m mobilenet_v2 -p "cuda:[0]"
-    [ ${#few[@]} -eq 0 ] || step+=(-n 4)
+    [ ${#few[@]} -eq 0 ] || step+=(-n 4 -w 5)
     measure "steps of GPT-2 small" 300 "${step[@]}" -m gpt2 -t bf16,f32 -p "cuda:[0]"
     measure "steps of ResNet-50" 300 "${step[@]}" -m resnet50 -p "cuda:[0]"
     unset TESSERA_CUDA_ARENA_BYTES

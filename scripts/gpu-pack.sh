@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What scripts/gpu-check packs for a machine that has GPUs but no compiler. Sourced, not run: takes
-# here, pack, build, data and emulated, and fail().
+# here, pack, build, data, emulated and fast, and fail().
 # shellcheck disable=SC2154
 
 # Whether a library belongs to the C library, which the other machine has in a version of its own:
@@ -134,7 +134,10 @@ write_pack() {
     trap "rm -rf '$work'" EXIT
     pack=$work/tessera-gpu
     pack_all
-    tar -C "$work" --owner=0 --group=0 -cf - tessera-gpu | xz -T1 --lzma2="preset=$level,dict=128MiB" >"$file.new" &&
-        mv "$file.new" "$file" || fail "the archive could not be written"
+    if ! tar -C "$work" --owner=0 --group=0 -cf - tessera-gpu | xz -T1 --lzma2="preset=$level,dict=128MiB" >"$file.new"; then
+        rm -f "$file.new"
+        fail "the archive could not be written"
+    fi
+    mv "$file.new" "$file"
     printf '%s: %d bytes; there: tar -xJf %s && tessera-gpu/gpu-check --part 1\n' "$file" "$(stat -c %s "$file")" "${file##*/}"
 }

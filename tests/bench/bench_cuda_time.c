@@ -406,7 +406,7 @@ static void stay_silent(void *arg, tsr_log_level level, const char *text)
 tsr_status bench_open(bench_gpu *g, bool tf32, bool tuned)
 {
     setenv("TESSERA_CUDA_TF32", tf32 ? "1" : "0", 1);
-    setenv("TESSERA_CUDA_ARENA_BYTES", g->tiny ? "268435456" : "3221225472", 0);
+    setenv("TESSERA_CUDA_ARENA_BYTES", g->tiny ? "268435456" : "6442450944", 0);
     g->tuned = tuned;
     TSRI_TRY(tsr_world_create(TSR_WORLD_OPTS(.log = stay_silent), &g->world));
     return tsri_device_get(g->world, TSR_DEVICE_CUDA, &g->device);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # scripts/gpu-check on the emulator: the archive that it packs runs alone, its report says what
 # happened, also when the call is cut off, and tests that fail, hang or skip are kept apart. usage: gpu_check.sh ROOT BUILD
-# shellcheck disable=SC2016 # conditions are for check to evaluate
+# shellcheck disable=SC2016,SC2034 # conditions are for check to evaluate
 set -uo pipefail
 root=$1 build=$2
 work=$(mktemp -d)
@@ -31,7 +31,8 @@ printf 'orphan\t20\tX=1\t/bin/sh\t-c\t%s\n' 'read -r _ _ _ above _ </proc/$PPID/
     >>"$pack/tests.txt"
 printf 'stays\t60\tX=1\t/bin/sh\t-c\techo begun; sleep 30\n' >>"$pack/tests.txt"
 
-# As on a machine that has been started for this: no variable is set.
+# As on a machine that has been started for this: no variable is set but those in given.
+# shellcheck disable=SC2086
 run() { env -i TESSERA_TEST_CASES=softmax ${given:-} "$pack/gpu-check" "$@"; }
 python=/usr/bin/python3
 [ -x $python ] || python=python3
