@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What scripts/gpu-check packs for a machine that has GPUs but no compiler. Sourced, not run: takes
-# here, pack, build, data and emulated, and fail().
+# here, pack, build, data, emulated and fast, and fail().
 # shellcheck disable=SC2154
+
+# Whether a library belongs to the C library, which the other machine has in a version of its own:
+# only those define versions named GLIBC_.
+is_of_glibc() {
+    objdump -p "$1" | sed -n '/^Version definitions/,/^$/p' | grep -q ' GLIBC_[0-9]'
+}
 
 # Libraries that each machine has, and those of CUDA, are not carried.
 is_everywhere() {
-    case $1 in
-    linux-vdso* | ld-linux* | libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so*) ;;
-    libstdc++* | libgcc_s* | libcuda* | libcu[a-z]* | libnv* | libnccl* | libtessera*) ;;
-    *) return 1 ;;
+    case ${1##*/} in
+    linux-vdso* | ld-linux* | libstdc++* | libgcc_s* | libcuda* | libcu[a-z]* | libnv* | libnccl* | libtessera*) ;;
+    *) is_of_glibc "$1" ;;
     esac
 }
 
@@ -103,15 +108,36 @@ pack_all() {
     cp -L "$build/libtessera.so.0" "$pack/lib/"
     cp "$build/$module" "$pack/lib/libtessera_cuda.so"
     while read -r library; do
-        is_everywhere "${library##*/}" || cp -L "$library" "$pack/lib/"
+        is_everywhere "$library" || cp -L "$library" "$pack/lib/"
     done < <(ldd "$pack"/libexec/* "$pack"/lib/* 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u)
     chmod u+w "$pack"/lib/*
     strip --strip-unneeded "$pack"/lib/*
-    cp "$root"/tests/models/{parity,peer,fixture,fixture_runs,experiments}.py \
-        "$root/tests/models/fixture.json" "$root/tests/bench/gpu_peer.py" "$pack/share/python/"
+    cp "$root"/tests/models/{parity,peer,fixture,fixture_runs,experiments,architectures,step_values}.py \
+        "$root/tests/models/fixture.json" "$root"/tests/bench/{gpu_peer,torch_peer,ncu_table}.py "$pack/share/python/"
     cp "$root"/examples/experiments/*.yaml "$pack/share/experiments/"
-    cp "$here/gpu-check" "$pack/gpu-check"
+    cp "$here"/gpu-{check,report.sh,bench.sh} "$pack/"
     pack_data
     echo "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), $(uname -m)" >"$pack/version.txt"
     echo "packed into $pack: $(du -sm "$pack" | cut -f1) MB, $(wc -l <"$pack/tests.txt") tests"
+}
+
+# write_pack FILE: one archive, whose folder is tessera-gpu. The programs hold much of the same code,
+# which a dictionary of their whole size finds again.
+write_pack() {
+    local file=$1 level=6 work
+    [[ $file == *.tar.xz ]] || fail "--pack $file: the archive's name must end in .tar.xz"
+    [ -d "$(dirname "$file")" ] || fail "--pack: there is no folder $(dirname "$file")"
+    command -v xz >/dev/null || fail "xz is needed to pack"
+    $fast && level=0
+    work=$(mktemp -d)
+    # shellcheck disable=SC2064 # as it is now
+    trap "rm -rf '$work'" EXIT
+    pack=$work/tessera-gpu
+    pack_all
+    if ! tar -C "$work" --owner=0 --group=0 -cf - tessera-gpu | xz -T1 --lzma2="preset=$level,dict=128MiB" >"$file.new"; then
+        rm -f "$file.new"
+        fail "the archive could not be written"
+    fi
+    mv "$file.new" "$file"
+    printf '%s: %d bytes; there: tar -xJf %s && tessera-gpu/gpu-check --part 1\n' "$file" "$(stat -c %s "$file")" "${file##*/}"
 }

@@ -11,6 +11,7 @@ typedef enum bench_fill {
     BENCH_POSITIVE,    /* 0..1 */
     BENCH_LABEL,       /* 0..classes-1 */
     BENCH_STATS,       /* batch norm's sums, of `classes` elements a channel */
+    BENCH_ROW_STATS,   /* layer norm's sums, of `classes` elements a row */
     BENCH_LSE,         /* about the log of a sum of exponentials */
     BENCH_HYPER,       /* an optimizer's */
 } bench_fill;

@@ -7,12 +7,14 @@
  * Those that are bound by memory, on tensors of 64 MB and more: their bytes a second, each operand
  * counted once, as a share of what the card's own copy moves (asked: 0.70). Products and dense
  * convolutions, in f32, TF32 and bf16: the time of the kernel that a plan takes, over the best of
- * all implementations with TESSERA_CUDA_AUTOTUNE=1 (asked: 1.05).
+ * all implementations with TESSERA_CUDA_AUTOTUNE=1 (asked: 1.05). Both at the shapes of GPT-2 small
+ * with 8 rows of 1,024 ids: layer norm and cross entropy; attention, whose products count half.
  * -q: fewer shapes, shorter. -T: tiny, to see that it works. -k: only cases whose name has the
  * text.
  */
 #include "bench_cuda.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,19 +250,28 @@ static void updates(bench *b, tsr_dtype t)
     }
 }
 
-static void losses(bench *b, tsr_dtype t)
+static void cross_entropy(bench *b, tsr_dtype t, const char *name, const char *name_dx, int64_t n,
+                          int64_t c)
 {
-    int64_t n = b->tiny ? 16 : 36864, c = b->tiny ? 40 : 1000;
     bench_operand x = bench_row(t, 2, (const int64_t[]){n, c}), row = bench_vector(t, n);
     bench_operand label = filled(bench_vector(TSR_I64, n), BENCH_LABEL, c);
     bench_operand lse = filled(bench_row(t, 2, (const int64_t[]){n, 2}), BENCH_LSE, 0);
     bench_job j = {.op = TSRI_OP_CE, .nin = 2, .nout = 3, .in = {x, label}, .out = {row, row, lse}};
     j.attrs.ce.classes = c;
-    moves_bytes(b, "softmax cross entropy", j);
+    moves_bytes(b, name, j);
     bench_job dx = {
         .op = TSRI_OP_CE_DX, .nin = 4, .nout = 1, .in = {x, label, lse, row}, .out = {x}};
     dx.attrs.ce.classes = c;
-    moves_bytes(b, "softmax cross entropy dx", dx);
+    moves_bytes(b, name_dx, dx);
+}
+
+static void losses(bench *b, tsr_dtype t)
+{
+    int64_t n = b->tiny ? 16 : 36864, c = b->tiny ? 40 : 1000;
+    bench_operand x = bench_row(t, 2, (const int64_t[]){n, c});
+    cross_entropy(b, t, "softmax cross entropy", "softmax cross entropy dx", n, c);
+    cross_entropy(b, t, "cross entropy of gpt2", "cross entropy of gpt2 dx", b->tiny ? 16 : 8192,
+                  b->tiny ? 57 : 50257);
     bench_job s = {.op = TSRI_OP_SOFTMAX, .nin = 1, .nout = 1, .in = {x}, .out = {x}};
     s.attrs.softmax.axis = 1;
     moves_bytes(b, "softmax", s);
@@ -420,6 +431,60 @@ static void products(bench *b, tsr_dtype t)
     }
 }
 
+/* --- GPT-2 small ------------------------------------------------------------------------------ */
+static void layer_norm(bench *b, tsr_dtype t, int64_t rows, int64_t width)
+{
+    tsri_attrs a = {.ln = {.eps = 1e-5, .count = width, .axes = 1, .has_gamma = 1}};
+    bench_operand x = bench_row(t, 2, (const int64_t[]){rows, width}), v = bench_vector(t, width);
+    bench_operand sums = bench_row(TSR_F64, 2, (const int64_t[]){rows, 2});
+    bench_operand stats = filled(sums, BENCH_ROW_STATS, width);
+#define LN(upper, k, ...)                  \
+    ((bench_job){.op = TSRI_OP_LN_##upper, \
+                 .attrs = a,               \
+                 .nin = k,                 \
+                 .nout = 1,                \
+                 .in = {__VA_ARGS__},      \
+                 .out = {x}})
+    bench_job j = LN(STATS, 1, x);
+    j.out[0] = sums;
+    moves_bytes(b, "layer norm of gpt2, statistics", j);
+    j = LN(BWD_STATS, 4, x, stats, v, x);
+    j.out[0] = sums;
+    moves_bytes(b, "layer norm of gpt2, backward statistics", j);
+    moves_bytes(b, "layer norm of gpt2, backward", LN(BWD_APPLY, 5, x, stats, v, x, sums));
+    a.ln.has_beta = 1;
+    moves_bytes(b, "layer norm of gpt2", LN(APPLY, 4, x, stats, v, v));
+    j = LN(PARAM_GRAD, 3, x, stats, x);
+    j.nout = 2;
+    j.out[0] = j.out[1] = v;
+    moves_bytes(b, "layer norm of gpt2, parameters' gradients", j);
+#undef LN
+}
+
+/* Causal: half of the two products of the forward pass, and of the five of the backward one. */
+static void gpt_attention(bench *b, tsr_dtype t)
+{
+    const bool tiny = b->tiny;
+    const int64_t rows = tiny ? 1 : 8, heads = tiny ? 2 : 12, length = tiny ? 8 : 1024;
+    const int64_t d = tiny ? 8 : 64;
+    bench_operand q = bench_row(t, 4, (const int64_t[]){rows, heads, length, d});
+    bench_operand lse = bench_row(TSR_F64, 3, (const int64_t[]){rows, heads, length});
+    lse = filled(lse, BENCH_LSE, 0);
+    double product = (double)(rows * heads * length * length) * (double)d;
+    tsri_attrs a = {.attention = {.scale = 1 / sqrt((double)d), .causal = 1}};
+    bench_job j = {.op = TSRI_OP_FLASH_ATTENTION, .attrs = a, .nin = 3, .nout = 2};
+    j.in[0] = j.in[1] = j.in[2] = j.out[0] = q;
+    j.out[1] = lse;
+    j.flops = 2 * product;
+    multiplies(b, "attention of gpt2", j);
+    bench_job dx = {.op = TSRI_OP_FLASH_ATTENTION_DX, .attrs = a, .nin = 6, .nout = 3};
+    for (int i = 0; i < 6; i++)
+        dx.in[i] = i == 4 ? lse : q;
+    dx.out[0] = dx.out[1] = dx.out[2] = q;
+    dx.flops = 5 * product;
+    multiplies(b, "attention of gpt2 dx", dx);
+}
+
 /* --- all of it -------------------------------------------------------------------------------- */
 static tsr_status run_with(bench *b, bool tf32)
 {
@@ -434,11 +499,14 @@ static tsr_status run_with(bench *b, bool tf32)
             batch_norm(b, t);
             updates(b, t);
             losses(b, t);
+            layer_norm(b, t, b->tiny ? 16 : 8192, b->tiny ? 48 : 768);
             moves(b, t);
         }
         products(b, TSR_BF16);
+        gpt_attention(b, TSR_BF16);
     }
     products(b, TSR_F32);
+    gpt_attention(b, TSR_F32);
     bench_close(&b->tuned);
     bench_close(&b->gpu);
     return TSR_OK;

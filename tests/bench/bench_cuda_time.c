@@ -78,6 +78,8 @@ static double value_at(const bench_operand *o, int64_t i)
         return (double)(int64_t)(u * n);
     case BENCH_STATS: /* mean 0.1, variance about 1: sums of x, then of x^2 */
         return i < o->arg.shape[2] ? 0.1 * n : 1.01 * n;
+    case BENCH_ROW_STATS:
+        return i % 2 == 0 ? 0.1 * n : 1.01 * n;
     case BENCH_LSE:
         return 3.5; /* each of two */
     case BENCH_HYPER:
@@ -404,7 +406,7 @@ static void stay_silent(void *arg, tsr_log_level level, const char *text)
 tsr_status bench_open(bench_gpu *g, bool tf32, bool tuned)
 {
     setenv("TESSERA_CUDA_TF32", tf32 ? "1" : "0", 1);
-    setenv("TESSERA_CUDA_ARENA_BYTES", g->tiny ? "268435456" : "3221225472", 0);
+    setenv("TESSERA_CUDA_ARENA_BYTES", g->tiny ? "268435456" : "6442450944", 0);
     g->tuned = tuned;
     TSRI_TRY(tsr_world_create(TSR_WORLD_OPTS(.log = stay_silent), &g->world));
     return tsri_device_get(g->world, TSR_DEVICE_CUDA, &g->device);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The training step of bench_cuda_step.c in PyTorch, timed in the same way: MobileNetV2's CIFAR
-variant, channels_last, SGD (the faster of foreach and fused), batches from pinned memory, the loss
-fetched every tenth step. Prints one JSON object.
+"""The training steps of bench_cuda_step.c in PyTorch, timed in the same way: convolutional networks in
+channels_last by SGD, GPT-2 with scaled_dot_product_attention by AdamW (the faster of foreach and fused),
+batches from pinned memory, the loss fetched every tenth step. Prints one JSON object.
 
-usage: gpu_peer.py --batch N --type f32|tf32|bf16 [--compile] [--steps N] [--rounds N] [--turns]
+usage: gpu_peer.py [--model mobilenet_v2|gpt2|resnet50] --batch N --type f32|tf32|bf16 [--compile]
+                   [--steps N] [--rounds N] [--turns] [--tiny]
 
 --compile: torch.compile(mode="max-autotune"). --turns: says {"ready": true} when warm, and runs one
 round for each line of standard input, so that rounds can alternate with bench_cuda_step's.
@@ -21,10 +22,59 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import torch
 from torch import nn
 
+import architectures
 import peer
+import torch_peer
 
 BATCHES, FETCH_EVERY = 8, 10
-SGD = {"lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4}
+OPTIMIZERS = {True: (torch.optim.AdamW, {"lr": 1e-4}),
+              False: (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4})}
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, cin, inner, stride, first):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(cin, inner, 1, bias=False), nn.BatchNorm2d(inner)
+        self.conv2, self.bn2 = nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner)
+        self.conv3, self.bn3 = nn.Conv2d(inner, 4 * inner, 1, bias=False), nn.BatchNorm2d(4 * inner)
+        self.downsample = nn.Sequential()
+        if first:
+            self.downsample = nn.Sequential(nn.Conv2d(cin, 4 * inner, 1, stride, bias=False),
+                                            nn.BatchNorm2d(4 * inner))
+
+    def forward(self, x):
+        y = nn.functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = nn.functional.relu(self.bn2(self.conv2(y)), inplace=True)
+        return nn.functional.relu(self.bn3(self.conv3(y)) + self.downsample(x), inplace=True)
+
+
+class ResNet50(nn.Sequential):
+    """torchvision's resnet50, whose blocks have their stride in the 3x3 convolution."""
+
+    def __init__(self, classes, width):
+        layers, cin = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
+                       nn.MaxPool2d(3, 2, 1)], width
+        for i, depth in enumerate((3, 4, 6, 3)):
+            for k in range(depth):
+                layers.append(Bottleneck(cin, width << i, 2 if k == 0 and i else 1, k == 0))
+                cin = 4 * (width << i)
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(cin, classes))
+
+
+def make_gpt(vocab, positions, width, layers):
+    net = architectures.Gpt(vocab, positions, width, 12, layers)
+    for p in net.parameters():
+        if p.dim() > 1:
+            nn.init.normal_(p, 0, 0.02)
+    return net
+
+
+# Of each network, and of its tiny form: how it is made; outputs, or the vocabulary; a sample's size.
+NETS = {
+    "mobilenet_v2": ((lambda: peer.MobileNetV2(dropout=0.2, variant="cifar"), 10, 32),) * 2,
+    "gpt2": ((lambda: make_gpt(50257, 1024, 768, 12), 50257, 1024), (lambda: make_gpt(64, 16, 48, 1), 64, 16)),
+    "resnet50": ((lambda: ResNet50(1000, 64), 1000, 224), (lambda: ResNet50(10, 4), 10, 32)),
+}
 
 
 class Trainer:
@@ -32,8 +82,12 @@ class Trainer:
         self.args, self.step, self.loss = args, 0, float("nan")
         self.dtype = torch.bfloat16 if args.type == "bf16" else torch.float32
         torch.manual_seed(1)
-        net = peer.MobileNetV2(dropout=0.2, variant="cifar").train()
-        net = net.to(args.device, self.dtype, memory_format=torch.channels_last)
+        make, self.classes, self.size = NETS[args.model][args.tiny]
+        self.words = args.model == "gpt2"
+        torch_peer.use_fused()
+        net = make().train().to(args.device, self.dtype)
+        if not self.words:
+            net = net.to(memory_format=torch.channels_last)
         self.parameters, self.optimizer = list(net.parameters()), None
 
         def forward(x, y):
@@ -42,8 +96,13 @@ class Trainer:
         self.batches = [self.make_batch() for _ in range(BATCHES)]
 
     def make_batch(self):
-        x = torch.rand(self.args.batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-        y = torch.randint(10, (self.args.batch,))
+        if self.words:
+            x = torch.randint(self.classes, (self.args.batch, self.size))
+            y = x.roll(-1).flatten()
+        else:
+            x = torch.rand(self.args.batch, 3, self.size, self.size)
+            x = x.contiguous(memory_format=torch.channels_last)
+            y = torch.randint(10, (self.args.batch,))
         return (x.pin_memory(), y.pin_memory()) if self.args.device == "cuda" else (x, y)
 
     def run(self, steps):
@@ -51,7 +110,8 @@ class Trainer:
         begin = time.perf_counter()
         for i in range(steps):
             x, y = self.batches[self.step % BATCHES]
-            x = x.to(self.args.device, non_blocking=True).to(self.dtype)
+            x = x.to(self.args.device, non_blocking=True)
+            x = x if self.words else x.to(self.dtype)
             y = y.to(self.args.device, non_blocking=True)
             loss = self.forward(x, y)
             self.optimizer.zero_grad()
@@ -68,10 +128,11 @@ def warm_up(trainer):
     best = None
     for name in ("fused", "foreach"):
         try:
-            trainer.optimizer = torch.optim.SGD(trainer.parameters, **SGD, **{name: True})
+            make, how = OPTIMIZERS[trainer.words]
+            trainer.optimizer = make(trainer.parameters, **how, **{name: True})
             trainer.run(trainer.args.warmup)
             ms = trainer.run(trainer.args.steps)
-        except (RuntimeError, TypeError) as e:  # no fused SGD in this version or on this device
+        except (RuntimeError, TypeError) as e:  # no fused form in this version or on this device
             print(f"{name}: {e}", file=sys.stderr)
             continue
         if best is None or ms < best[0]:
@@ -84,6 +145,8 @@ def warm_up(trainer):
 
 def main():
     p = argparse.ArgumentParser()
+    p.add_argument("--model", choices=tuple(NETS), default="mobilenet_v2")
+    p.add_argument("--tiny", action="store_true", help="to see that it works")
     p.add_argument("--batch", type=int, default=128)
     p.add_argument("--type", choices=("f32", "tf32", "bf16"), default="f32")
     p.add_argument("--compile", action="store_true")
@@ -111,11 +174,12 @@ def main():
     median = statistics.median(rounds)
     print(json.dumps({
         "bench": "step", "who": "pytorch compile" if args.compile else "pytorch eager",
-        "version": torch.__version__, "batch": args.batch,
+        "version": torch.__version__, "model": args.model, "batch": args.batch,
         "dtype": "bf16" if args.type == "bf16" else "f32", "tf32": args.type == "tf32",
         "update": update, "steps": args.steps, "rounds": len(rounds),
         "ms_per_step_median": round(median, 5), "ms_per_step_min": round(min(rounds), 5),
-        "images_per_s": round(1e3 * args.batch / median, 1), "loss": round(trainer.loss, 6)},
+        "samples_per_s": round(1e3 * args.batch / median, 1),
+        "parameters": sum(p.numel() for p in trainer.parameters), "loss": round(trainer.loss, 6)},
         separators=(",", ":")))
 
 

@@ -145,7 +145,7 @@ class Gpt(nn.Module):
         self.ln_f = nn.LayerNorm(width)
 
     def forward(self, ids):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
         return F.linear(self.ln_f(self.h(x)), self.wte.weight).flatten(0, 1)
 
     @staticmethod

@@ -12,6 +12,7 @@
 #include "kernels/device.h"
 #include "src/core/status.h"
 #include "src/core/world.h"
+#include "tests/cuda/gpus.h"
 #include "tests/dist/comm/rank_checks.h"
 #include "tests/dist/comm/ranks.h"
 
@@ -171,16 +172,22 @@ static void try_all(int n, int rank)
         assert_true(staging > 0);
 }
 
+enum { MOST_RANKS = 3 };
+static test_gpus gpus = {.n = MOST_RANKS};
+
 static void test_short(void **state)
 {
     (void)state;
-    try_all(2, 0);
-    try_all(3, 1);
+    for (int n = 2; n <= MOST_RANKS && n <= gpus.n; n++)
+        try_all(n, n - 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_short)};
+    const int skipped = on_cuda() ? test_gpus_find(2, &gpus) : 0;
+    if (skipped)
+        return skipped;
     setenv("TESSERA_CUDA_ARENA_BYTES", "8388608", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
