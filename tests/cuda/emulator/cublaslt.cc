@@ -175,7 +175,7 @@ template <typename T> double element(const problem &p, T v)
         uint32_t bits;
         memcpy(&bits, &v, sizeof bits);
         bits &= ~0x1fffu;
-        memcpy(&v, &bits, sizeof bits);
+        memcpy((void *)&v, &bits, sizeof bits);
     }
     return tsri_to<double>(v);
 }
