@@ -31,8 +31,8 @@ typedef struct tsri_scores {
     tsri_matrices mask;
     void *scores, *slopes; /* slopes: dy v^T */
     int64_t pitch;         /* tsri_scores_pitch(keys) */
-    /* Backward: y dy is summed over the features. Of lse the last step is not used; forward writes
-     * it, unless it is NULL. */
+    /* Forward writes lse, unless it is NULL, and does not use y and dy; backward reads all three,
+     * and sums y dy over the features. The last step of lse is not used. */
     tsri_matrices lse, y, dy;
     int64_t features;
 } tsri_scores;
