@@ -171,11 +171,11 @@ bool is_aligned(const void *p, size_t to)
 /* An operand's element; TF32 has 13 bits less than f32. */
 template <typename T> double element(const problem &p, T v)
 {
-    if (std::is_same<T, float>::value && p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+    if constexpr (std::is_same<T, float>::value) {
         uint32_t bits;
         memcpy(&bits, &v, sizeof bits);
-        bits &= ~0x1fffu;
-        memcpy((void *)&v, &bits, sizeof bits);
+        bits &= p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? ~0x1fffu : ~0u;
+        memcpy(&v, &bits, sizeof bits);
     }
     return tsri_to<double>(v);
 }
