@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The implementations of the CUDA module, and what all its kernels share. */
 #include "kernels/cuda/inside.h"
-#include "kernels/cuda/library/nvtx.h"
+#include "kernels/cuda/nvtx.h"
 
 /* Slots that nobody defines are NULL: an op without a fast kernel, a source. */
 #define WEAK(upper, lower)                                                                       \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stands in for Nsight Systems: NVTX loads it by NVTX_INJECTION64_PATH, and it notes the ranges. */
 #include "tests/cuda/nvtx_tool.h"
-#include "kernels/cuda/library/nvtx.h"
+#include "kernels/cuda/nvtx.h"
 
 #include <stdio.h>
 #include <string.h>

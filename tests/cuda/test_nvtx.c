@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A tool that is attached sees a range for each kernel that is launched, by the op's name. Without a
- * tool there is nothing to see: that is every other test. */
+/* A tool that is attached sees a range for each kernel that is launched, by the op's name. Without
+ * a tool there is nothing to see: that is every other test. */
 #include "tests/cuda/nvtx_tool.h"
 #include <tessera/tessera.h>
 
