@@ -6,26 +6,26 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct nvtx_log log;
+static struct nvtx_log seen;
 
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get);
 
 static int push(const char *name)
 {
-    if (log.pushed < NVTX_LOG_MOST)
-        snprintf(log.name[log.pushed], sizeof log.name[0], "%s", name);
-    log.pushed++;
-    return log.depth++;
+    if (seen.pushed < NVTX_LOG_MOST)
+        snprintf(seen.name[seen.pushed], sizeof seen.name[0], "%s", name);
+    seen.pushed++;
+    return seen.depth++;
 }
 
 static int pop(void)
 {
-    return --log.depth;
+    return --seen.depth;
 }
 
 const struct nvtx_log *nvtx_tool_log(void)
 {
-    return &log;
+    return &seen;
 }
 
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get)
