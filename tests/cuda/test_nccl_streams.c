@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of the communicator over NCCL between which the host does not wait: from several streams,
- * in both lanes, with memory that goes from one call to the next. All of them gather columns, for
- * which operands are packed in staging memory. */
+ * in both lanes, with memory that goes from one call to the next. They gather or reduce columns,
+ * which are packed in staging memory. */
 #include "tests/cuda/nccl_ranks.h"
 
 #include <setjmp.h>
@@ -247,9 +247,77 @@ static tsr_status shared_body(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+static tsr_status refuse(void *arg)
+{
+    int *left = arg;
+    return --*left > 0 ? TSR_OK : tsri_fail(TSR_ERR_STATE, "no more patience");
+}
+
+/* Memory that is cleared in the stream of compute when a call in another stream takes it: rank 0's
+ * operand is packed into it, and the call waits for rank 1, when the stream of compute goes on. */
+static tsr_status cleared_body(tsr_world *w, void *arg)
+{
+    float mine[ALL], got[MINE];
+    nr_rank r;
+    tsri_stream *stream;
+    tsri_ticket t;
+    void *src, *dst;
+    (void)arg;
+    TSRI_TRY(nr_open(w, 0, &r));
+    tsri_device *d = r.device;
+    for (int i = 0; i < ALL; i++)
+        mine[i] = (float)(w->rank + 1);
+    TSRI_TRY(d->ops->stream_create(d, &stream));
+    TSRI_TRY(nr_put(&r, mine, sizeof mine, &src));
+    TSRI_TRY(nr_put(&r, mine, sizeof got, &dst));
+    TSRI_TRY(d->ops->stream_sync(d, d->stream));
+    tsri_segment seg = {.src = src,
+                        .dst = dst,
+                        .dtype = TSR_F32,
+                        .shape = TSR_DIMS(ROWS, COLS * RANKS),
+                        .src_axis = -1,
+                        .dst_axis = 1};
+    tsri_coll coll = {.kind = TSRI_COLL_REDUCE_SCATTER,
+                      .nseg = 1,
+                      .seg = &seg,
+                      .stream = stream,
+                      .what = "cleared"};
+    TSRI_TRY(r.comm->ops->prepare(r.group, &coll));
+    if (w->rank == 0) {
+        tsr_status (*poll)(void *) = d->poll;
+        void *poll_arg = d->poll_arg;
+        int patience = 4;
+        TSRI_TRY(r.comm->ops->start(r.group, &coll, &t));
+        TSRI_TRY(r.comm->ops->finish(r.group, &t));
+        d->poll = refuse;
+        d->poll_arg = &patience;
+        CHECK(d->ops->stream_sync(d, stream) == TSR_ERR_STATE);
+        d->poll = poll;
+        d->poll_arg = poll_arg;
+        TSRI_TRY(d->ops->stream_sync(d, d->stream));
+    }
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank != 0) {
+        TSRI_TRY(r.comm->ops->start(r.group, &coll, &t));
+        TSRI_TRY(r.comm->ops->finish(r.group, &t));
+    }
+    TSRI_TRY(r.comm->ops->release(r.group, &t));
+    TSRI_TRY(d->ops->stream_sync(d, stream));
+    TSRI_TRY(nr_get(&r, dst, sizeof got, got));
+    for (int i = 0; i < MINE; i++)
+        CHECK(got[i] == 3);
+    r.comm->ops->unprepare(r.group, &coll);
+    d->ops->buffer_free(d, dst, sizeof got);
+    d->ops->buffer_free(d, src, sizeof mine);
+    d->ops->stream_destroy(d, stream);
+    nr_close(&r);
+    return TSR_OK;
+}
+
 static void test_owners(void **state)
 {
     (void)state;
+    nr_spawn(RANKS, cleared_body, NULL, 0);
     nr_spawn(RANKS, released_body, NULL, 0);
     nr_spawn(RANKS, shared_body, NULL, 0);
 }

@@ -3,6 +3,18 @@
 #include "src/comm/nccl/inside.h"
 
 /* --- calls worked out ------------------------------------------------------------------------- */
+/* The lane uses new memory behind what clears it in the stream of compute. */
+static tsr_status await_clearing(const tsri_nccl *n, int lane)
+{
+    cudaEvent_t cleared;
+    TSRI_CUDA(cudaEventCreateWithFlags(&cleared, cudaEventDisableTiming));
+    cudaError_t error = cudaEventRecord(cleared, n->device->compute.handle);
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(n->stream[lane], cleared, 0);
+    cudaEventDestroy(cleared);
+    return tsri_cuda_check(error, "waiting for staging memory");
+}
+
 static tsr_status take_stage(tsri_nccl *n, int lane, size_t bytes,
                              tsri_nccl_stage_block **out_stage)
 {
@@ -15,7 +27,11 @@ static tsr_status take_stage(tsri_nccl *n, int lane, size_t bytes,
         s = tsri_mem_alloc(&n->pub.world->mem, sizeof *s);
         TSRI_NEED(s);
         tsr_status status = d->ops->buffer_alloc(d, bytes, &s->ptr);
+        if (status == TSR_OK)
+            status = await_clearing(n, lane);
         if (status != TSR_OK) {
+            if (s->ptr)
+                d->ops->buffer_free(d, s->ptr, bytes);
             tsri_mem_free(s);
             return tsri_fail_prefix(status, "staging memory for collectives");
         }
