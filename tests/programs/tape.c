@@ -342,7 +342,9 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
     if (tape_compares(fn) || fn == FN_FLOOR_DIVIDE)
         x->value.diff = false;
     const bool by_first = fn == FN_ADD || fn == FN_SUB || fn == FN_MUL || fn == FN_DIV;
-    x->value.partial = (by_first && p->partial) || (by_first && fn != FN_DIV && q->partial);
+    /* A sum may be held as addends whatever its operands are: S to P moves nothing. */
+    x->value.partial =
+        fn == FN_ADD || fn == FN_SUB || (by_first && p->partial) || (fn == FN_MUL && q->partial);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = ia ? ia[i] : i, bt = ib ? ib[i] : i;
         double f[5], da[5], db[5], va = p->v[at], vb = q->v[bt], ea = p->e[at], eb = q->e[bt];
