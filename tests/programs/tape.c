@@ -433,7 +433,8 @@ int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max)
         x->da[i] = isnan(m) ? NAN : in->v[i] == m ? 1 / equal[group[i]] : 0;
         bool doubt = near[group[i]] > 1 && (e > 0 || isnan(m)) &&
                      (in->v[i] == m || !(fabs(in->v[i] - m) > e));
-        x->dae[i] = doubt ? 1 : in->u;
+        /* An extreme that may be anything may be NaN, and then all shares are. */
+        x->dae[i] = isinf(e) ? INFINITY : doubt ? 1 : in->u;
     }
     for (int64_t i = 0; i < n; i++)
         settle(t, &x->value, i, isfinite(x->value.e[i]));

@@ -55,8 +55,9 @@ static bool same_call(const tsri_item *a, const tsri_item *b)
 {
     const tsri_item_box *x = &a->box, *y = &b->box;
     return x->part.number == y->part.number && x->part_of == y->part_of &&
-           a->placement == b->placement && x->step.kind == y->step.kind &&
-           x->step.dims == y->step.dims && x->step.op == y->step.op;
+           a->placement == b->placement && x->from == y->from && x->step.kind == y->step.kind &&
+           x->step.dims == y->step.dims && x->step.op == y->step.op &&
+           x->step.crosses == y->step.crosses && x->step.on_dst == y->step.on_dst;
 }
 
 /* Which item reads each value first; readers of a view read what it shows. */
@@ -176,11 +177,13 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                                                .dims = first->box.step.dims,
                                                .op = first->box.step.op,
                                                .two_phase = two_phase,
+                                               .crosses = first->box.step.crosses,
+                                               .on_dst = first->box.step.on_dst,
                                                .from = first->box.step.from,
                                                .to = first->box.step.to,
                                                .cost_s = seconds,
                                                .bytes = (int64_t)bytes},
-                                      .from = first->placement,
+                                      .from = first->box.from,
                                       .reason = gathers ? "variables keep their signatures"
                                                         : "gradients for their optimizer",
                                       .part_of = first->box.part_of,
