@@ -173,7 +173,7 @@ void tape_apply2(tape_fn fn, double x, double y, double *f, double *da, double *
         *db = -floor_of(x, y);
         break;
     case FN_FLOOR_DIVIDE:
-        *f = floor_of(x, y);
+        *f = y == 0 ? x / y : floor_of(x, y);
         break;
     case FN_AND:
     case FN_OR:
