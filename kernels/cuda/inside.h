@@ -32,8 +32,9 @@ static inline void *tsri_workspace_in(void *scratch)
 /* host.c. False if the table is not one that this module was built for. */
 bool tsri_host_set(const tsri_module_host *h);
 
-/* The device's GPU is the calling thread's from here to the end of the block, and then what it was
- * before: a host program may choose another between any two calls of the library. */
+/* Makes the device's GPU the calling thread's current one until the end of the block, where the GPU
+ * that was current before is chosen again: a host program may call cudaSetDevice between any two
+ * calls of the library. */
 #define TSRI_ON_GPU(d) \
     __attribute__((cleanup(tsri_gpu_leave))) const int tsri_gpu_before = tsri_gpu_enter(d)
 

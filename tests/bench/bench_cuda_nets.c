@@ -122,7 +122,7 @@ static tsr_module *make_resnet50(builder *b, int64_t width, int64_t classes)
     }
     if (!b->failed)
         add(b, net, "fc", tsr_nn_linear(b->world, &b->nn, in, classes, true));
-    return b->failed ? NULL : net; /* what was made goes with the world */
+    return b->failed ? NULL : net; /* the world frees modules that stay behind */
 }
 
 /* --- all of them ------------------------------------------------------------------------------ */

@@ -3,8 +3,8 @@
  * batches, fetches into pinned memory, chooses another GPU for itself, forks. What needs the
  * emulator is skipped elsewhere. */
 #include "tests/cuda/emulator/control.h"
+#include "tests/dist/comm/rank_checks.h"
 #include "kernels/device.h"
-#include "src/core/status.h"
 #include <tessera/tessera.h>
 
 #include <dlfcn.h>
@@ -16,13 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
 
 static tsri_emulated_choose_fn *choose; /* NULL: not on the emulator */
 static tsri_emulated_pin_fn *pin;
@@ -361,8 +354,8 @@ static tsr_status forked_body(tsr_world *w, void *arg)
     tsr_output(g, "y", tsr_input(g, "x", TSR_F32, TSR_DIMS(3), p, TSR_B), p, TSR_B);
     tsr_plan *plan;
     CHECK(tsr_compile(g, &plan) == TSR_ERR_STATE);
-    CHECK(strstr(tsr_last_error(), "was forked from process"));
-    CHECK(strstr(tsr_last_error(), "before the first use of a GPU"));
+    CHECK_TEXT("was forked from process");
+    CHECK_TEXT("before the first use of a GPU");
     return TSR_OK;
 }
 

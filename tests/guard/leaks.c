@@ -15,8 +15,8 @@ enum { PAGE = 4096, SHOWN = 10, MOST_CODE = 64 };
 
 /* Blocks by address; those that are reached and still to be read are on a stack of as many. */
 typedef struct search {
-    guard_block **blocks, **todo;
-    size_t n, ntodo;
+    guard_block **blocks, **unread;
+    size_t n, nunread;
 } search;
 
 /* The code whose blocks can be leaks. */
@@ -101,7 +101,7 @@ static uintptr_t end_of(const guard_block *b)
 static void reach(search *s, guard_block *b)
 {
     if (!b->reached)
-        s->todo[s->ntodo++] = b;
+        s->unread[s->nunread++] = b;
     b->reached = 1;
 }
 
@@ -245,8 +245,8 @@ size_t guard_find_leaks(guard_block *live, const void *stack, bool all_stacks, b
     for (const guard_block *b = live; b; b = b->next)
         n++;
     s.blocks = map(n * sizeof *s.blocks);
-    s.todo = map(n * sizeof *s.todo);
-    if (!maps || !s.blocks || !s.todo)
+    s.unread = map(n * sizeof *s.unread);
+    if (!maps || !s.blocks || !s.unread)
         return 0;
     for (guard_block *b = live; b; b = b->next) {
         b->reached = 0;
@@ -257,8 +257,8 @@ size_t guard_find_leaks(guard_block *live, const void *stack, bool all_stacks, b
         if (!can_leak(s.blocks[i]))
             reach(&s, s.blocks[i]);
     read_process(&s, maps, (uintptr_t)stack, all_stacks);
-    while (s.ntodo) {
-        const guard_block *b = s.todo[--s.ntodo];
+    while (s.nunread) {
+        const guard_block *b = s.unread[--s.nunread];
         read_words(&s, (uintptr_t)(b + 1), (uintptr_t)(b + 1) + b->bytes);
     }
     return count_leaks(&s, list);

@@ -22,7 +22,7 @@ typedef struct tsri_lt_product {
     tsri_lt_steps a, b, c;
 } tsri_lt_product;
 
-/* A product that the library knows: what it calls A is our b, and its B our a, as its matrices are
+/* A product as cuBLASLt describes it: its operand A is our b, and its B our a, as its matrices are
  * stored by columns and ours by rows. The caller sets the first part; tsri_lt_make the rest. */
 typedef struct tsri_lt_call {
     tsri_cuda_device *device;

@@ -164,6 +164,15 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     double seconds = tsri_joint_price(joint, call->n, 1, &two_phase), bytes = 0;
     for (int k = 0; k < call->n; k++)
         bytes += joint[k].bytes[two_phase];
+    tsri_item_box box = {.step = first->box.step,
+                         .from = first->box.from,
+                         .reason = gathers ? "variables keep their signatures"
+                                           : "gradients for their optimizer",
+                         .part_of = first->box.part_of,
+                         .is_bucket = true};
+    box.step.two_phase = two_phase;
+    box.step.cost_s = seconds;
+    box.step.bytes = (int64_t)bytes;
     const tsri_item bucket = {.kind = TSRI_ITEM_COLLECTIVE,
                               .nin = call->n,
                               .nout = call->n,
@@ -173,21 +182,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                               .loc = first->loc,
                               .backward = first->backward,
                               .cost_s = seconds,
-                              .box = {.step = {.kind = first->box.step.kind,
-                                               .dims = first->box.step.dims,
-                                               .op = first->box.step.op,
-                                               .two_phase = two_phase,
-                                               .crosses = first->box.step.crosses,
-                                               .on_dst = first->box.step.on_dst,
-                                               .from = first->box.step.from,
-                                               .to = first->box.step.to,
-                                               .cost_s = seconds,
-                                               .bytes = (int64_t)bytes},
-                                      .from = first->box.from,
-                                      .reason = gathers ? "variables keep their signatures"
-                                                        : "gradients for their optimizer",
-                                      .part_of = first->box.part_of,
-                                      .is_bucket = true}};
+                              .box = box};
     TSRI_NEED(bucket.name);
     return tsri_plan_add_item(plan, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

@@ -3,7 +3,7 @@
  * Device code on a CPU, for tests where there is no GPU. A launch runs block after block in one
  * thread of the host; the threads of a block are fibers that switch at barriers and warp
  * collectives. A barrier or a collective that some of its threads never reach ends the program with
- * the kernel's name. See kernels/cuda/device_code.cuh for what is offered; runtime.cc and
+ * the kernel's name. Device code keeps to the list in kernels/cuda/device_code.cuh; runtime.cc and
  * streams.cc have CUDA's runtime.
  *
  * Between two barriers the threads of a block run one after the other, from the first to the last.
@@ -45,9 +45,9 @@ void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t 
 void tsri_emulated_enqueue(cudaStream_t stream, std::function<void()> work);
 bool tsri_emulated_captures(cudaStream_t stream);
 int tsri_emulated_device_of(cudaStream_t stream);
-/* streams.cc: work that waits for other ranks. `make` is called for each time that it is to be done
- * (a graph's, at each replay); what it returns is called in the stream's turn until it returns
- * true. */
+/* streams.cc: work that waits for other ranks. `make` is called once for each execution (of a
+ * graph's work, at each replay); the function that it returns is called in the stream's turn until
+ * that function returns true. */
 typedef std::function<bool()> tsri_emulated_poll;
 void tsri_emulated_enqueue_poll(cudaStream_t stream, std::function<tsri_emulated_poll()> make);
 /* streams.cc: does some stream's next work. False if none can go on. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captures, and graphs of what was captured: see streams.cc. */
+/* Captures of streams, and the graphs that they become: see streams.cc. */
 #include "tests/cuda/emulator/streams.h"
 
 struct CUgraph_st {
@@ -102,7 +102,7 @@ struct replay {
 extern "C" {
 
 /* --- captures and graphs ---------------------------------------------------------------------- */
-/* A capture in the global mode forbids other threads what it forbids its own. */
+/* A capture in the global mode refuses calls of other threads, too, that may wait or allocate. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
     if (s->into)

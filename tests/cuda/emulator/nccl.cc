@@ -292,7 +292,7 @@ static ncclResult_t state_of(struct ncclComm *comm)
     return waits ? ncclInProgress : ncclSuccess;
 }
 
-/* Posts a launch, and tells whether it is done. What a communicator in error has posted never is.
+/* Posts a launch, and returns whether it is done. A launch of a communicator in error never is.
  */
 static bool go_on(struct ncclComm *comm, const std::vector<op_ptr> &ops, std::vector<op_ptr> &now)
 {
@@ -343,7 +343,8 @@ static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::v
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
-/* What NCCL waits for before it frees a communicator; the rank's device goes on meanwhile. */
+/* Waits, as NCCL does before it frees a communicator, for the rank's launches and for the end of
+ * graphs with the communicator's calls; the rank's device goes on meanwhile. */
 static void reclaim(std::unique_lock<std::mutex> &hold, struct ncclComm *comm)
 {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);

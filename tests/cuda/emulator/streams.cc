@@ -2,17 +2,18 @@
 /*
  * CUDA's streams and events; graphs.cc has captures and graphs. A stream's work is done in its
  * order; between streams only events make an order, and in a graph only its edges. Nothing is done
- * when it is enqueued: the host's threads do work when they wait for it, or ask after it, and first
- * of all what they wait for needs. So work is done as late as it can be, and a wait that is missing
- * shows. EMULATED_SEED=N draws another order for each N: some work, of any stream, is then done now
- * and then behind a call (seed 0, the default: none).
+ * when it is enqueued: a thread of the host does work when it waits for a stream or an event, or
+ * asks after one, and begins with the work that this stream or event depends on. So work is done as
+ * late as it can be, and a missing wait gives wrong values. EMULATED_SEED=N draws another order for
+ * each N: some work, of any stream, is then done now and then behind a call (seed 0, the default:
+ * none).
  *
  * A call that CUDA refuses is refused, with a line that begins with "emulator:": within a capture
- * what may wait or allocate, a wait for an event from outside of it, copies from or to pageable
- * memory; the capture's end with work that was not joined; launches and records on a stream of
- * another device. The device that EMULATED_NO_GRAPH names can't make a graph of what was captured;
- * that of EMULATED_NO_CAPTURE ("device:number") can't capture the launch of this number, from 1, in
- * a stream whose capture others have joined.
+ * calls that may wait or allocate, a wait for an event from outside of it, copies from or to
+ * pageable memory; the capture's end with work that was not joined; launches and records on a
+ * stream of another device. The device that EMULATED_NO_GRAPH names can't make a graph of a
+ * capture; that of EMULATED_NO_CAPTURE ("device:number") can't capture the launch of this number,
+ * from 1, in a stream whose capture others have joined.
  */
 #include "tests/cuda/emulator/streams.h"
 
