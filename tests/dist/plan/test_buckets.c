@@ -350,10 +350,71 @@ static void test_bits(void **state)
             fail_msg("%d ranks: %s", n, tsr_last_error());
 }
 
+/* --- between placements ----------------------------------------------------------------------- */
+/* Small parameters live on two of six ranks, the loss on all: the plan converts their gradients in
+ * buckets that go from the one placement to the other. */
+static tsr_status train_across(tsr_world *w, void *arg)
+{
+    const tsr_compile_opts *how = arg;
+    static const char *const names[] = {"one", "mean", "sum", "weight", "bias"};
+    const tsr_dims dims[] = {TSR_SCALAR, TSR_DIMS(7), TSR_DIMS(5), TSR_DIMS(1, 3), TSR_DIMS(1)};
+    static const bool grows[] = {true, false, false, true, true}; /* the loss, with the parameter */
+    const tsr_placement *all = tsr_placement_parse(w, "cpu:[0,4,2,3,1,5]");
+    const tsr_placement *some = tsr_placement_parse(w, "cpu:[4,0]");
+    const tsr_nn_opts nn = {.placement = all, .dtype = TSR_F64, .seed = 85};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_tensor *v[5];
+    for (int i = 0; i < 5; i++) {
+        tsr_module_param(m, names[i], dims[i], i ? TSR_AUTO : TSR_B,
+                         (tsr_init){.kind = TSR_INIT_ONES});
+        if (i)
+            tsr_module_place(m, names[i], some, TSR_B);
+    }
+    tsr_optimizer *opt = tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.25, .state = TSR_AUTO));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *in = tsr_input(g, "in", TSR_F64, TSR_DIMS(8, 3), some, TSR_B);
+    tsr_tensor *near = tsr_input(g, "near", TSR_F64, TSR_DIMS(8, 2), all, TSR_AUTO);
+    for (int i = 0; i < 5; i++)
+        v[i] = tsr_use(m, names[i], near);
+    tsr_tensor *loss =
+        tsr_sub(v[0], tsr_to_global(tsr_mean(v[1], TSR_ALL_AXES, false), all, TSR_B));
+    loss = tsr_sub(loss, tsr_to_global(tsr_sum(v[2], TSR_ALL_AXES, false), all, TSR_B));
+    tsr_tensor *line = tsr_mean(tsr_linear(in, v[3], v[4]), TSR_ALL_AXES, false);
+    loss = tsr_add(loss, tsr_to_global(line, all, TSR_AUTO));
+    tsr_minimize(opt, tsr_add(loss, loss));
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile_with(g, how, &plan));
+    double x[24], got[7];
+    for (int i = 0; i < 24; i++)
+        x[i] = 0.5;
+    TSRI_TRY(tsr_feed(plan, "in", x, sizeof x));
+    TSRI_TRY(tsr_feed(plan, "near", (double[16]){0}, 16 * sizeof(double)));
+    TSRI_TRY(tsr_run(plan));
+    for (int i = 0; i < 5; i++) {
+        const int64_t n = tsr_dims_count(dims[i]);
+        TSRI_TRY(tsr_variable_get(tsr_module_find(m, names[i]), got, (size_t)n * sizeof *got));
+        for (int64_t k = 0; k < n; k++) /* Adam's first step is the rate, by the gradient's sign */
+            CHECK(fabs(got[k] - (grows[i] ? 0.75 : 1.25)) < 1e-6);
+    }
+    return TSR_OK;
+}
+
+static void test_across(void **state)
+{
+    (void)state;
+    const tsr_compile_opts *ways[] = {TSR_COMPILE_OPTS(.bucket_mb = 0),
+                                      TSR_COMPILE_OPTS(.bucket_mb = 0, .no_fusion = 1, .nlinks = 1,
+                                                       .link = {{0, 1e-12, 1e15}},
+                                                       .flops_per_s = 1e3)};
+    for (int i = 0; i < 2; i++)
+        if (tsr_spawn(6, train_across, (void *)(uintptr_t)ways[i]) != TSR_OK)
+            fail_msg("way %d: %s", i, tsr_last_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_values),
                                        cmocka_unit_test(test_gathered_again),
-                                       cmocka_unit_test(test_bits)};
+                                       cmocka_unit_test(test_bits), cmocka_unit_test(test_across)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
