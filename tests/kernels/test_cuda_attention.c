@@ -293,11 +293,30 @@ static void test_scratch(void **state)
     }
 }
 
+static void test_wrong_cap(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"32M", "-1", "0", "much"};
+    const shape s = {"", 2, 2, 8, 8, 8, 8, {0}, 0, false, BY_HEAD, 0, 0};
+    const tsri_attrs attrs = {.attention = {.scale = 1}};
+    tsri_kernel_desc d = desc_of(&s, &attrs, false, TSR_F32, s.layout);
+    tsri_kernel *k;
+    d.stream = device->stream;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        setenv("TESSERA_CUDA_SCORES", wrong[i], 1);
+        tsr_status status = tsri_kernel_create(NULL, device->ops->kernels(), &d, &k);
+        unsetenv("TESSERA_CUDA_SCORES");
+        assert_int_equal(status, TSR_ERR_INVALID);
+        assert_non_null(strstr(tsr_last_error(), "expected a number of bytes"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_wrong_cap),
     };
     int none = open_cuda();
     return none ? none : close_cuda(cmocka_run_group_tests(tests, NULL, NULL));

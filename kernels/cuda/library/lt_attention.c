@@ -20,7 +20,7 @@ enum { SCORES, VALUES, SLOPES, DV, DK, DQ, CALLS };
 /* Queries of a block: no fewer, a multiple of these where there are more. Keys under a causal mask:
  * a multiple of the last number, or an eighth of all. */
 enum { LEAST_ROWS = 16, TILE = 64, CAUSAL_KEYS = 256, MOST_SHAPES = 24 };
-static const size_t most_scores = (size_t)32 << 20;
+static const int64_t most_scores = (int64_t)32 << 20;
 
 /* An operand's matrices: the loop over `outer` makes one launch each, a launch goes over some of
  * `inner`. */
@@ -98,17 +98,24 @@ static size_t score_bytes(const lt_attention *a)
     return a->scores.dtype == TSR_F64 ? 8 : 4;
 }
 
-static size_t scores_cap(void)
+static tsr_status read_cap(int64_t *out_bytes)
 {
     const char *text = getenv("TESSERA_CUDA_SCORES");
-    const long long bytes = text ? atoll(text) : 0;
-    return bytes > 0 ? (size_t)bytes : most_scores;
+    *out_bytes = most_scores;
+    if (!text || !*text)
+        return TSR_OK;
+    char *end;
+    *out_bytes = strtoll(text, &end, 10);
+    return *end || *out_bytes <= 0
+               ? tsri_fail(TSR_ERR_INVALID,
+                           "TESSERA_CUDA_SCORES is '%s': expected a number of bytes", text)
+               : TSR_OK;
 }
 
-static void cut_blocks(lt_attention *a, bool causal)
+static void cut_blocks(lt_attention *a, bool causal, int64_t cap)
 {
     const int64_t row = tsri_scores_pitch(a->t) * (int64_t)score_bytes(a);
-    const int64_t cap = (int64_t)scores_cap(), eighth = (a->t + 7) / 8;
+    const int64_t eighth = (a->t + 7) / 8;
     a->step_keys = causal ? ceil_to(eighth, CAUSAL_KEYS) : a->t;
     a->rows = cap / row;
     if (causal && a->rows > a->step_keys)
@@ -484,7 +491,7 @@ static bool takes(const tsri_kernel_desc *d, bool back)
     return is;
 }
 
-static void describe(lt_attention *a, const tsri_kernel_desc *d)
+static void describe(lt_attention *a, const tsri_kernel_desc *d, int64_t cap)
 {
     const tsri_arg *more = &d->in[3 + a->masked], *lse = a->back ? &more[1] : &d->out[1];
     const tsri_arg *args[OPERANDS] = {&d->in[0], &d->in[1], &d->in[2], a->back ? more : &d->out[0]};
@@ -512,7 +519,7 @@ static void describe(lt_attention *a, const tsri_kernel_desc *d)
         a->scores.mask = matrices(&d->in[3], true);
     if (a->back)
         a->scores.dy = matrices(args[DY], false);
-    cut_blocks(a, causal);
+    cut_blocks(a, causal, cap);
     const bool half = a->scores.dtype == TSR_F16 || a->scores.dtype == TSR_BF16;
     a->sums = a->back && half && count_blocks(a) > 1;
     a->finite = a->back && (causal || a->masked);
@@ -521,15 +528,17 @@ static void describe(lt_attention *a, const tsri_kernel_desc *d)
 static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const bool back = d->op == TSRI_OP_FLASH_ATTENTION_DX;
+    int64_t cap;
     if (!takes(d, back))
         return tsri_cuda_decline(d);
+    TSRI_TRY(read_cap(&cap));
     lt_attention *a = tsri_cuda_make(mem, d, attention_run, "cublaslt", sizeof *a);
     TSRI_NEED(a);
     bool found = false;
     a->base.finish = attention_finish;
     a->back = back;
     a->masked = d->attrs->attention.has_mask;
-    describe(a, d);
+    describe(a, d, cap);
     tsr_status status = make_blocks(a, &found);
     if (status == TSR_OK && !found)
         status = tsri_cuda_decline(d);
