@@ -20,6 +20,12 @@
 
 typedef struct tsri_event tsri_event;
 typedef struct tsri_device tsri_device;
+/* Something that the host looks after while it waits for a device. Embedded by its owner. */
+typedef struct tsri_poll {
+    struct tsri_poll *next;
+    tsr_status (*fn)(void *arg); /* an error ends the wait */
+    void *arg;
+} tsri_poll;
 /* Work that was recorded once and can be run again as one. */
 typedef struct tsri_captured tsri_captured;
 
@@ -89,22 +95,50 @@ typedef struct tsri_device_ops {
     /* For ranks that are threads: TSR_ERR_UNSUPPORTED unless this device can read the region that
      * begins at `base`, another rank's. May be NULL: it can read all. */
     tsr_status (*region_reach)(tsri_device *d, const void *base);
+
+    /* Whether what the event stands for is done; never waits. */
+    tsr_status (*event_done)(tsri_device *d, tsri_event *event, bool *out_done);
+    /* The stream as programs know it: a cudaStream_t. */
+    void *(*stream_native)(tsri_device *d, tsri_stream *stream);
 } tsri_device_ops;
 
 struct tsri_device {
     const tsri_device_ops *ops;
     tsr_world *world;
     tsri_stream *stream; /* of compute; NULL on a CPU */
-    /* Called over and over while the host waits for the device; an error ends the wait. A
-     * communicator sets it, whose collectives a lost peer could keep from ever ending. NULL: none.
-     */
-    tsr_status (*poll)(void *arg);
-    void *poll_arg;
+    /* Called over and over while the host waits for the device: by communicators, whose collectives
+     * a lost peer could keep from ever ending. NULL: none. */
+    tsri_poll *polls;
     const tsri_kernel *faulty; /* whose error check() gave last; NULL: none's */
     tsri_region *region;       /* what buffers and plan blocks are taken from */
     char id[64]; /* of the hardware, the same in all processes: a PCI address; "" a CPU */
     tsri_owned owned;
 };
+
+/* Adds something to look after, and takes it away again (also if it was never added). The rank's
+ * thread alone may do so. */
+static inline void tsri_device_poll_add(tsri_device *d, tsri_poll *poll)
+{
+    poll->next = d->polls;
+    d->polls = poll;
+}
+
+static inline void tsri_device_poll_remove(tsri_device *d, tsri_poll *poll)
+{
+    tsri_poll **at = &d->polls;
+    while (*at && *at != poll)
+        at = &(*at)->next;
+    if (*at)
+        *at = poll->next;
+}
+
+/* Looks after all of them; the first error. */
+static inline tsr_status tsri_device_poll(const tsri_device *d)
+{
+    for (const tsri_poll *p = d->polls; p; p = p->next)
+        TSRI_TRY(p->fn(p->arg));
+    return TSR_OK;
+}
 
 /* The rank's device of a kind, opened if it isn't yet; belongs to the world. Errors:
  * TSR_ERR_UNSUPPORTED for a kind that has no module here or finds no device, with what was looked

@@ -14,7 +14,7 @@
 
 #include "kernels/device.h"
 
-#define TSRI_MODULE_ABI 3
+#define TSRI_MODULE_ABI 4
 #define TSRI_MODULE_ENTRY "tsri_cuda_module"
 
 struct tsri_comm;

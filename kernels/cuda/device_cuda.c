@@ -104,7 +104,7 @@ static tsr_status wait_and_poll(tsri_device *d, cudaStream_t stream, cudaEvent_t
             return tsri_cuda_check(error, event ? "cudaEventQuery" : "cudaStreamQuery");
         cudaGetLastError(); /* or the next launch would be blamed */
         if (i == 63) {
-            TSRI_TRY(d->poll(d->poll_arg));
+            TSRI_TRY(tsri_device_poll(d));
             sched_yield();
         }
     }
@@ -112,7 +112,7 @@ static tsr_status wait_and_poll(tsri_device *d, cudaStream_t stream, cudaEvent_t
 
 tsr_status tsri_cuda_await(tsri_cuda_device *d, cudaEvent_t event)
 {
-    if (d->base.poll)
+    if (d->base.polls)
         return wait_and_poll(&d->base, NULL, event);
     TSRI_CUDA(cudaEventSynchronize(event));
     return TSR_OK;
@@ -120,12 +120,12 @@ tsr_status tsri_cuda_await(tsri_cuda_device *d, cudaEvent_t event)
 
 static tsr_status stream_sync(tsri_device *d, tsri_stream *stream)
 {
-    if (!d->poll) {
+    if (!d->polls) {
         TSRI_CUDA(cudaStreamSynchronize(stream_of(d, stream)));
         return TSR_OK;
     }
     TSRI_TRY(wait_and_poll(d, stream_of(d, stream), NULL));
-    return d->poll(d->poll_arg); /* aborted collectives end too */
+    return tsri_device_poll(d); /* aborted collectives end too */
 }
 
 static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
@@ -214,6 +214,23 @@ static tsr_status event_wait(tsri_device *d, tsri_stream *stream, tsri_event *ev
 {
     TSRI_CUDA(cudaStreamWaitEvent(stream_of(d, stream), (cudaEvent_t)event, 0));
     return TSR_OK;
+}
+
+static tsr_status event_done(tsri_device *d, tsri_event *event, bool *out_done)
+{
+    (void)d;
+    cudaError_t error = cudaEventQuery((cudaEvent_t)event);
+    if (error == cudaErrorNotReady)
+        cudaGetLastError(); /* or the next launch would be blamed */
+    else
+        TSRI_CUDA(error);
+    *out_done = error == cudaSuccess;
+    return TSR_OK;
+}
+
+static void *stream_native(tsri_device *d, tsri_stream *stream)
+{
+    return stream_of(d, stream);
 }
 
 static tsr_status event_seconds(tsri_device *d, tsri_event *from, tsri_event *to, double *out_s)
@@ -379,6 +396,8 @@ static const tsri_device_ops ops = {
     .event_share = event_share,
     .event_open = event_open,
     .region_reach = region_reach,
+    .event_done = event_done,
+    .stream_native = stream_native,
 };
 
 enum { PIECE = 0x10000 }; /* arenas are whole ones: persistent buffers grow down from their end */

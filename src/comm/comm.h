@@ -131,6 +131,7 @@ typedef struct tsri_group {
     /* Peers get messages, and read no memory of this rank: src may lie anywhere, and be dst in an
      * all_reduce, a reduce, or a reduce_scatter along axis 0. */
     bool by_message;
+    bool in_place; /* a sum by all_reduce may have one buffer as src and dst */
     void *priv;
 } tsri_group;
 
@@ -213,6 +214,9 @@ typedef struct tsri_comm_ops {
     /* Optional: the communicator of this machine's ranks over shared host memory that this one is,
      * or has. Belongs to it. */
     struct tsri_comm *(*on_machine)(struct tsri_comm *c);
+    /* Optional: whether `finish` of a call that is next would not wait for peers. Without it, it
+     * never does. */
+    bool (*ready)(tsri_group *g, const tsri_ticket *ticket);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {
@@ -224,21 +228,26 @@ typedef struct tsri_comm {
     bool early;      /* dst may be written from a call's start on, by threads of its own */
 } tsri_comm;
 
+/* Whose calls a communicator between devices makes: no two of the same ranks are of the same. */
+typedef enum tsri_device_comm_of {
+    TSRI_DEVICE_COMM_PLANS = 0,
+    TSRI_DEVICE_COMM_GROUP, /* of a tsr_group */
+} tsri_device_comm_of;
+
 /*
- * The communicator between ranks' devices of a kind that has streams, for ranks that are in
- * `ranks` (ascending, the same list on all of them): NCCL where each has a GPU of its own, else the
- * local one on device memory. TESSERA_CUDA_COMM=nccl or local overrides. Collective over the whole
- * world; ranks outside the list have device NULL and get NULL. Goes before the device: whoever made
- * it destroys it.
+ * Makes the communicator between devices of a kind that has streams, of the ranks in `ranks`, the
+ * same list on all of them: NCCL where each has a GPU of its own, else the local one on device
+ * memory. TESSERA_CUDA_COMM=nccl or local overrides. Collective over these ranks. Goes before the
+ * device: whoever made it destroys it.
  */
 tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nranks,
-                                   const int *ranks, tsri_comm **out_comm);
+                                   const int *ranks, tsri_device_comm_of of, tsri_comm **out_comm);
 /* The local communicator on device memory, over world->comm, which is the local one on the host:
  * hand-shakes as there, data moved by the device. Collective over `ranks`. A call's stream lives
  * until the call is released. Destroying it waits until the others do so too, or can't: peers may
  * still read this rank's memory, and wait for its events. */
 tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int nranks,
-                                    const int *ranks, tsri_comm **out_comm);
+                                    const int *ranks, tsri_device_comm_of of, tsri_comm **out_comm);
 
 /* Makes the addends of an average: data[i] times 1/nranks, in the dtype. Floats alone. */
 void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data);

@@ -33,8 +33,9 @@ static tsr_status open_rank(ld_rank *r, const ld_setup *s)
     for (int i = 0; i < LD_STREAMS; i++)
         TSRI_TRY(r->d->ops->stream_create(r->d, &r->stream[i]));
     if (s->shares)
-        return tsri_local_device_make(r->w, r->d, r->w->nranks, ranks, true, &r->c);
-    return tsri_local_create_device(r->w, r->d, r->w->nranks, ranks, &r->c);
+        return tsri_local_device_make(r->w, r->d, r->w->nranks, ranks, TSRI_DEVICE_COMM_PLANS, true,
+                                      &r->c);
+    return tsri_local_create_device(r->w, r->d, r->w->nranks, ranks, TSRI_DEVICE_COMM_PLANS, &r->c);
 }
 
 static void close_rank(ld_rank *r, const ld_setup *s)

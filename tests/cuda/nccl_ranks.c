@@ -18,12 +18,6 @@ tsr_status nr_groups(nr_rank *r, int n, const int *ranks, int lane, tsri_group *
     return r->comm->ops->group(r->comm, n, ranks, lane, out_device);
 }
 
-static tsr_status look(void *arg)
-{
-    tsri_comm *c = arg;
-    return c->ops->check(c);
-}
-
 tsr_status nr_open(tsr_world *w, int lane, nr_rank *out)
 {
     int ranks[16];
@@ -31,17 +25,14 @@ tsr_status nr_open(tsr_world *w, int lane, nr_rank *out)
     for (int i = 0; i < w->nranks; i++)
         ranks[i] = i;
     TSRI_TRY(tsri_device_get(w, TSR_DEVICE_CUDA, &out->device));
-    TSRI_TRY(tsri_comm_create_device(w, out->device, w->nranks, ranks, &out->comm));
+    TSRI_TRY(tsri_comm_create_device(w, out->device, w->nranks, ranks, TSRI_DEVICE_COMM_PLANS,
+                                     &out->comm));
     CHECK(!strcmp(out->comm->ops->name, "nccl"));
-    out->device->poll = look;
-    out->device->poll_arg = out->comm;
     return nr_groups(out, w->nranks, ranks, lane, &out->group, &out->host_group);
 }
 
 void nr_close(nr_rank *r)
 {
-    if (r->device)
-        r->device->poll = NULL;
     if (r->comm)
         r->comm->ops->destroy(r->comm);
     r->comm = NULL;

@@ -115,6 +115,7 @@ static void test_waits_poll(void **state)
     tsr_world *w;
     void *p;
     int polls = 0;
+    tsri_poll poll = {.fn = refuse, .arg = &polls};
     float small[4] = {1, 2, 3, 4}, got[4];
     if (!stall)
         skip();
@@ -125,8 +126,7 @@ static void test_waits_poll(void **state)
         assert_int_equal(d->ops->copy_in(d, p, small, sizeof small, NULL), TSR_OK);
     for (int i = 0; i < 2; i++)
         assert_int_equal(d->ops->copy_in(d, p, large, LARGE, NULL), TSR_OK);
-    d->poll = refuse;
-    d->poll_arg = &polls;
+    tsri_device_poll_add(d, &poll);
     stall(1);
     expect_refused(d->ops->stream_sync(d, NULL), &polls);
     expect_refused(d->ops->copy_out(d, got, p, sizeof got, NULL), &polls);
@@ -136,7 +136,7 @@ static void test_waits_poll(void **state)
     /* That it was not ready is nobody's error. */
     assert_int_equal(d->ops->fill(d, TSR_F32, TSR_REDUCE_MAX, 4, p, NULL), TSR_OK);
     stall(0);
-    d->poll = NULL;
+    tsri_device_poll_remove(d, &poll);
     assert_int_equal(d->ops->copy_in(d, p, small, sizeof small, NULL), TSR_OK);
     assert_int_equal(d->ops->copy_out(d, got, p, sizeof got, NULL), TSR_OK);
     assert_memory_equal(got, small, sizeof small);

@@ -446,7 +446,7 @@ static tsr_status again_body(ld_rank *r)
         TSRI_TRY(ld_flush(r));
         r->c->ops->destroy(r->c);
         r->c = NULL;
-        TSRI_TRY(tsri_local_create_device(r->w, r->d, 3, ranks, &r->c));
+        TSRI_TRY(tsri_local_create_device(r->w, r->d, 3, ranks, TSRI_DEVICE_COMM_PLANS, &r->c));
     }
     return TSR_OK;
 }
@@ -509,7 +509,7 @@ static tsr_status left_body(ld_rank *r)
         for (int k = 0; k < WORDS; k++)
             CHECK(got[k] == word(0, i, k) + word(1, i, k) + word(2, i, k));
     }
-    return tsri_local_create_device(r->w, r->d, 3, ranks, &r->c);
+    return tsri_local_create_device(r->w, r->d, 3, ranks, TSRI_DEVICE_COMM_PLANS, &r->c);
 }
 
 /* Several communicators at once, with groups of the same ranks, and calls of them in turns. */
@@ -523,7 +523,7 @@ static tsr_status beside_body(ld_rank *r)
         return TSR_OK;
     tsri_comm *host = r->w->comm;
     TSRI_TRY(recorder_create(host, &r->w->comm)); /* is no obstacle */
-    status = tsri_local_create_device(r->w, r->d, 2, some, &c[1]);
+    status = tsri_local_create_device(r->w, r->d, 2, some, TSRI_DEVICE_COMM_PLANS, &c[1]);
     r->w->comm->ops->destroy(r->w->comm);
     r->w->comm = host;
     TSRI_TRY(status);
@@ -552,11 +552,13 @@ static tsr_status made_body(ld_rank *r)
     CHECK(all[0] == 0 && all[1] == 1);
     tsri_device *cpu;
     TSRI_TRY(tsri_device_get(r->w, TSR_DEVICE_CPU, &cpu));
-    CHECK(tsri_local_create_device(r->w, cpu, 1, &me, &c) == TSR_ERR_INVALID);
+    CHECK(tsri_local_create_device(r->w, cpu, 1, &me, TSRI_DEVICE_COMM_PLANS, &c) ==
+          TSR_ERR_INVALID);
     CHECK_TEXT("no streams");
     for (int n = 1;; n++) {
         r->w->mem.fail_countdown = n;
-        tsr_status status = tsri_local_create_device(r->w, r->d, 1, &me, &c);
+        tsr_status status =
+            tsri_local_create_device(r->w, r->d, 1, &me, TSRI_DEVICE_COMM_PLANS, &c);
         r->w->mem.fail_countdown = 0;
         if (status == TSR_OK) {
             c->ops->destroy(c);

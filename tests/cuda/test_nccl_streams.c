@@ -284,16 +284,13 @@ static tsr_status cleared_body(tsr_world *w, void *arg)
                       .what = "cleared"};
     TSRI_TRY(r.comm->ops->prepare(r.group, &coll));
     if (w->rank == 0) {
-        tsr_status (*poll)(void *) = d->poll;
-        void *poll_arg = d->poll_arg;
         int patience = 4;
+        tsri_poll poll = {.fn = refuse, .arg = &patience};
         TSRI_TRY(r.comm->ops->start(r.group, &coll, &t));
         TSRI_TRY(r.comm->ops->finish(r.group, &t));
-        d->poll = refuse;
-        d->poll_arg = &patience;
+        tsri_device_poll_add(d, &poll);
         CHECK(d->ops->stream_sync(d, stream) == TSR_ERR_STATE);
-        d->poll = poll;
-        d->poll_arg = poll_arg;
+        tsri_device_poll_remove(d, &poll);
         TSRI_TRY(d->ops->stream_sync(d, d->stream));
     }
     TSRI_TRY(tsr_world_barrier(w));

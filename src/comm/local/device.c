@@ -86,10 +86,7 @@ static void device_destroy(tsri_comm *c)
         return;
     tsri_local_device *d = of(c);
     leave(d);
-    if (d->local.closing && d->device->poll_arg == d->local.closing) {
-        d->device->poll = NULL;
-        d->device->poll_arg = NULL;
-    }
+    tsri_device_poll_remove(d->device, &d->poll);
     for (tsri_local **at = &d->local.host->on_devices; *at; at = &(*at)->next) {
         if (*at == &d->local) {
             *at = d->local.next;
@@ -117,10 +114,12 @@ static const tsri_comm_ops ops = {
     .check = device_check,
     .prepare = tsri_local_prepare,
     .unprepare = tsri_local_unprepare,
+    .ready = tsri_local_ready,
 };
 
 tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nranks,
-                                  const int *ranks, bool shares, tsri_comm **out_comm)
+                                  const int *ranks, tsri_device_comm_of of_whom, bool shares,
+                                  tsri_comm **out_comm)
 {
     tsri_comm *under = tsri_comm_on_machine(world->comm);
     if (!under)
@@ -140,8 +139,8 @@ tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nra
                             .arena = host->arena,
                             .worlds = host->worlds,
                             .spins = host->spins};
-    tsr_status status =
-        tsri_local_group_own(&d->local, nranks, ranks, TSRI_LANE_CLOSING, &d->local.closing);
+    tsr_status status = tsri_local_group_own(&d->local, nranks, ranks,
+                                             TSRI_LANE_CLOSING - (int)of_whom, &d->local.closing);
     if (status == TSR_OK) {
         d->opened = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *d->opened);
         status = d->opened ? TSR_OK : TSR_ERR_NO_MEMORY;
@@ -151,15 +150,14 @@ tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nra
         return status;
     }
     if (d->local.closing->channel) {
-        /* Several communicators may have groups of the same ranks at once; of their own lists of
-         * ranks no two are equal, so the place in the arena tells them apart. */
+        /* Several communicators may have groups of the same ranks at once; no two have the same
+         * list of ranks for the same user, so the place in the arena tells them apart. */
         int at = (int)(d->local.closing->channel - tsri_arena_channel(&host->arena, 0));
         d->local.first_lane = (1 + at) * TSRI_LANES;
     }
-    if (shares && !device->poll) {
-        device->poll = poll_members;
-        device->poll_arg = d->local.closing;
-    }
+    d->poll = (tsri_poll){.fn = poll_members, .arg = d->local.closing};
+    if (shares) /* what a thread has left undone ends with its device */
+        tsri_device_poll_add(device, &d->poll);
     d->local.next = host->on_devices;
     host->on_devices = &d->local;
     *out_comm = &d->local.pub;
@@ -167,10 +165,11 @@ tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nra
 }
 
 tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int nranks,
-                                    const int *ranks, tsri_comm **out_comm)
+                                    const int *ranks, tsri_device_comm_of of_whom,
+                                    tsri_comm **out_comm)
 {
     /* Process ranks map the arena each for itself. */
     const tsri_comm *under = tsri_comm_on_machine(world->comm);
     bool shares = under && ((tsri_local *)under->priv)->owns_arena;
-    return tsri_local_device_make(world, device, nranks, ranks, shares, out_comm);
+    return tsri_local_device_make(world, device, nranks, ranks, of_whom, shares, out_comm);
 }

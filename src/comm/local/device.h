@@ -42,6 +42,7 @@ typedef struct tsri_local_device {
     tsri_local local;
     tsri_device *device;
     /* Ranks that are processes open each other's regions and events; threads just use them. */
+    tsri_poll poll; /* a stream may wait for work that a process that died has left undone */
     bool shares, has_share;
     tsri_share share; /* of this rank's region */
     void **opened;    /* regions, by world rank; NULL: not opened yet */
@@ -49,7 +50,8 @@ typedef struct tsri_local_device {
 
 /* As tsri_local_create_device, for ranks that share (or not) in the sense above. */
 tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nranks,
-                                  const int *ranks, bool shares, tsri_comm **out_comm);
+                                  const int *ranks, tsri_device_comm_of of_whom, bool shares,
+                                  tsri_comm **out_comm);
 
 static inline tsri_local_device *tsri_local_device_of(const tsri_local_group *g)
 {

@@ -85,7 +85,9 @@ static int flight_group_of(const tsri_local *local, int nranks, const int *ranks
 {
     char comm[16];
     int first = local->first_lane;
-    if (channel_lane == TSRI_LANE_CLOSING) /* no calls */
+    bool closes = channel_lane <= TSRI_LANE_CLOSING &&
+                  channel_lane >= TSRI_LANE_CLOSING - (int)TSRI_DEVICE_COMM_GROUP;
+    if (closes) /* no calls */
         return 0;
     if (first < 0)
         snprintf(comm, sizeof comm, first < -2 * TSRI_LANES ? "twin.%d" : "twin",

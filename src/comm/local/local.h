@@ -283,6 +283,7 @@ void tsri_local_abort(tsri_comm *c, const char *text);
 void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats);
 tsr_status tsri_local_check(tsri_comm *c);
 bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket);
+bool tsri_local_ready(tsri_group *pub, const tsri_ticket *ticket);
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text);
 /* task.c: the vtable's `task`; flow.c: the memory for it. */
 tsr_status tsri_local_task(tsri_group *pub, struct tsri_task *task);
@@ -301,7 +302,8 @@ tsr_status tsri_send_own(tsri_local_group *g, const tsri_coll *c, int i);
 /* group.c: the vtable's `group`. */
 tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
                                  tsri_group **out_group);
-/* Lanes in the arena: below 0 of groups that the communicators keep for themselves. */
+/* Lanes in the arena: below 0 of groups that the communicators keep for themselves.
+ * TSRI_LANE_CLOSING less a tsri_device_comm_of is the lane of a communicator on devices. */
 enum { TSRI_LANE_AGREE = -1, TSRI_LANE_CLOSING = -2, TSRI_LANES = 1 << 16 };
 /* Such a group, which moves nothing. */
 tsr_status tsri_local_group_own(tsri_local *local, int nranks, const int *ranks, int lane,

@@ -162,6 +162,17 @@ bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
     return true;
 }
 
+/* Of a call that is none in two phases. */
+bool tsri_local_ready(tsri_group *pub, const tsri_ticket *ticket)
+{
+    tsri_local_group *g = group_of(pub);
+    uint64_t last = ticket->seq + tsri_local_records_of(ticket->coll) - 1;
+    for (int i = 0; i < pub->nranks; i++)
+        if (i != pub->index && !tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, last))
+            return false;
+    return true;
+}
+
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text)
 {
     tsri_local_group *g = group_of(pub);

@@ -91,11 +91,18 @@ static tsr_status fill_call(tsri_nccl *n, const tsri_group *g, const tsri_coll *
     return tsri_watch_name(n->watch, g, coll, &c->name);
 }
 
+/* A reduction that is NCCL's own may be in place; one in the order of members has staged sources.
+ */
+static bool may_be_in_place(const tsri_coll *coll)
+{
+    return coll->kind == TSRI_COLL_ALL_REDUCE && coll->op == TSR_REDUCE_SUM;
+}
+
 tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
                                tsri_nccl_call **out_call)
 {
     TSRI_TRY(tsri_watch_check(n->watch));
-    TSRI_TRY(tsri_coll_check_here(coll, g->nranks, g->index, false));
+    TSRI_TRY(tsri_coll_check_here(coll, g->nranks, g->index, may_be_in_place(coll)));
     tsri_nccl_call *c = tsri_mem_alloc(&n->pub.world->mem, sizeof *c);
     if (!c) {
         /* The others wait for what this rank has to say. */

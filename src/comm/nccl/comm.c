@@ -29,8 +29,12 @@ static tsr_status add_group(tsri_nccl *n, int nranks, const int *ranks, int lane
     TSRI_NEED(g);
     int *copy = (int *)(g + 1);
     memcpy(copy, ranks, (size_t)nranks * sizeof *ranks);
-    g->pub =
-        (tsri_group){.comm = &n->pub, .nranks = nranks, .ranks = copy, .lane = lane, .priv = g};
+    g->pub = (tsri_group){.comm = &n->pub,
+                          .nranks = nranks,
+                          .ranks = copy,
+                          .lane = lane,
+                          .in_place = true,
+                          .priv = g};
     for (int i = 0; i < nranks; i++)
         if (ranks[i] == n->pub.world->rank)
             g->pub.index = i;
@@ -380,6 +384,7 @@ static void destroy(tsri_comm *c)
     if (!c)
         return;
     tsri_nccl *n = of(c);
+    tsri_device_poll_remove(&n->device->base, &n->poll);
     double seconds = c->world->timeout_s < 10 ? c->world->timeout_s : 10;
     TSRI_ON_GPU(n->device);
     /* Under the watchdog's eyes: what hangs is stopped by it. */
@@ -419,6 +424,11 @@ static void destroy(tsri_comm *c)
     tsri_mem_free(n);
 }
 
+static tsr_status check_watch(void *watch)
+{
+    return tsri_watch_check(watch);
+}
+
 tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], int nranks,
                             const int *ranks, struct tsri_comm **out_comm)
 {
@@ -448,6 +458,8 @@ tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], in
         destroy(&n->pub);
         return tsri_fail(status, "%s", text);
     }
+    n->poll = (tsri_poll){.fn = check_watch, .arg = n->watch};
+    tsri_device_poll_add(device, &n->poll);
     *out_comm = &n->pub;
     return TSR_OK;
 }

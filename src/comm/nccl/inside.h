@@ -66,6 +66,7 @@ struct tsri_nccl {
     tsri_comm pub;
     tsri_cuda_device *device;
     tsri_watch *watch;
+    tsri_poll poll; /* of the watch, while the host waits for the device */
     int n, index, *ranks;
     struct ncclComm *parent[TSRI_NCCL_LANES];
     struct ncclComm *coming; /* NCCL writes to it while a communicator is made */

@@ -20,13 +20,15 @@ typedef struct saying {
     int32_t has_device, choice;
     char machine[64], device[64], text[32];
 } saying;
+_Static_assert(sizeof(saying) % sizeof(int64_t) == 0, "a saying goes as words");
 
 /* The word of the first of the ranks once NCCL is chosen. */
 typedef struct invitation {
-    int32_t status;
+    int64_t status;
     unsigned char id[128];
     char text[512];
 } invitation;
+_Static_assert(sizeof(invitation) % sizeof(int64_t) == 0, "an invitation goes as words");
 
 static saying say(const tsri_device *device)
 {
@@ -45,9 +47,9 @@ static saying say(const tsri_device *device)
 
 static tsr_status check_sayings(const saying *all, int nranks, const int *ranks)
 {
-    const saying *first = &all[ranks[0]];
+    const saying *first = &all[0];
     for (int i = 0; i < nranks; i++) {
-        const saying *s = &all[ranks[i]];
+        const saying *s = &all[i];
         if (!s->has_device)
             return tsri_fail(TSR_ERR_INVALID, "rank %d has no device to communicate with",
                              ranks[i]);
@@ -66,83 +68,86 @@ static tsr_status check_sayings(const saying *all, int nranks, const int *ranks)
     return TSR_OK;
 }
 
-/* Two ranks that share a device. */
-static bool find_sharers(const saying *all, int nranks, const int *ranks, int *out_a, int *out_b)
+/* Two members that share a device. */
+static bool find_sharers(const saying *all, int nranks, int *out_a, int *out_b)
 {
     for (int i = 0; i < nranks; i++)
         for (int j = 0; j < i; j++)
-            if (!strcmp(all[ranks[i]].machine, all[ranks[j]].machine) &&
-                !strcmp(all[ranks[i]].device, all[ranks[j]].device)) {
-                *out_a = ranks[j];
-                *out_b = ranks[i];
+            if (!strcmp(all[i].machine, all[j].machine) && !strcmp(all[i].device, all[j].device)) {
+                *out_a = j;
+                *out_b = i;
                 return true;
             }
     return false;
 }
 
-static tsr_status invite(tsr_world *world, int host, const tsri_module *module, invitation *out)
+/* The first of the ranks makes the id. */
+static tsr_status invite(tsr_world *world, int nranks, const int *ranks, const tsri_module *module,
+                         invitation *out)
 {
     invitation mine = {0};
-    if (world->rank == host) {
+    if (world->rank == ranks[0]) {
         mine.status = module->nccl_id(mine.id);
         if (mine.status != TSR_OK)
             snprintf(mine.text, sizeof mine.text, "%.511s", tsr_last_error());
     }
-    invitation *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
+    invitation *all = tsri_mem_alloc(&world->mem, (size_t)nranks * sizeof *all);
     TSRI_NEED(all);
-    tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
+    tsr_status status =
+        tsri_comm_gather_words(world, nranks, ranks, "joining NCCL",
+                               (int64_t)(sizeof mine / sizeof(int64_t)), &mine, (int64_t *)all);
     if (status == TSR_OK)
-        *out = all[host];
+        *out = all[0];
     tsri_mem_free(all);
     TSRI_TRY(status);
     if (out->status != TSR_OK)
-        return tsri_fail((tsr_status)out->status, "rank %d: %s", host, out->text);
+        return tsri_fail((tsr_status)out->status, "rank %d: %s", ranks[0], out->text);
     return TSR_OK;
 }
 
-/* Ranks outside take part in the exchange alone. */
 static tsr_status create_nccl(tsr_world *world, tsri_device *device, int nranks, const int *ranks,
                               const saying *all, tsri_comm **out_comm)
 {
     const tsri_module *module = NULL;
     invitation in;
     int a, b;
-    if (device)
-        TSRI_TRY(tsri_module_get(&module));
-    TSRI_TRY(invite(world, ranks[0], module, &in));
-    if (!device)
-        return TSR_OK;
+    TSRI_TRY(tsri_module_get(&module));
+    TSRI_TRY(invite(world, nranks, ranks, module, &in));
     tsr_status status = module->nccl_create(device, in.id, nranks, ranks, out_comm);
     if (status == TSR_OK)
         return TSR_OK;
-    if (find_sharers(all, nranks, ranks, &a, &b))
+    if (find_sharers(all, nranks, &a, &b))
         tsri_fail_prefix(status,
                          "NCCL was asked for by TESSERA_CUDA_COMM, but ranks %d and %d "
                          "share the GPU %s",
-                         a, b, all[a].device);
+                         ranks[a], ranks[b], all[a].device);
     world->comm->ops->abort(world->comm, tsr_last_error()); /* the others wait */
     return status;
 }
 
 tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nranks,
-                                   const int *ranks, tsri_comm **out_comm)
+                                   const int *ranks, tsri_device_comm_of of, tsri_comm **out_comm)
 {
     int a, b;
     const saying mine = say(device);
-    saying *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
-    TSRI_NEED(all);
+    saying *all = tsri_mem_alloc(&world->mem, (size_t)nranks * sizeof *all);
+    if (!all) {
+        world->comm->ops->abort(world->comm, tsr_last_error()); /* the others wait */
+        return TSR_ERR_NO_MEMORY;
+    }
     tsri_comm *comm = NULL;
-    tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
+    tsr_status status =
+        tsri_comm_gather_words(world, nranks, ranks, "joining devices",
+                               (int64_t)(sizeof mine / sizeof(int64_t)), &mine, (int64_t *)all);
     if (status == TSR_OK)
         status = check_sayings(all, nranks, ranks);
     if (status == TSR_OK) {
-        choice chosen = (choice)all[ranks[0]].choice;
+        choice chosen = (choice)all[0].choice;
         if (chosen == CHOICE_OPEN)
-            chosen = find_sharers(all, nranks, ranks, &a, &b) ? CHOICE_LOCAL : CHOICE_NCCL;
-        if (chosen == CHOICE_NCCL)
-            status = create_nccl(world, device, nranks, ranks, all, &comm);
-        else if (device)
-            status = tsri_local_create_device(world, device, nranks, ranks, &comm);
+            chosen = find_sharers(all, nranks, &a, &b) ? CHOICE_LOCAL : CHOICE_NCCL;
+        status = chosen == CHOICE_NCCL
+                     ? create_nccl(world, device, nranks, ranks, all, &comm)
+                     : tsri_local_create_device(world, device, nranks, ranks, of, &comm);
     }
     tsri_mem_free(all);
     if (status == TSR_OK)

@@ -10,27 +10,26 @@ typedef struct connection {
     tsri_owned owned;
     struct connection *next;
     tsri_comm *comm;          /* NULL on ranks outside */
+    tsri_device *device;      /* likewise */
+    tsri_poll poll;           /* while the host waits for the device */
     tsri_comm_stats replayed; /* of calls in captured runs, which nobody makes again */
     void **list;              /* the world's, that it stands in */
     int nranks;
     int ranks[];
 } connection;
 
-/* A wait may be for a call of any of the device's connections. */
-static tsr_status poll_connections(void *arg)
+static tsr_status check_connection(void *comm)
 {
-    const tsr_world *w = arg;
-    for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++)
-        for (const connection *c = w->connections[k]; c; c = c->next)
-            if (c->comm && c->comm->ops->check)
-                TSRI_TRY(c->comm->ops->check(c->comm));
-    return TSR_OK;
+    tsri_comm *c = comm;
+    return c->ops->check ? c->ops->check(c) : TSR_OK;
 }
 
 static void destroy_connection(void *object)
 {
     connection *c = object;
     tsri_world_disown(&c->owned);
+    if (c->device)
+        tsri_device_poll_remove(c->device, &c->poll);
     if (c->comm) /* which waits for the device, and may be what ends that wait */
         c->comm->ops->destroy(c->comm);
     connection *before = *c->list;
@@ -93,7 +92,10 @@ static tsr_status connect(tsr_plan *plan, tsr_device kind, const bool *is_in, in
         if (is_in[r])
             c->ranks[c->nranks++] = r;
     tsri_device *device = is_in[w->rank] ? plan->part[kind].device : NULL;
-    tsr_status status = tsri_comm_create_device(w, device, c->nranks, c->ranks, &c->comm);
+    tsr_status status = TSR_OK;
+    if (is_in[w->rank])
+        status = tsri_comm_create_device(w, device, c->nranks, c->ranks, TSRI_DEVICE_COMM_PLANS,
+                                         &c->comm);
     if (status != TSR_OK) {
         tsri_mem_free(c);
         return status;
@@ -102,8 +104,9 @@ static tsr_status connect(tsr_plan *plan, tsr_device kind, const bool *is_in, in
     w->connections[kind] = c;
     c->list = &w->connections[kind];
     if (device) {
-        device->poll = poll_connections;
-        device->poll_arg = w;
+        c->device = device;
+        c->poll = (tsri_poll){.fn = check_connection, .arg = c->comm};
+        tsri_device_poll_add(device, &c->poll);
         /* Goes before the device, and after all plans, which have groups of it. */
         tsri_world_own_before(&device->owned, &c->owned, c, destroy_connection);
     } else {
