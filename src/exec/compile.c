@@ -15,12 +15,10 @@
 /* Returns what the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)
 {
-    const tsri_replay *replay = &plan->replay;
     for (int k = 0; k < TSRI_DEVICES; k++) /* nobody may still be running it */
         if (plan->part[k].device && plan->part[k].device->ops->stream_sync)
             plan->part[k].device->ops->stream_sync(plan->part[k].device, NULL);
-    if (replay->device && replay->captured)
-        replay->device->ops->captured_destroy(replay->device, replay->captured);
+    tsri_replay_drop(&plan->replay);
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
         if (s->kernel)

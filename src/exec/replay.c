@@ -80,3 +80,10 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
     tsri_mem_free(all);
     return met;
 }
+
+void tsri_replay_drop(tsri_replay *replay)
+{
+    for (int i = 0; i < replay->nparts; i++)
+        replay->device->ops->captured_destroy(replay->device, replay->part[i].captured);
+    replay->nparts = 0;
+}

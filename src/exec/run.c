@@ -127,18 +127,59 @@ static tsri_comm *captured_comm(const tsr_plan *plan)
     return NULL;
 }
 
-/* Between begin and end of the device's capture. */
+/* Puts steps [first, end) into the stream that is captured; none of them runs. */
+static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured **out_captured)
+{
+    tsri_device *d = plan->replay.device;
+    tsr_status status = TSR_OK;
+    char text[400];
+    TSRI_TRY(d->ops->capture_begin(d, d->stream));
+    for (int i = first; i < end && status == TSR_OK; i++)
+        status = run_step(&plan->steps[i]);
+    snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
+    tsr_status ended = d->ops->capture_end(d, d->stream, out_captured);
+    return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
+}
+
+/* Room for another part. */
+static tsr_status grow(tsr_plan *plan)
+{
+    tsri_replay *r = &plan->replay;
+    if (r->nparts < r->cparts)
+        return TSR_OK;
+    int most = r->cparts ? 2 * r->cparts : 4;
+    tsri_replay_part *part = tsri_pool_alloc(&plan->pool, (size_t)most * sizeof *part);
+    TSRI_NEED(part);
+    if (r->nparts)
+        memcpy(part, r->part, (size_t)r->nparts * sizeof *part);
+    r->part = part;
+    r->cparts = most;
+    return TSR_OK;
+}
+
+/* Captures all steps, in the parts that the watch wants. */
 static tsr_status capture_steps(tsr_plan *plan)
+{
+    tsri_replay *r = &plan->replay;
+    for (int first = 0, end; first < plan->nsteps; first = end) {
+        end = tsri_plan_watch_cut(plan, first);
+        TSRI_TRY(grow(plan));
+        r->part[r->nparts] = (tsri_replay_part){.end = end};
+        TSRI_TRY(capture_part(plan, first, end, &r->part[r->nparts].captured));
+        r->nparts++;
+    }
+    return TSR_OK;
+}
+
+static tsr_status capture(tsr_plan *plan)
 {
     tsri_replay *r = &plan->replay;
     tsri_comm *comm = captured_comm(plan);
     tsri_comm_stats before, after;
-    tsr_status status = TSR_OK;
     tsri_plan_stats(plan->world, &before);
     if (comm && comm->ops->capture_begin)
         comm->ops->capture_begin(comm);
-    for (int i = 0; i < plan->nsteps && status == TSR_OK; i++)
-        status = run_step(&plan->steps[i]);
+    tsr_status status = capture_steps(plan);
     tsri_plan_stats(plan->world, &after);
     if (comm && comm->ops->capture_end)
         comm->ops->capture_end(comm);
@@ -147,19 +188,6 @@ static tsr_status capture_steps(tsr_plan *plan)
         r->per_run.bytes_read[k] = after.bytes_read[k] - before.bytes_read[k];
     }
     return status;
-}
-
-/* Puts all steps into the stream that is captured; none of them runs. */
-static tsr_status capture(tsr_plan *plan)
-{
-    tsri_replay *r = &plan->replay;
-    const tsri_device_ops *ops = r->device->ops;
-    char text[400];
-    TSRI_TRY(ops->capture_begin(r->device, r->device->stream));
-    tsr_status status = capture_steps(plan);
-    snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
-    tsr_status ended = ops->capture_end(r->device, r->device->stream, &r->captured);
-    return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
 }
 
 /* Captures the plan, if it can be, on this rank and on all that its device talks with; else its
@@ -177,10 +205,21 @@ static tsr_status try_capture(tsr_plan *plan)
              "this plan's steps can't be captured as one graph and run one by one: %s",
              tsr_last_error());
     tsri_error_clear();
-    if (r->captured)
-        r->device->ops->captured_destroy(r->device, r->captured);
-    r->captured = NULL;
+    tsri_replay_drop(r);
     r->device = NULL;
+    return TSR_OK;
+}
+
+/* Runs the captured parts, and tells of what each has completed. */
+static tsr_status run_parts(tsr_plan *plan)
+{
+    const tsri_replay *r = &plan->replay;
+    for (int i = 0, step = 0; i < r->nparts; i++) {
+        TSRI_TRY(r->device->ops->captured_run(r->device, r->part[i].captured, r->device->stream));
+        for (; step < r->part[i].end; step++)
+            if (plan->watch)
+                TSRI_TRY(tsri_plan_watched(plan, step));
+    }
     return TSR_OK;
 }
 
@@ -191,12 +230,12 @@ static tsr_status replay(tsr_plan *plan, bool *out_ran)
     *out_ran = false;
     if (!r->device || plan->trace || plan->info.runs == 0)
         return TSR_OK;
-    if (!r->captured)
+    if (!r->nparts)
         TSRI_TRY(try_capture(plan));
-    if (!r->captured)
+    if (!r->nparts)
         return TSR_OK;
     double start = tsri_now_s();
-    tsr_status status = r->device->ops->captured_run(r->device, r->captured, r->device->stream);
+    tsr_status status = run_parts(plan);
     plan->info.run_s += tsri_now_s() - start;
     *out_ran = true;
     tsri_plan_count_replay(plan);
@@ -230,8 +269,8 @@ tsr_status tsri_plan_poll(tsr_plan *plan)
     for (int k = 0; k < TSRI_DEVICES; k++) {
         tsri_device *d = plan->part[k].device;
         tsr_status status = d && d->ops->check ? d->ops->check(d) : TSR_OK;
-        if (status == TSR_OK && d && d->poll)
-            status = d->poll(d->poll_arg);
+        if (status == TSR_OK && d)
+            status = tsri_device_poll(d);
         if (status != TSR_OK)
             return fail_device(plan, d, status);
     }

@@ -30,31 +30,38 @@ int tsri_step_at(const tsr_plan *plan, int entry)
     return step;
 }
 
-static tsr_status fill(tsr_plan *plan, tsri_watch *w, int n, tsr_variable *const *vars, int *done)
+/* Notes, by variable, the step that completes it (-1: none does), and by step what it completes. */
+static void fill(const tsr_plan *plan, tsri_watch *w, tsr_variable *const *vars, int *done)
 {
     int found = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < w->nvariables; i++) {
         int e = last_entry(plan, vars[i]);
         w->writes[i] = e >= 0 && plan->nsteps;
         done[i] = w->writes[i] ? tsri_step_at(plan, e) : -1;
-        if (w->writes[i] && vars[i]->device && vars[i]->device->ops->stream_sync)
-            return tsri_fail(TSR_ERR_UNSUPPORTED,
-                             "variable %s lies on a device with streams: what runs write there is "
-                             "not there yet when they go on",
-                             vars[i]->name);
     }
     for (int s = 0; s < plan->nsteps; s++) {
         w->first[s] = found;
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < w->nvariables; i++)
             if (done[i] == s)
                 w->variable[found++] = i;
     }
     w->first[plan->nsteps] = found;
-    return TSR_OK;
 }
 
-tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, tsri_watch_fn *fn,
-                           void *arg, int *out_found)
+/* Marks the step that completes the last variable of each set. */
+static void fill_cuts(tsri_watch *w, const int *set, const int *done)
+{
+    for (int i = 0; i < w->nvariables; i++) {
+        int last = done[i];
+        for (int j = 0; j < w->nvariables; j++)
+            last = set[j] == set[i] && done[j] > last ? done[j] : last;
+        if (last >= 0)
+            w->cuts[last] = true;
+    }
+}
+
+tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, const int *set,
+                           tsri_watch_fn *fn, void *arg, int *out_found)
 {
     size_t nvars = (size_t)n, nsteps = (size_t)plan->nsteps;
     tsri_watch *w = tsri_pool_alloc(&plan->pool, sizeof *w);
@@ -66,17 +73,31 @@ tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, tsr
                           n,
                           tsri_pool_alloc(&plan->pool, nvars + 1),
                           tsri_pool_alloc(&plan->pool, (nsteps + 1) * sizeof *w->first),
-                          tsri_pool_alloc(&plan->pool, (nvars + 1) * sizeof *w->variable)};
-        if (w->writes && w->first && w->variable)
-            status = fill(plan, w, n, vars, done);
+                          tsri_pool_alloc(&plan->pool, (nvars + 1) * sizeof *w->variable),
+                          tsri_pool_alloc(&plan->pool, nsteps + 1)};
+        if (w->writes && w->first && w->variable && w->cuts) {
+            status = TSR_OK;
+            fill(plan, w, vars, done);
+            fill_cuts(w, set, done);
+        }
     }
     tsri_mem_free(done);
     if (status != TSR_OK)
         return status;
     *out_found = w->first[plan->nsteps];
-    if (*out_found)
-        plan->watch = w;
+    if (!*out_found)
+        return TSR_OK;
+    plan->watch = w;
+    tsri_replay_drop(&plan->replay); /* it was cut for another watch */
     return TSR_OK;
+}
+
+int tsri_plan_watch_cut(const tsr_plan *plan, int first)
+{
+    int last = first;
+    while (last < plan->nsteps - 1 && !(plan->watch && plan->watch->cuts[last]))
+        last++;
+    return last + 1;
 }
 
 void *tsri_plan_watcher(const tsr_plan *plan)

@@ -451,8 +451,9 @@ struct tsr_variable {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
     bool ready;
-    bool given; /* its value was set or loaded, so that it can't be made again from `init` */
-    bool used;  /* by a graph or an optimizer: it stays where it is */
+    bool given;   /* its value was set or loaded, so that it can't be made again from `init` */
+    bool used;    /* by a graph or an optimizer: it stays where it is */
+    bool awaited; /* other work waits for the value that a run writes, before the run has ended */
 };
 
 /* Gives the variable its shard, in its signature (AUTO: what it is held in, B if in nothing yet),

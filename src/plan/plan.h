@@ -233,11 +233,19 @@ typedef struct tsri_part {
     size_t arena_bytes, scratch_bytes, scratch_offset; /* scratch is part of arena_bytes */
 } tsri_part;
 
-/* How runs go on a device with streams: all steps as one that was captured, once the first run has
- * shown that they work (and made what libraries make late); else step by step. */
+/* Steps that were captured as one. */
+typedef struct tsri_replay_part {
+    tsri_captured *captured;
+    int end; /* the part's last step is the one before */
+} tsri_replay_part;
+
+/* How runs go on a device with streams: as steps that were captured, once the first run has shown
+ * that they work (and made what libraries make late); else step by step. One part has them all,
+ * unless a watch (src/exec/watch.h) cuts them. */
 typedef struct tsri_replay {
-    tsri_device *device;     /* whose stream is captured; NULL: never */
-    tsri_captured *captured; /* NULL so far */
+    tsri_device *device; /* whose stream is captured; NULL: never */
+    tsri_replay_part *part;
+    int nparts, cparts;      /* 0 parts: not captured so far */
     tsri_comm_stats per_run; /* what communicators counted while it was captured */
     int npeers, *peers;      /* ranks whose devices talk, this one too: all replay or none */
 } tsri_replay;
@@ -538,6 +546,8 @@ tsr_status tsri_replay_connect(tsr_plan *plan);
  * thread's last error. *out_captured: TSR_OK, or what the first of those met that could not.
  * Collective over plan->replay.peers. Errors: the ranks could not tell. */
 tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_captured);
+/* Forgets the captured parts, of which none is running. */
+void tsri_replay_drop(tsri_replay *replay);
 /* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);

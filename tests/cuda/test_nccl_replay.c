@@ -77,7 +77,7 @@ static tsr_status train(tsr_world *w, void *arg)
         if (rank == 0)
             t->loss[s] = value;
     }
-    t->captured[rank] = plan->replay.captured != NULL;
+    t->captured[rank] = plan->replay.nparts > 0;
     tsri_plan_stats(w, &t->stats[rank]);
     return TSR_OK;
 }

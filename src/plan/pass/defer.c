@@ -2,7 +2,8 @@
 /*
  * On devices where starting a kernel costs more than a small one's work, what nobody waits for is
  * put off until just before the updates, next to others of its kind, so that lowering can join
- * them: batch norm's parameter gradients and running averages, one pair per layer.
+ * them: batch norm's parameter gradients and running averages, one pair per layer. A gradient that
+ * goes into a bucket of a tsr_ddp is awaited by all ranks.
  */
 #include "src/plan/plan.h"
 
@@ -11,15 +12,27 @@ bool tsri_item_is_update(const tsri_item *it)
     return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->is_update;
 }
 
-static bool can_wait(const tsri_item *it)
+static bool is_of_kind(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->may_wait &&
            tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
 }
 
+static bool can_wait(const tsr_plan *plan, const tsri_item *it)
+{
+    if (!is_of_kind(it))
+        return false;
+    for (int j = 0; j < it->nout; j++) {
+        const tsri_value *v = &plan->values[tsri_plan_root(plan, it->out[j])];
+        if (v->storage == TSRI_STORAGE_VARIABLE && v->variable->awaited)
+            return false;
+    }
+    return true;
+}
+
 bool tsri_item_may_join(const tsri_item *it)
 {
-    return (tsri_item_is_update(it) || can_wait(it)) &&
+    return (tsri_item_is_update(it) || is_of_kind(it)) &&
            tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
 }
 
@@ -50,7 +63,7 @@ static tsr_status find_deferred(tsr_plan *plan, const tsri_item *items, int end,
                 if (plan->values[v].storage != TSRI_STORAGE_ALIAS)
                     break;
             }
-        deferred[i] = can_wait(&items[i]);
+        deferred[i] = can_wait(plan, &items[i]);
         for (int j = 0; j < items[i].nout; j++)
             maker[items[i].out[j]] = i;
     }
@@ -64,7 +77,7 @@ tsr_status tsri_plan_defer(tsr_plan *plan)
     int n = plan->nitems, end = 0;
     bool any = false, *deferred;
     while (end < n && !tsri_item_is_update(&old[end]))
-        any |= can_wait(&old[end++]);
+        any |= can_wait(plan, &old[end++]);
     if (!any)
         return TSR_OK;
     TSRI_TRY(find_deferred(plan, old, end, &deferred));
