@@ -40,24 +40,29 @@ extern "C" {
 /* Belongs to its world; its module must live as long. */
 typedef struct tsr_ddp tsr_ddp;
 
-/* Returns the placement of this rank alone: "cpu:[rank]". NULL on error. Not collective. */
+/* Returns the placement of this rank alone, on its CPU ("cpu:[rank]") or on its device of a kind
+ * ("cuda:[rank]"). NULL on error. Not collective. */
 TSR_API const tsr_placement *tsr_local_placement(tsr_world *world);
+TSR_API const tsr_placement *tsr_local_placement_on(tsr_world *world, tsr_device device);
 
 /* A bucket whose gradients are all there, accumulated but not averaged. */
 typedef struct tsr_ddp_bucket {
     size_t size;
     int index; /* 0 is ready first */
     bool is_last;
-    void *data; /* count elements, in this rank's arena */
+    void *data; /* count elements, in this rank's arena, or in its device's memory */
     int64_t count;
     tsr_dtype dtype;
     double divisor; /* what an average divides by */
     int nparams;
     tsr_variable *const *params; /* whose gradients lie there, one after the other */
     tsr_group *group;
+    tsr_device device; /* where data is */
+    void *stream;      /* of a GPU: the cudaStream_t in which data is complete; else NULL */
 } tsr_ddp_bucket;
 /* Reduces a bucket in place, averaging included. Called on the rank's thread, in the order of the
- * buckets, on all ranks. */
+ * buckets, on all ranks; on a GPU the work is put into the bucket's stream, which what follows
+ * waits for. */
 typedef tsr_status tsr_ddp_hook_fn(void *state, const tsr_ddp_bucket *bucket);
 
 typedef enum tsr_ddp_hook {
@@ -156,11 +161,17 @@ TSR_API void tsr_ddp_minimize_at(tsr_ddp *ddp, tsr_optimizer *optimizer, int n,
 TSR_API void tsr_ddp_no_sync(tsr_ddp *ddp, bool on);
 
 /*
- * Returns a parameter's gradient: its pointer, valid until the next call on ddp, elements
- * row-major; sets *out_there, unless NULL, to whether there is one. NULL and false if the variable
- * is none of ddp's parameters, as one that is not trained.
+ * Returns a parameter's gradient: its pointer, in the memory of the device that has the parameter,
+ * valid until the next call on ddp, elements row-major; sets *out_there, unless NULL, to whether
+ * there is one. NULL and false if the variable is none of ddp's parameters, as one that is not
+ * trained.
  */
 TSR_API void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there);
+/* Copies a parameter's gradient into host memory, row-major, as large as the parameter; on a GPU it
+ * waits for the gradient. *out_there as above. Not collective. Errors: TSR_ERR_INVALID, and what
+ * the device has met. */
+TSR_API tsr_status tsr_ddp_gradient_get(tsr_ddp *ddp, const tsr_variable *v, void *data,
+                                        bool *out_there);
 /*
  * Returns a parameter's gradient as it is when a run of another local graph begins, for optimizers
  * and statistics of the user's own: tsr_ddp_run averages, a plan with these reads and tsr_assign

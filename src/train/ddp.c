@@ -12,17 +12,21 @@
 #include "src/nn/module.h"
 #include "src/nn/place.h"
 
-const tsr_placement *tsr_local_placement(tsr_world *world)
+const tsr_placement *tsr_local_placement_on(tsr_world *world, tsr_device device)
 {
     if (!world) {
         tsri_fail(TSR_ERR_INVALID, "tsr_local_placement: the world is NULL");
         return NULL;
     }
-    if (!tsri_is_live(world, TSRI_LIVE_WORLD, __func__))
+    if (!tsri_is_live(world, TSRI_LIVE_WORLD, "tsr_local_placement"))
         return NULL;
-    char text[32];
-    snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(world));
-    return tsr_placement_parse(world, text);
+    const int one = 1, rank = tsr_world_rank(world);
+    return tsr_placement_create(world, device, 1, &one, &rank);
+}
+
+const tsr_placement *tsr_local_placement(tsr_world *world)
+{
+    return tsr_local_placement_on(world, TSR_DEVICE_CPU);
 }
 
 /* --- the variables ---------------------------------------------------------------------------- */
@@ -233,7 +237,7 @@ static tsr_status compare(tsr_ddp *d)
 static tsr_status send_value(tsr_ddp *d, tsr_variable *v)
 {
     TSRI_TRY(tsri_variable_prepare(v));
-    if (!d->opts.init_sync || !v->bytes)
+    if (!d->opts.init_sync || !v->bytes || d->side)
         return TSR_OK;
     return tsr_broadcast(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
                          tsr_group_world_rank(d->group, 0));
@@ -247,7 +251,29 @@ static tsr_status send_values(tsr_ddp *d)
         TSRI_TRY(send_value(d, d->buffers[i]));
     for (int i = 0; i < d->nfrozen; i++)
         TSRI_TRY(send_value(d, d->frozen[i]));
-    return TSR_OK;
+    if (!d->side || !d->opts.init_sync)
+        return TSR_OK;
+    TSRI_TRY(tsri_ddp_send(d, d->nparams, d->listed, 0));
+    TSRI_TRY(tsri_ddp_send(d, d->nbuffers, d->buffers, 0));
+    return tsri_ddp_send(d, d->nfrozen, d->frozen, 0);
+}
+
+/* Takes the kind of device from the first variable. */
+static tsr_status note_device(tsr_variable *v, const char *name, void *arg)
+{
+    tsr_ddp *d = arg;
+    (void)name;
+    if (d->device)
+        return TSR_OK;
+    return tsri_device_get(d->world, tsr_placement_device(v->placement), &d->device);
+}
+
+/* Opens the device on which the parameters are, which must outlive d: so before d is the world's.
+ */
+static tsr_status find_device(tsr_ddp *d)
+{
+    TSRI_TRY(tsr_module_visit(d->module, note_device, d));
+    return d->device ? TSR_OK : tsri_device_get(d->world, TSR_DEVICE_CPU, &d->device);
 }
 
 /* --- making and ending ------------------------------------------------------------------------ */
@@ -309,7 +335,8 @@ static void destroy_owned(void *object)
 
 static tsr_status fill(tsr_ddp *d)
 {
-    d->here = tsr_local_placement(d->world);
+    d->here =
+        tsr_local_placement_on(d->world, tsri_ddp_on_device(d) ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU);
     TSRI_NEED(d->here);
     d->nranks = tsr_group_size(d->group);
     d->rank = tsr_group_rank(d->group);
@@ -319,6 +346,10 @@ static tsr_status fill(tsr_ddp *d)
     TSRI_TRY(tsr_module_set_local(d->module));
     TSRI_TRY(tsri_ddp_label(d, "tsr_ddp_create"));
     TSRI_TRY(compare(d));
+    if (tsri_ddp_on_device(d))
+        TSRI_TRY(tsri_side_of(d->group, d->device, &d->side));
+    for (int i = 0; i < d->nparams; i++)
+        d->listed[i] = d->params[i].v;
     TSRI_TRY(send_values(d));
     TSRI_TRY(tsri_ddp_make_buckets(d));
     TSRI_TRY(tsri_ddp_make_small(d));
@@ -351,9 +382,10 @@ tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp 
     d->module = module;
     d->opts = o;
     tsri_pool_init(&d->pool, &d->world->mem);
+    tsr_status status = find_device(d);
     tsri_world_own(d->world, &d->owned, d, destroy_owned);
     tsri_ddp_kept kept = tsri_ddp_keep_label(d);
-    tsr_status status = fill(d);
+    status = status == TSR_OK ? fill(d) : status;
     tsri_ddp_put_back(d, &kept);
     if (status != TSR_OK) {
         destroy(d);
@@ -369,6 +401,15 @@ void tsr_ddp_destroy(tsr_ddp *ddp)
         destroy(ddp);
 }
 
+/* Meets the other ranks where they reduce buckets, so that one that still does is told. */
+static tsr_status meet(tsr_ddp *d, tsri_loc loc)
+{
+    const tsri_coll coll = {.kind = TSRI_COLL_BARRIER, .what = d->group->label, .loc = loc};
+    if (!d->side || d->nranks == 1)
+        return tsr_barrier_at(d->group, NULL, loc.file, loc.line);
+    return tsri_side_once(d->side, &coll);
+}
+
 tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line)
 {
     if (!ddp || !*ddp)
@@ -379,7 +420,7 @@ tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line)
     tsri_ddp_kept kept = tsri_ddp_keep_label(d);
     tsr_status status = tsri_ddp_label(d, "ddp end after %lld runs", (long long)d->info.syncs);
     if (status == TSR_OK)
-        status = tsr_barrier_at(d->group, NULL, file, line);
+        status = meet(d, (tsri_loc){file, line});
     tsri_ddp_put_back(d, &kept);
     destroy(d);
     return status;
@@ -393,6 +434,7 @@ tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_ddp_get_info: ddp or info is NULL, or info->size is not set");
     size_t size = info->size < sizeof *info ? info->size : sizeof *info;
+    TSRI_TRY(tsri_ddp_fetch_norm((tsr_ddp *)(uintptr_t)ddp));
     tsr_ddp_info all = ddp->info;
     all.size = info->size;
     memcpy(info, &all, size);
@@ -412,23 +454,40 @@ void tsr_ddp_no_sync(tsr_ddp *ddp, bool on)
         ddp->no_sync = on;
 }
 
-void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
+/* NULL: v is none of ddp's parameters. */
+static const tsri_ddp_param *find_param(const tsr_ddp *ddp, const tsr_variable *v, const char *who)
 {
-    if (out_there)
-        *out_there = false;
-    if (tsri_live_check(ddp, TSRI_LIVE_DDP, __func__) != TSR_OK ||
-        tsri_live_check(v, TSRI_LIVE_VARIABLE, __func__) != TSR_OK)
+    if (tsri_live_check(ddp, TSRI_LIVE_DDP, who) != TSR_OK ||
+        tsri_live_check(v, TSRI_LIVE_VARIABLE, who) != TSR_OK)
         return NULL;
     for (int i = 0; ddp && i < ddp->nparams; i++)
-        if (ddp->params[i].v == v) {
-            if (out_there)
-                *out_there = ddp->params[i].there;
-            return ddp->params[i].grad->data;
-        }
+        if (ddp->params[i].v == v)
+            return &ddp->params[i];
     tsri_fail(TSR_ERR_INVALID,
-              "tsr_ddp_gradient: the variable is none of ddp's parameters%s; see tsr_module_find",
+              "%s: the variable is none of ddp's parameters%s; see tsr_module_find", who,
               !ddp ? ": ddp is NULL"
               : !v ? ": it is NULL"
                    : "");
     return NULL;
+}
+
+void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
+{
+    const tsri_ddp_param *p = find_param(ddp, v, __func__);
+    if (out_there)
+        *out_there = p && p->there;
+    return p ? p->grad->data : NULL;
+}
+
+tsr_status tsr_ddp_gradient_get(tsr_ddp *ddp, const tsr_variable *v, void *data, bool *out_there)
+{
+    const tsri_ddp_param *p = find_param(ddp, v, __func__);
+    if (!p)
+        return TSR_ERR_INVALID;
+    if (!data && p->grad->bytes)
+        return tsri_fail(TSR_ERR_INVALID, "%s: data is NULL", __func__);
+    TSRI_TRY(tsri_variable_read(p->grad, 0, data, p->grad->bytes));
+    if (out_there)
+        *out_there = p->there;
+    return TSR_OK;
 }

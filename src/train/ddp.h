@@ -7,6 +7,7 @@
  *   ddp_backward.c  gradients into buckets, declared in a local graph
  *   ddp_run.c       a run: forward and backward, buckets reduced as they fill
  *   ddp_reduce.c    reducing a bucket: averages, compression, hooks
+ *   ddp_device.c    all of a bucket that is in a device's memory
  *   ddp_step.c      the update
  *   ddp_minimize.c  all of that as one declaration
  *   ddp_send.c      one rank's values for all
@@ -20,7 +21,7 @@
 #define TESSERA_TRAIN_DDP_H
 
 #include <tessera/ddp.h>
-#include "src/comm/collective/collective.h"
+#include "src/comm/collective/side.h"
 #include "src/graph/graph.h"
 
 /* A parameter whose gradient is averaged. In the order of the buckets: the reverse of the
@@ -35,14 +36,25 @@ typedef struct tsri_ddp_param {
     bool written; /* the run that is under way has written the gradient */
 } tsri_ddp_param;
 
+typedef struct tsri_ddp_scale tsri_ddp_scale;
+
+/* All its memory is the device's on which the parameters live. */
 typedef struct tsri_ddp_bucket {
     tsr_ddp_bucket pub; /* what hooks see */
     int first;          /* the bucket's first parameter, in params */
     size_t bytes;       /* of all its gradients */
     void *earlier;      /* a copy of the gradients that a run adds to; NULL until one is needed */
-    void *small;        /* the compressed gradients, in the arena; NULL without compression */
+    void *small;        /* the compressed gradients; NULL without compression */
     int waiting;        /* how many gradients the run under way has yet to write */
-    tsr_work *work;
+    tsr_work *work;     /* in host memory */
+    /* On a device with streams. */
+    void *addends; /* what peers read; NULL: it is reduced in place */
+    size_t addend_bytes;
+    tsri_segment seg;
+    tsri_side_call call;
+    char what[sizeof((tsr_group *)0)->label]; /* of the call */
+    tsri_ddp_scale *scales;
+    tsri_kernel *narrow, *widen; /* to and from compressed gradients; NULL without compression */
 } tsri_ddp_bucket;
 
 /* An update of some set of parameters by an optimizer. */
@@ -84,6 +96,9 @@ struct tsr_ddp {
     int nparams;
     tsr_variable **listed;      /* [nparams]: params[i].v, for hooks */
     struct tsri_device *device; /* the device on which the buckets lie */
+    tsri_side *side;            /* of the group, on that device; NULL: it has no streams */
+    tsri_side_call sending;     /* the buffers of the group's first rank */
+    tsr_plan *norm_of;          /* an update whose norm has not been fetched; NULL: none */
     tsri_ddp_bucket *buckets;
     int nbuckets;
     tsr_variable **buffers; /* [nbuffers]: those of rank 0 are sent to all */
@@ -157,12 +172,29 @@ tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root);
 
 /* ddp_reduce.c */
 tsr_status tsri_ddp_make_small(tsr_ddp *d);
+tsr_dtype tsri_ddp_small_dtype(const tsr_ddp *d);
+bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b);
 tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket);
 tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket);
 /* Adds n elements of `from` to those of `into`; f16 and bf16 are added in f32. */
 void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from);
 
-/* ddp_step.c. Updates the parameters that o trains from gradients of m->loss_scale times the loss,
+/* ddp_device.c. Whether buckets lie on a device with streams; and what is put into the stream of
+ * compute there, or done at once. */
+bool tsri_ddp_on_device(const tsr_ddp *d);
+tsr_status tsri_ddp_clear(tsr_ddp *d, void *data, size_t bytes);
+tsr_status tsri_ddp_copy(tsr_ddp *d, void *dst, const void *src, size_t bytes);
+tsr_status tsri_ddp_add_to(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *into, const void *from);
+/* The device's part of functions that go without `_on_device`. */
+tsr_status tsri_ddp_make_on_device(tsr_ddp *d);
+void tsri_ddp_free_on_device(tsr_ddp *d);
+tsr_status tsri_ddp_start_on_device(tsr_ddp *d, int bucket);
+tsr_status tsri_ddp_finish_on_device(tsr_ddp *d, int bucket);
+tsr_status tsri_ddp_send_on_device(tsr_ddp *d, int n, tsr_variable *const *v, int root);
+
+/* ddp_step.c. Fetches a norm that is on its way, which may wait for the device. */
+tsr_status tsri_ddp_fetch_norm(tsr_ddp *d);
+/* Updates the parameters that o trains from gradients of m->loss_scale times the loss,
  * clipped as *m says; who: the public call, in messages. m->accumulate and m->out_norm are not
  * looked at. Sets d->info.grad_norm. */
 tsr_status tsri_ddp_update_params(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *m,

@@ -71,7 +71,7 @@ static tsr_status make_gradient(tsr_ddp *d, tsri_ddp_param *p, void *data)
     p->grad->lshape = p->v->shape;
     p->grad->bytes = (size_t)tsr_dims_count(p->v->shape) * tsr_dtype_size(p->v->dtype);
     p->grad->held = p->grad->sbp;
-    p->grad->ready = p->grad->used = true;
+    p->grad->ready = p->grad->used = p->grad->awaited = true;
     return TSR_OK;
 }
 
@@ -104,7 +104,6 @@ static tsr_status fill_bucket(tsr_ddp *d, int b, int first)
 
 tsr_status tsri_ddp_make_buckets(tsr_ddp *d)
 {
-    TSRI_TRY(tsri_device_get(d->world, TSR_DEVICE_CPU, &d->device));
     d->nbuckets = assign(d, (size_t)(d->opts.bucket_cap_mb * 1048576));
     d->buckets = tsri_pool_alloc(&d->pool, (size_t)d->nbuckets * sizeof *d->buckets);
     TSRI_NEED(d->buckets);
@@ -118,6 +117,7 @@ tsr_status tsri_ddp_make_buckets(tsr_ddp *d)
 
 void tsri_ddp_free_buckets(tsr_ddp *d)
 {
+    tsri_ddp_free_on_device(d);
     for (int i = 0; i < d->nparams && d->params; i++) {
         tsr_variable *grad = d->params[i].grad;
         if (!grad)

@@ -104,7 +104,7 @@ static tsr_status shadow(tsr_ddp *d)
         return TSR_OK;
     for (int i = 0; i < d->nparams; i++) {
         d->params[i].written = false;
-        memset(d->params[i].grad->data, 0, d->params[i].grad->bytes);
+        TSRI_TRY(tsri_ddp_clear(d, d->params[i].grad->data, d->params[i].grad->bytes));
     }
     for (int b = 0; b < d->nbuckets; b++)
         d->buckets[b].waiting = 0;

@@ -6,22 +6,24 @@
 #include "src/core/convert.h"
 #include "src/train/ddp.h"
 
-static tsr_dtype small_dtype(const tsr_ddp *d)
+tsr_dtype tsri_ddp_small_dtype(const tsr_ddp *d)
 {
     return d->opts.hook == TSR_DDP_FP16_COMPRESS   ? TSR_F16
            : d->opts.hook == TSR_DDP_BF16_COMPRESS ? TSR_BF16
                                                    : TSR_DTYPE_NONE;
 }
 
-static bool is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b)
+bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b)
 {
-    return !d->opts.hook_fn && small_dtype(d) && tsr_dtype_size(b->pub.dtype) > 2;
+    return !d->opts.hook_fn && tsri_ddp_small_dtype(d) && tsr_dtype_size(b->pub.dtype) > 2;
 }
 
 tsr_status tsri_ddp_make_small(tsr_ddp *d)
 {
+    if (d->side)
+        return tsri_ddp_make_on_device(d);
     for (int i = 0; i < d->nbuckets; i++)
-        if (is_compressed(d, &d->buckets[i]))
+        if (tsri_ddp_is_compressed(d, &d->buckets[i]))
             TSRI_TRY(tsr_alloc(d->world, (size_t)d->buckets[i].pub.count * 2 + 64,
                                &d->buckets[i].small));
     return TSR_OK;
@@ -102,10 +104,12 @@ tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket)
     tsri_ddp_bucket *b = &d->buckets[bucket];
     TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, bucket %d", (long long)d->info.syncs + 1, bucket));
     b->pub.divisor = d->divisor;
+    if (d->side)
+        return tsri_ddp_start_on_device(d, bucket);
     if (d->opts.hook_fn)
         return d->opts.hook_fn(d->opts.hook_state, &b->pub);
-    if (is_compressed(d, b)) {
-        tsr_dtype small = small_dtype(d);
+    if (tsri_ddp_is_compressed(d, b)) {
+        tsr_dtype small = tsri_ddp_small_dtype(d);
         TSRI_TRY(tsri_convert(b->small, small, b->pub.data, b->pub.dtype, b->pub.count));
         divide_small(small, b->pub.count, b->small, d->divisor);
         return tsr_all_reduce_at(d->group, b->small, b->pub.count, small, TSR_REDUCE_SUM, &b->work,
@@ -122,10 +126,13 @@ tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket)
 tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket)
 {
     tsri_ddp_bucket *b = &d->buckets[bucket];
+    if (d->side)
+        return tsri_ddp_finish_on_device(d, bucket);
     if (!b->work)
         return TSR_OK;
     TSRI_TRY(tsr_work_wait(&b->work, 0));
-    if (is_compressed(d, b))
-        return tsri_convert(b->pub.data, b->pub.dtype, b->small, small_dtype(d), b->pub.count);
+    if (tsri_ddp_is_compressed(d, b))
+        return tsri_convert(b->pub.data, b->pub.dtype, b->small, tsri_ddp_small_dtype(d),
+                            b->pub.count);
     return TSR_OK;
 }

@@ -16,12 +16,17 @@ static tsr_status watch_plan(tsr_ddp *d, tsr_plan *plan)
 {
     if (tsri_plan_watcher(plan) == d)
         return TSR_OK;
-    tsr_variable **grads = tsri_mem_alloc(&d->world->mem, (size_t)d->nparams * sizeof *grads);
+    size_t n = (size_t)d->nparams;
+    tsr_variable **grads = tsri_mem_alloc(&d->world->mem, n * (sizeof *grads + sizeof(int)));
     TSRI_NEED(grads);
-    for (int i = 0; i < d->nparams; i++)
+    int *bucket = (int *)(void *)(grads + n);
+    for (int i = 0; i < d->nparams; i++) {
         grads[i] = d->params[i].grad;
+        bucket[i] = d->params[i].bucket;
+    }
     int nwatched = 0;
-    tsr_status status = tsri_plan_watch(plan, d->nparams, grads, tsri_ddp_written, d, &nwatched);
+    tsr_status status =
+        tsri_plan_watch(plan, d->nparams, grads, bucket, tsri_ddp_written, d, &nwatched);
     tsri_mem_free(grads);
     TSRI_TRY(status);
     if (!nwatched)
@@ -34,10 +39,11 @@ static tsr_status watch_plan(tsr_ddp *d, tsr_plan *plan)
 /* Copies a bucket's gradients of earlier runs, to which this run's are added. */
 static tsr_status copy_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
 {
+    if (!b->earlier && d->side)
+        TSRI_TRY(d->device->ops->buffer_alloc(d->device, b->bytes, &b->earlier));
     if (!b->earlier && !(b->earlier = tsri_mem_alloc(&d->world->mem, b->bytes)))
         return TSR_ERR_NO_MEMORY;
-    memcpy(b->earlier, b->pub.data, b->bytes);
-    return TSR_OK;
+    return tsri_ddp_copy(d, b->earlier, b->pub.data, b->bytes);
 }
 
 /* Makes the buckets ready for a run of the plan. A gradient that an earlier run left stays. A
@@ -57,7 +63,7 @@ static tsr_status prepare_buckets(tsr_ddp *d, tsr_plan *plan)
             b->waiting += writes;
             adds_to_earlier |= p->there && writes;
             if (!p->there && !writes)
-                memset(p->grad->data, 0, p->grad->bytes);
+                TSRI_TRY(tsri_ddp_clear(d, p->grad->data, p->grad->bytes));
         }
         if (adds_to_earlier)
             TSRI_TRY(copy_earlier(d, b));
@@ -77,8 +83,8 @@ tsr_status tsri_ddp_written(void *arg, int i)
     if (p->there) {
         /* The run wrote over the gradient of earlier runs, of which b->earlier is a copy. */
         size_t offset = (size_t)((char *)p->grad->data - (char *)b->pub.data);
-        tsri_ddp_add(p->v->dtype, tsr_dims_count(p->v->shape), p->grad->data,
-                     (char *)b->earlier + offset);
+        TSRI_TRY(tsri_ddp_add_to(d, p->v->dtype, tsr_dims_count(p->v->shape), p->grad->data,
+                                 (char *)b->earlier + offset));
     }
     return d->reduces ? tsri_ddp_start_buckets(d) : TSR_OK;
 }

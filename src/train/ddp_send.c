@@ -43,6 +43,8 @@ static tsr_status need_block(tsr_ddp *d, size_t bytes)
 
 tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root)
 {
+    if (d->side && d->nranks > 1)
+        return tsri_ddp_send_on_device(d, n, v, root);
     for (int at = 0, m; at < n && d->nranks > 1; at += m) {
         size_t bytes;
         m = count_together(n - at, v + at, &bytes);

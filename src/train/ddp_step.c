@@ -60,8 +60,20 @@ static tsr_status declare(tsr_ddp *d, tsri_ddp_update *u)
     return tsr_compile(g, &u->plan);
 }
 
-static void free_update(tsri_ddp_update *u)
+tsr_status tsri_ddp_fetch_norm(tsr_ddp *d)
 {
+    tsr_plan *plan = d->norm_of;
+    d->norm_of = NULL;
+    return plan ? tsr_fetch_scalar(plan, "norm", &d->info.grad_norm) : TSR_OK;
+}
+
+static void free_update(tsr_ddp *d, tsri_ddp_update *u)
+{
+    if (d->norm_of == u->plan) {
+        tsr_status ignored =
+            tsri_ddp_fetch_norm(d); /* of an update that has failed: there is none */
+        (void)ignored;
+    }
     tsr_plan_destroy(u->plan);
     tsr_graph_destroy(u->graph);
     tsri_mem_free(u);
@@ -77,7 +89,7 @@ static void drop_old(tsr_ddp *d)
         at = &(*at)->next;
     while (*at) {
         tsri_ddp_update *next = (*at)->next;
-        free_update(*at);
+        free_update(d, *at);
         *at = next;
     }
 }
@@ -92,7 +104,7 @@ static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_o
     u->opts = *m;
     tsr_status status = declare(d, u);
     if (status != TSR_OK) {
-        free_update(u);
+        free_update(d, u);
         return status;
     }
     u->next = d->updates;
@@ -111,7 +123,7 @@ static void drop_stale(tsr_ddp *d)
             continue;
         }
         *at = u->next;
-        free_update(u);
+        free_update(d, u);
     }
 }
 
@@ -141,7 +153,8 @@ static tsr_status update(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *
     u->failed |= status != TSR_OK;
     TSRI_TRY(status);
     d->info.steps++;
-    return m->clip_norm > 0 ? tsr_fetch_scalar(u->plan, "norm", &d->info.grad_norm) : TSR_OK;
+    d->norm_of = m->clip_norm > 0 ? u->plan : d->norm_of;
+    return d->side ? TSR_OK : tsri_ddp_fetch_norm(d); /* a device may be at work on it */
 }
 
 tsr_status tsri_ddp_update_params(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *m,
@@ -204,10 +217,11 @@ tsr_status tsr_ddp_step(tsr_ddp *d, tsr_optimizer *optimizer)
 
 void tsri_ddp_free_updates(tsr_ddp *d, bool plans_too)
 {
+    d->norm_of = NULL;
     while (d->updates) {
         tsri_ddp_update *next = d->updates->next;
         if (plans_too)
-            free_update(d->updates);
+            free_update(d, d->updates);
         else
             tsri_mem_free(d->updates);
         d->updates = next;

@@ -41,6 +41,8 @@ tsr_status tsri_ddp_finish_buckets(tsr_ddp *d)
 {
     for (int b = 0; b < d->nbuckets; b++)
         TSRI_TRY(tsri_ddp_finish_bucket(d, b));
+    if (d->side)
+        TSRI_TRY(tsri_side_lead(d->side));
     TSRI_TRY(agree_used(d));
     d->info.unused = 0;
     for (int i = 0; i < d->nparams; i++) {

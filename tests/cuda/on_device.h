@@ -60,7 +60,34 @@ static inline tsr_status on_device_compile(tsr_graph *graph, tsr_plan **out_plan
     return on_device_compile_with(graph, NULL, out_plan);
 }
 
+static inline const tsr_placement *on_device_local(tsr_world *world)
+{
+    const char *device = getenv("TESSERA_TEST_DEVICE");
+    return device && !strcmp(device, "cuda") ? tsr_local_placement_on(world, TSR_DEVICE_CUDA)
+                                             : tsr_local_placement(world);
+}
+
+/* A copy in host memory, kept until the process ends. */
+static inline void *on_device_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
+{
+    const void *data = tsr_ddp_gradient(ddp, v, out_there);
+    void *copy = data ? malloc(16 + (size_t)tsr_dims_count(tsr_variable_dims(v)) *
+                                        tsr_dtype_size(tsr_variable_dtype(v)))
+                      : NULL;
+    return copy && tsr_ddp_gradient_get(ddp, v, copy, NULL) == TSR_OK ? copy : NULL;
+}
+
+/* Errors of a run surface in it. */
+static inline tsr_status on_device_ddp_run(tsr_ddp *ddp, tsr_plan *plan, const char *file, int line)
+{
+    tsr_status status = tsr_ddp_run_at(ddp, plan, file, line);
+    return status == TSR_OK ? tsr_wait(plan) : status;
+}
+
 #define tsr_run on_device_run
+#define tsr_local_placement on_device_local
+#define tsr_ddp_gradient on_device_gradient
+#define tsr_ddp_run_at on_device_ddp_run
 #define tsr_compile on_device_compile
 #define tsr_compile_with on_device_compile_with
 #define tsr_placement_parse on_device_parse

@@ -6,6 +6,7 @@
  *   group.c  groups, memory, and the engine that a world has for all of them
  *   run.c    a task, done with any communicator
  *   send.c   send and recv
+ *   side.c   a group between devices
  *   work.c              tasks under way: each group's queue, its thread, waiting
  *
  * The engine talks through a twin of the world's communicator, so plans and collectives do not
@@ -30,6 +31,7 @@
 #include <stdatomic.h>
 
 typedef struct tsri_engine tsri_engine;
+typedef struct tsri_side tsri_side;
 
 typedef struct tsri_queue {
     tsr_group *group;
@@ -56,10 +58,11 @@ struct tsr_group {
     tsri_group *inner; /* NULL in a group of one */
     int nranks, index;
     int *ranks;
-    uint64_t key;    /* a hash of the list */
-    uint64_t calls;  /* of this rank, by now */
-    char label[64];  /* of the next calls */
-    tsr_work *works; /* handles alive, of the rank's thread */
+    uint64_t key;     /* a hash of the list */
+    uint64_t calls;   /* of this rank, by now */
+    char label[64];   /* of the next calls */
+    tsr_work *works;  /* handles alive, of the rank's thread */
+    tsri_side *sides; /* by device: side.h */
 
     pthread_mutex_t lock; /* of the rest */
     pthread_cond_t changed;
@@ -97,6 +100,11 @@ void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
 /* work.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
  * its arrays. */
 tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work);
+/* TSR_OK, or the error that has ended the group. */
+tsr_status tsri_group_check(tsr_group *g);
+/* The last error of the rank's thread, which was in no call of the inner group, ends the group, if
+ * it is the first; its members' next calls fail. */
+void tsri_group_end(tsr_group *g, tsr_status status);
 /* The rest of the queue is done, the thread has ended, handles are freed. */
 void tsri_work_close(tsr_group *g);
 

@@ -22,8 +22,14 @@ static bool is_over(tsr_group *g)
     return atomic_load_explicit(&g->over, memory_order_acquire) != TSR_OK;
 }
 
-/* The thread's last error becomes the group's, if it is the first. */
-static void end_group(tsr_group *g, const tsri_task *task, tsr_status status)
+tsr_status tsri_group_check(tsr_group *g)
+{
+    return is_over(g) ? fail_over(g) : TSR_OK;
+}
+
+/* The thread's last error becomes the group's, if it is the first. `tells`: the other members hear
+ * of it by the inner group. */
+static void end_group(tsr_group *g, bool tells, tsr_status status)
 {
     pthread_mutex_lock(&g->lock);
     bool first = !is_over(g);
@@ -32,12 +38,11 @@ static void end_group(tsr_group *g, const tsri_task *task, tsr_status status)
         atomic_store(&g->over, (int)status);
     }
     pthread_mutex_unlock(&g->lock);
-    /* Not by who only sends: another thread may be in a call of the inner group. */
     tsri_comm *comm = g->engine->comm;
     if (!first)
         return;
     tsri_flight_fail(g->engine->world, 0, status);
-    if (g->inner && task->kind != TSRI_TASK_SEND && TSRI_COMM_HAS(comm, poison))
+    if (g->inner && tells && TSRI_COMM_HAS(comm, poison))
         comm->ops->poison(g->inner, status, g->text);
 }
 
@@ -49,7 +54,8 @@ static tsr_status run(tsr_group *g, tsri_task *task)
     }
     tsr_status status = tsri_task_run(g, task);
     if (status != TSR_OK)
-        end_group(g, task, status);
+        /* A sender does not tell: another thread may be in a call of the inner group. */
+        end_group(g, task->kind != TSRI_TASK_SEND, status);
     return status;
 }
 
@@ -63,6 +69,12 @@ static tsri_queue *queue_of(tsr_group *g, const tsri_task *task)
 static bool has_left(tsri_queue *q)
 {
     return atomic_load_explicit(&q->left, memory_order_acquire) > 0;
+}
+
+void tsri_group_end(tsr_group *g, tsr_status status)
+{
+    /* Nobody else may be in a call of the inner group. */
+    end_group(g, !has_left(&g->queue) && !has_left(&g->sends), status);
 }
 
 /* Does the first task of a queue; the lock is held at both ends, but not between. */

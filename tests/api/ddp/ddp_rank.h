@@ -5,6 +5,11 @@
 
 #include "../rank.h"
 
+#include <stdlib.h>
+
+/* The tests run once more on GPUs: see tests/cuda/on_device.h. */
+#define ON_DEVICE (getenv("TESSERA_TEST_DEVICE") != NULL)
+
 static const tsr_world_opts ddp_opts = {
     .size = sizeof(tsr_world_opts), .arena_bytes = 256 << 20, .timeout_s = 20, .threads = 1};
 

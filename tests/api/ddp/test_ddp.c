@@ -303,6 +303,9 @@ static tsr_status one_less(tsr_world *w, void *arg)
 static void test_one_less(void **state)
 {
     (void)state;
+    const char *comm = getenv("TESSERA_CUDA_COMM");
+    if (ON_DEVICE && comm && !strcmp(comm, "nccl")) /* ranks can't see each other's calls */
+        skip();
     static const char *const texts[] = {
         "rank 0 is at all_reduce", "ddp run 3, bucket 0",  "test_ddp.c",
         "rank 1 is at barrier",    "ddp end after 2 runs", NULL};
@@ -403,7 +406,7 @@ static tsr_status wrong(tsr_world *w, void *arg)
     FAILS(tsr_ddp_create(net, &no_size, &ddp), TSR_ERR_INVALID, "size is 0");
     FAILS(tsr_ddp_create(net, NULL, NULL), TSR_ERR_INVALID, "out_ddp is NULL");
     FAILS(tsr_ddp_create(make_mlp(w, all), NULL, &ddp), TSR_ERR_PLACEMENT,
-          "0.weight is on cpu:[0,1]");
+          ON_DEVICE ? "0.weight is on cuda:[0,1]" : "0.weight is on cpu:[0,1]");
     FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = -1), &ddp), TSR_ERR_INVALID,
           "bucket_cap_mb is -1");
     FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = NAN), &ddp), TSR_ERR_INVALID,

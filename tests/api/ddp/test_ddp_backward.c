@@ -321,6 +321,8 @@ static void test_overlaps(void **state)
 {
     (void)state;
     static const network networks[] = {{make_mlp}, {make_mobilenet}};
+    if (ON_DEVICE) /* the hook writes to gradients, as to host memory */
+        skip();
     for (int i = 0; i < 2; i++)
         expect_ok(1, overlaps, (void *)(uintptr_t)&networks[i]);
 }

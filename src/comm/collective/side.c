@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/comm/collective/side.h"
+
+/* --- making and ending ------------------------------------------------------------------------ */
+
+/* Forgets a call, which is over. */
+static void forget(tsri_side *s, tsri_side_call *call)
+{
+    tsri_side_call **at = &s->first;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    if (!*at)
+        s->last = at;
+    s->ncalls--;
+    call->next = NULL;
+    call->state = TSRI_SIDE_IDLE;
+    if (call->over)
+        call->over(call);
+}
+
+static void destroy_side(void *object)
+{
+    tsri_side *s = object;
+    const tsri_device_ops *ops = s->device->ops;
+    tsri_world_disown(&s->owned);
+    while (s->first)
+        forget(s, s->first);
+    if (s->comm)
+        s->comm->ops->destroy(s->comm);
+    if (s->compute)
+        ops->event_destroy(s->device, s->compute);
+    if (s->side)
+        ops->event_destroy(s->device, s->side);
+    if (s->stream)
+        ops->stream_destroy(s->device, s->stream);
+    for (tsri_side **at = &s->group->sides; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    tsri_mem_free(s);
+}
+
+static tsr_status fill_side(tsri_side *s)
+{
+    tsr_group *g = s->group;
+    tsri_device *d = s->device;
+    TSRI_TRY(d->ops->stream_create(d, &s->stream));
+    TSRI_TRY(d->ops->event_create(d, false, false, &s->compute));
+    TSRI_TRY(d->ops->event_create(d, false, false, &s->side));
+    if (g->nranks == 1) {
+        s->in_place = true;
+        return TSR_OK;
+    }
+    TSRI_TRY(tsri_comm_create_device(d->world, d, g->nranks, g->ranks, TSRI_DEVICE_COMM_GROUP,
+                                     &s->comm));
+    TSRI_TRY(s->comm->ops->group(s->comm, g->nranks, g->ranks, 0, &s->inner));
+    s->in_place = s->inner->in_place;
+    return TSR_OK;
+}
+
+tsr_status tsri_side_of(tsr_group *g, tsri_device *device, tsri_side **out_side)
+{
+    for (tsri_side *s = g->sides; s; s = s->next)
+        if (s->device == device) {
+            *out_side = s;
+            return TSR_OK;
+        }
+    TSRI_TRY(tsri_group_check(g));
+    tsri_side *s = tsri_mem_alloc(&device->world->mem, sizeof *s);
+    if (!s) {
+        tsri_group_end(g, TSR_ERR_NO_MEMORY); /* the others come to it */
+        return TSR_ERR_NO_MEMORY;
+    }
+    s->group = g;
+    s->device = device;
+    s->last = &s->first;
+    s->next = g->sides;
+    g->sides = s;
+    tsri_world_own_before(&device->owned, &s->owned, s, destroy_side);
+    tsr_status status = fill_side(s);
+    if (status != TSR_OK) {
+        tsri_group_end(g, status);
+        destroy_side(s);
+        return status;
+    }
+    *out_side = s;
+    return TSR_OK;
+}
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+tsr_status tsri_side_follow(tsri_side *s)
+{
+    const tsri_device_ops *ops = s->device->ops;
+    TSRI_TRY(ops->event_record(s->device, s->compute, s->device->stream));
+    return ops->event_wait(s->device, s->stream, s->compute);
+}
+
+tsr_status tsri_side_lead(tsri_side *s)
+{
+    const tsri_device_ops *ops = s->device->ops;
+    TSRI_TRY(ops->event_record(s->device, s->side, s->stream));
+    return ops->event_wait(s->device, s->device->stream, s->side);
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+
+/* The first error ends the group. */
+static tsr_status judge(tsri_side *s, tsr_status status)
+{
+    if (status != TSR_OK)
+        tsri_group_end(s->group, status);
+    return status;
+}
+
+/* Where a call is compared whenever it is made, it is so with its label, and needs no preparing. */
+tsr_status tsri_side_prepare(tsri_side *s, tsri_side_call *call, bool again)
+{
+    call->side = s;
+    call->coll.stream = s->stream;
+    if (!again || !s->inner || !s->comm->capturable)
+        return TSR_OK;
+    return judge(s, s->comm->ops->prepare(s->inner, &call->coll));
+}
+
+void tsri_side_unprepare(tsri_side_call *call)
+{
+    tsri_side *s = call->side;
+    if (!s)
+        return;
+    if (call->state != TSRI_SIDE_IDLE &&
+        (tsri_group_check(s->group) != TSR_OK || tsri_side_release(call) != TSR_OK))
+        forget(s, call);
+    if (call->coll.prepared)
+        s->comm->ops->unprepare(s->inner, &call->coll);
+    call->side = NULL;
+}
+
+/* The ring of a communicator's calls has room for 64. */
+enum { MOST_CALLS = 32 };
+
+tsr_status tsri_side_start(tsri_side_call *call)
+{
+    tsri_side *s = call->side;
+    TSRI_TRY(tsri_group_check(s->group));
+    if (call->state != TSRI_SIDE_IDLE)
+        TSRI_TRY(tsri_side_release(call));
+    if (s->ncalls == MOST_CALLS)
+        TSRI_TRY(tsri_side_release(s->first));
+    if (s->inner)
+        TSRI_TRY(judge(s, s->comm->ops->start(s->inner, &call->coll, &call->ticket)));
+    call->state = TSRI_SIDE_STARTED;
+    call->next = NULL;
+    *s->last = call;
+    s->last = &call->next;
+    s->ncalls++;
+    return TSR_OK;
+}
+
+/* Finishes one call, all before which are finished. */
+static tsr_status finish_one(tsri_side *s, tsri_side_call *call)
+{
+    if (call->state != TSRI_SIDE_STARTED)
+        return TSR_OK;
+    if (s->inner)
+        TSRI_TRY(judge(s, s->comm->ops->finish(s->inner, &call->ticket)));
+    call->state = TSRI_SIDE_FINISHED;
+    return call->end ? judge(s, call->end(call)) : TSR_OK;
+}
+
+tsr_status tsri_side_finish(tsri_side_call *call)
+{
+    tsri_side *s = call->side;
+    if (call->state != TSRI_SIDE_STARTED)
+        return TSR_OK;
+    for (tsri_side_call *c = s->first; c != call; c = c->next)
+        TSRI_TRY(finish_one(s, c));
+    return finish_one(s, call);
+}
+
+bool tsri_side_is_ready(const tsri_side_call *call)
+{
+    const tsri_side *s = call->side;
+    if (call->state != TSRI_SIDE_STARTED || !s->inner || !TSRI_COMM_HAS(s->comm, ready))
+        return true;
+    return s->comm->ops->ready(s->inner, &call->ticket);
+}
+
+tsr_status tsri_side_release(tsri_side_call *call)
+{
+    tsri_side *s = call->side;
+    TSRI_TRY(tsri_side_finish(call));
+    while (call->state == TSRI_SIDE_FINISHED) {
+        tsri_side_call *c = s->first;
+        if (s->inner)
+            TSRI_TRY(judge(s, s->comm->ops->release(s->inner, &c->ticket)));
+        forget(s, c);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_side_once(tsri_side *s, const tsri_coll *coll)
+{
+    tsri_side_call call = {.side = s, .coll = *coll};
+    call.coll.stream = s->stream;
+    TSRI_TRY(tsri_side_start(&call));
+    tsr_status status = tsri_side_release(&call);
+    if (call.state != TSRI_SIDE_IDLE)
+        forget(s, &call);
+    return status;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buckets on a device with streams. Gradients are written, cleared and added up in the stream of
+ * compute; a bucket's average goes through the stream of the group's side, which follows compute
+ * when the bucket is complete, and which compute follows when the run ends. So the host waits for
+ * the device nowhere.
+ *
+ * Where the communicator reduces in place, the scaled gradients are where the gradients were, else
+ * in memory of their own that peers read. Compressed ones always have memory of their own.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "src/core/convert.h"
+#include "src/train/ddp.h"
+
+/* A kernel that multiplies a bucket by 1/divisor; a joined rank may change the divisor. */
+struct tsri_ddp_scale {
+    tsri_ddp_scale *next;
+    double divisor;
+    tsri_kernel *kernel;
+};
+
+bool tsri_ddp_on_device(const tsr_ddp *d)
+{
+    return d->device && d->device->ops->move;
+}
+
+/* --- memory, in the stream of compute --------------------------------------------------------- */
+
+/* The zeros that a gradient is taken for: +0, which is no identity of a sum. */
+tsr_status tsri_ddp_clear(tsr_ddp *d, void *data, size_t bytes)
+{
+    if (!tsri_ddp_on_device(d)) {
+        memset(data, 0, bytes);
+        return TSR_OK;
+    }
+    return d->device->ops->fill(d->device, TSR_U8, TSR_REDUCE_SUM, (int64_t)bytes, data,
+                                d->device->stream);
+}
+
+static tsr_status move(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *dst, int nsrc,
+                       const void *const *src)
+{
+    const tsri_move m = {.dtype = dtype,
+                         .op = TSR_REDUCE_SUM,
+                         .ndim = 1,
+                         .length = {n},
+                         .src_step = {1},
+                         .dst_step = {1},
+                         .nsrc = nsrc,
+                         .src = src,
+                         .dst = dst};
+    return n ? d->device->ops->move(d->device, &m, d->device->stream) : TSR_OK;
+}
+
+tsr_status tsri_ddp_copy(tsr_ddp *d, void *dst, const void *src, size_t bytes)
+{
+    if (tsri_ddp_on_device(d))
+        return move(d, TSR_U8, (int64_t)bytes, dst, 1, &src);
+    memcpy(dst, src, bytes);
+    return TSR_OK;
+}
+
+tsr_status tsri_ddp_add_to(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *into, const void *from)
+{
+    const void *src[2] = {into, from};
+    if (tsri_ddp_on_device(d))
+        return move(d, dtype, n, into, 2, src);
+    tsri_ddp_add(dtype, n, into, from);
+    return TSR_OK;
+}
+
+/* --- kernels of a bucket ---------------------------------------------------------------------- */
+
+static tsr_status make_kernel(tsr_ddp *d, tsri_op_kind op, const tsri_attrs *attrs, int64_t count,
+                              tsr_dtype from, tsr_dtype to, tsri_kernel **out_kernel)
+{
+    const tsri_arg in = {
+        .dtype = from, .ndim = 1, .shape = {count}, .stride = {1}, .gshape = {count}};
+    tsri_arg out = in;
+    out.dtype = to;
+    const tsri_kernel_desc desc = {.op = op,
+                                   .attrs = attrs,
+                                   .nin = 1,
+                                   .nout = 1,
+                                   .in = {in},
+                                   .out = {out},
+                                   .stream = d->side->stream};
+    return tsri_kernel_create(&d->world->mem, d->device->ops->kernels(), &desc, out_kernel);
+}
+
+/* 1/divisor as the dtype has it, as PyTorch's factor. */
+static double factor_of(double divisor, tsr_dtype dtype)
+{
+    float factor = (float)(1 / divisor);
+    uint16_t rounded;
+    if (dtype == TSR_F64)
+        return 1 / divisor;
+    if (dtype == TSR_F32)
+        return (double)factor;
+    tsri_convert(&rounded, dtype, &factor, TSR_F32, 1);
+    tsri_convert(&factor, TSR_F32, &rounded, dtype, 1);
+    return (double)factor;
+}
+
+static tsr_status find_scale(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, double factor,
+                             tsri_kernel **out_kernel)
+{
+    tsri_ddp_scale *s = b->scales;
+    while (s && s->divisor != d->divisor)
+        s = s->next;
+    if (!s) {
+        const tsri_attrs attrs = {.scale = {.a = factor}};
+        s = tsri_mem_alloc(&d->world->mem, sizeof *s);
+        TSRI_NEED(s);
+        tsr_status status =
+            make_kernel(d, TSRI_OP_SCALE, &attrs, b->pub.count, dtype, dtype, &s->kernel);
+        if (status != TSR_OK) {
+            tsri_mem_free(s);
+            return status;
+        }
+        s->divisor = d->divisor;
+        s->next = b->scales;
+        b->scales = s;
+    }
+    *out_kernel = s->kernel;
+    return TSR_OK;
+}
+
+/* --- making and ending ------------------------------------------------------------------------ */
+
+static tsr_status run_kernel(tsri_kernel *k, void *in, void *out)
+{
+    return k->run(k, (void *[]){in}, (void *[]){out}, NULL);
+}
+
+/* When a bucket of compressed gradients is reduced. */
+static tsr_status widen_bucket(tsri_side_call *call)
+{
+    tsri_ddp_bucket *b = call->arg;
+    return run_kernel(b->widen, b->small, b->pub.data);
+}
+
+/* dst: the buffer that the call reduces into; src: its addends. */
+static tsr_status prepare_bucket(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, void *src,
+                                 void *dst)
+{
+    snprintf(b->what, sizeof b->what, "ddp, bucket %d", b->pub.index);
+    b->seg = (tsri_segment){.src = src,
+                            .dst = dst,
+                            .dtype = dtype,
+                            .shape = TSR_DIMS(b->pub.count),
+                            .src_axis = -1,
+                            .dst_axis = -1};
+    b->call.coll = (tsri_coll){.kind = TSRI_COLL_ALL_REDUCE,
+                               .op = TSR_REDUCE_SUM,
+                               .nseg = 1,
+                               .seg = &b->seg,
+                               .what = b->what};
+    b->call.end = b->widen ? widen_bucket : NULL;
+    b->call.arg = b;
+    return tsri_side_prepare(d->side, &b->call, true);
+}
+
+static tsr_status make_bucket(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype small)
+{
+    const tsr_dtype sent = small ? small : b->pub.dtype;
+    const int64_t n = b->pub.count;
+    tsri_device *dev = d->device;
+    b->addend_bytes = (size_t)n * tsr_dtype_size(sent) + 64;
+    if (!d->side->in_place)
+        TSRI_TRY(dev->ops->buffer_alloc(dev, b->addend_bytes, &b->addends));
+    if (!small)
+        return prepare_bucket(d, b, sent, b->addends ? b->addends : b->pub.data, b->pub.data);
+    TSRI_TRY(dev->ops->buffer_alloc(dev, b->addend_bytes, &b->small));
+    const tsri_attrs none = {0};
+    TSRI_TRY(make_kernel(d, TSRI_OP_CAST, &none, n, b->pub.dtype, small, &b->narrow));
+    TSRI_TRY(make_kernel(d, TSRI_OP_CAST, &none, n, small, b->pub.dtype, &b->widen));
+    return prepare_bucket(d, b, sent, b->addends ? b->addends : b->small, b->small);
+}
+
+tsr_status tsri_ddp_make_on_device(tsr_ddp *d)
+{
+    for (int i = 0; i < d->nbuckets; i++) {
+        tsri_ddp_bucket *b = &d->buckets[i];
+        const bool compressed = tsri_ddp_is_compressed(d, b);
+        b->pub.device = TSR_DEVICE_CUDA;
+        b->pub.stream = d->device->ops->stream_native(d->device, d->side->stream);
+        if (!d->opts.hook_fn && b->pub.count)
+            TSRI_TRY(make_bucket(d, b, compressed ? tsri_ddp_small_dtype(d) : TSR_DTYPE_NONE));
+    }
+    return TSR_OK;
+}
+
+/* Memory that another owner writes to, in the stream of compute, is free of the side's work then.
+ */
+void tsri_ddp_free_on_device(tsr_ddp *d)
+{
+    tsri_device *dev = d->device;
+    if (!d->side)
+        return;
+    for (int i = 0; i < d->nbuckets && d->buckets; i++)
+        tsri_side_unprepare(&d->buckets[i].call);
+    tsri_side_unprepare(&d->sending);
+    dev->ops->stream_sync(dev, d->side->stream);
+    dev->ops->stream_sync(dev, dev->stream);
+    for (int i = 0; i < d->nbuckets && d->buckets; i++) {
+        tsri_ddp_bucket *b = &d->buckets[i];
+        while (b->scales) {
+            tsri_ddp_scale *next = b->scales->next;
+            b->scales->kernel->destroy(b->scales->kernel);
+            tsri_mem_free(b->scales);
+            b->scales = next;
+        }
+        if (b->narrow)
+            b->narrow->destroy(b->narrow);
+        if (b->widen)
+            b->widen->destroy(b->widen);
+        if (b->addends)
+            dev->ops->buffer_free(dev, b->addends, b->addend_bytes);
+        if (b->small)
+            dev->ops->buffer_free(dev, b->small, b->addend_bytes);
+        if (b->earlier)
+            dev->ops->buffer_free(dev, b->earlier, b->bytes);
+        b->small = b->earlier = NULL;
+    }
+}
+
+/* --- a bucket --------------------------------------------------------------------------------- */
+
+/* Scales the gradients, where a sum of them is to be an average, into the addends. */
+static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
+{
+    void *addends = (void *)(uintptr_t)b->seg.src, *from = b->pub.data;
+    tsri_kernel *scale;
+    if (b->narrow) {
+        TSRI_TRY(run_kernel(b->narrow, from, addends));
+        from = addends;
+    }
+    if (d->divisor == 1 && from == addends)
+        return TSR_OK;
+    TSRI_TRY(find_scale(
+        d, b, b->seg.dtype,
+        b->narrow ? (double)(float)(1 / d->divisor) : factor_of(d->divisor, b->seg.dtype), &scale));
+    return run_kernel(scale, from, addends);
+}
+
+tsr_status tsri_ddp_start_on_device(tsr_ddp *d, int bucket)
+{
+    tsri_ddp_bucket *b = &d->buckets[bucket];
+    TSRI_TRY(tsri_side_follow(d->side));
+    if (d->opts.hook_fn)
+        return d->opts.hook_fn(d->opts.hook_state, &b->pub);
+    if (!b->pub.count)
+        return TSR_OK;
+    if (b->call.state != TSRI_SIDE_IDLE) /* peers may read the addends of the last run */
+        TSRI_TRY(tsri_side_release(&b->call));
+    snprintf(b->what, sizeof b->what, "%s", d->group->label);
+    b->call.coll.loc = d->loc;
+    TSRI_TRY(scale_bucket(d, b));
+    return tsri_side_start(&b->call);
+}
+
+tsr_status tsri_ddp_finish_on_device(tsr_ddp *d, int bucket)
+{
+    return d->buckets[bucket].call.side ? tsri_side_finish(&d->buckets[bucket].call) : TSR_OK;
+}
+
+/* --- one rank's values for all ---------------------------------------------------------------- */
+
+static void describe(int n, tsr_variable *const *v, int root, tsri_segment *seg, tsri_coll *coll)
+{
+    int nseg = 0;
+    for (int i = 0; i < n; i++)
+        if (v[i]->bytes)
+            seg[nseg++] = (tsri_segment){.src = v[i]->data,
+                                         .dst = v[i]->data,
+                                         .dtype = v[i]->dtype,
+                                         .shape = TSR_DIMS(tsr_dims_count(v[i]->shape)),
+                                         .src_axis = -1,
+                                         .dst_axis = -1};
+    *coll = (tsri_coll){
+        .kind = TSRI_COLL_BROADCAST, .root = root, .nseg = nseg, .seg = seg, .what = "ddp values"};
+}
+
+/* The buffers of the group's first rank are sent again and again. */
+static tsr_status send_buffers(tsr_ddp *d)
+{
+    if (!d->sending.side) {
+        tsri_segment *seg = tsri_pool_alloc(&d->pool, (size_t)d->nbuffers * sizeof *seg);
+        TSRI_NEED(seg);
+        describe(d->nbuffers, d->buffers, 0, seg, &d->sending.coll);
+        TSRI_TRY(tsri_side_prepare(d->side, &d->sending, true));
+    }
+    TSRI_TRY(tsri_side_start(&d->sending));
+    return tsri_side_finish(&d->sending);
+}
+
+static tsr_status send_once(tsr_ddp *d, int n, tsr_variable *const *v, int root)
+{
+    tsri_coll coll;
+    tsri_segment *seg = tsri_mem_alloc(&d->world->mem, (size_t)n * sizeof *seg);
+    TSRI_NEED(seg);
+    describe(n, v, root, seg, &coll);
+    tsr_status status = coll.nseg ? tsri_side_once(d->side, &coll) : TSR_OK;
+    tsri_mem_free(seg);
+    return status;
+}
+
+tsr_status tsri_ddp_send_on_device(tsr_ddp *d, int n, tsr_variable *const *v, int root)
+{
+    TSRI_TRY(tsri_side_follow(d->side));
+    TSRI_TRY(v == d->buffers && root == 0 ? send_buffers(d) : send_once(d, n, v, root));
+    return tsri_side_lead(d->side);
+}
