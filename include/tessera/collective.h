@@ -9,8 +9,22 @@
  * (A send alone overtakes others: waiting for it implies the sends before it.) Two groups do not
  * wait for each other. An asynchronous operation proceeds by itself, whatever the caller does
  * meanwhile; its buffers stay untouched until it was waited for. src and dst may be the same
- * buffer, but must not overlap otherwise. Buffers are host memory, anywhere; those of tsr_alloc,
- * which peers can read, save a copy.
+ * buffer, but must not overlap otherwise. Buffers are host memory, anywhere (those of tsr_alloc,
+ * which peers can read, save a copy), or all in the memory of this rank's GPU: of tsr_alloc_on, or
+ * what a hook or tsr_ddp_gradient gives. Pointers are recognised; where a count is 0, they tell
+ * where the call belongs all the same.
+ *
+ * On GPUs, as in PyTorch:
+ *  - A call is put behind the work that plans have put into the GPU's stream so far, and returns.
+ *    Later plans, and tsr_copy, follow it: at once in the blocking form, else from tsr_work_wait
+ * on. The host waits for peers at most, never for the GPU. With a timeout of its own, tsr_work_wait
+ *    waits until the work is done.
+ *  - The order of calls holds among those on GPUs, and among those on host memory, not between the
+ *    two. A barrier, and a send or recv of GPU memory, which goes through host memory, are of the
+ *    host.
+ *  - Errors of work under way, and timeouts, come from the next call or tsr_sync.
+ *  - Where each rank has a GPU of its own, NCCL does the work: then the order of sums is NCCL's,
+ * and sums of f16 and bf16 are rounded on the way.
  *
  * All are collective over the group (send and recv: over the two). Where ranks disagree - another
  * operation, size, dtype, op or root; a rank that does not come in time, has left or died - every
@@ -56,8 +70,21 @@ TSR_API tsr_status tsr_group_set_label(tsr_group *group, const char *label);
 /* Takes memory in this rank's part of the arena, aligned to 64 bytes; not cleared. Not collective.
  * Freed with the world at the latest. */
 TSR_API tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr);
-/* Gives back memory of tsr_alloc. NULL is fine. Not collective. */
+/* Takes zeroed memory on this rank's device of a kind, aligned to 64 bytes; on a CPU, tsr_alloc's.
+ * Not collective. Freed with the world at the latest. Errors: TSR_ERR_UNSUPPORTED without such a
+ * device, TSR_ERR_NO_MEMORY, TSR_ERR_INVALID. */
+TSR_API tsr_status tsr_alloc_on(tsr_world *world, tsr_device device, size_t bytes, void **out_ptr);
+/* Gives back memory of tsr_alloc or tsr_alloc_on, which no work under way uses. NULL is fine. Not
+ * collective. */
 TSR_API void tsr_free(tsr_world *world, void *ptr);
+/* Copies bytes between host memory and this rank's GPU, or within one of them, behind the work that
+ * the GPU has been given; src may be used again on return, and host memory at dst is complete. Not
+ * collective. Errors: TSR_ERR_INVALID, and what the GPU has met. */
+TSR_API tsr_status tsr_copy(tsr_world *world, void *dst, const void *src, size_t bytes);
+/* Waits for all work that this rank's GPU has been given, by plans and by calls of groups, waited
+ * for or not; tells what has failed. Returns at once without a GPU. Not collective, but waits for
+ * peers that calls need. */
+TSR_API tsr_status tsr_sync(tsr_world *world);
 
 /*
  * Returns when the operation is done, frees the handle and sets *work to NULL. timeout_s 0: the

@@ -193,6 +193,12 @@ static __device__ __forceinline__ tsri_acc<T> combine(tsri_acc<T> x, tsri_acc<T>
         else
             return x + y;
     }
+    if (op == TSR_REDUCE_PRODUCT) {
+        if constexpr (std::is_integral<T>::value)
+            return (T)((uint64_t)x * (uint64_t)y); /* wraps */
+        else
+            return x * y;
+    }
     if (y != y)
         return y;
     return op == TSR_REDUCE_MAX ? (y > x ? y : x) : (y < x ? y : x);
@@ -200,7 +206,7 @@ static __device__ __forceinline__ tsri_acc<T> combine(tsri_acc<T> x, tsri_acc<T>
 
 template <> __device__ __forceinline__ bool combine<bool>(bool x, bool y, int op)
 {
-    return op == TSR_REDUCE_MIN ? x && y : x || y;
+    return op == TSR_REDUCE_MIN || op == TSR_REDUCE_PRODUCT ? x && y : x || y;
 }
 
 /* N neighbours of all sources, from src_at on, in their order. Four loads are under way at once;

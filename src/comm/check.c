@@ -53,8 +53,8 @@ static tsr_status check_description(const tsri_coll *c, int i)
 
 tsr_status tsri_coll_check(const tsri_coll *c, int nranks)
 {
-    /* Products and averages are of collectives for per-rank buffers, in host memory. */
-    tsr_reduce_op last = c->stream ? TSR_REDUCE_MIN : TSR_REDUCE_AVG;
+    /* Averages are of host memory: on a device their addends are scaled before. */
+    tsr_reduce_op last = c->stream ? TSR_REDUCE_PRODUCT : TSR_REDUCE_AVG;
     if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
         c->op > last)
         return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",

@@ -26,6 +26,7 @@ typedef enum tsri_task_kind {
 typedef struct tsri_scratch {
     char *p;
     size_t bytes;
+    struct tsri_side *side; /* whose device's memory it is; NULL: the host's */
 } tsri_scratch;
 
 /* One call of a rank. */
@@ -46,6 +47,14 @@ typedef struct tsri_task {
     tsri_scratch scratch[2];
     struct tsri_parcel *parcel; /* of a send that has not been done */
     char label[64];             /* the group's, at the call */
+    /* Buffers in a device's memory: the group's way between devices. NULL: host memory. */
+    struct tsri_side *side;
+    struct tsri_kernel *scale; /* of an average there */
+    /* Its call of the communicator, once it is described. Points into the task. */
+    tsri_coll coll;
+    tsri_segment seg;
+    tsri_pull pull;
+    char what[128];
 } tsri_task;
 
 /* The kind of the record of a task. */

@@ -74,31 +74,15 @@ tsr_status tsri_ddp_add_to(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *into, c
 
 /* --- kernels of a bucket ---------------------------------------------------------------------- */
 
-static tsr_status make_kernel(tsr_ddp *d, tsri_op_kind op, const tsri_attrs *attrs, int64_t count,
-                              tsr_dtype from, tsr_dtype to, tsri_kernel **out_kernel)
+/* What gradients are multiplied by: as on the host, the mean over all ranks by 1/n in f32, others
+ * by a factor that is rounded to the dtype. */
+static double factor_of(const tsr_ddp *d, tsr_dtype dtype)
 {
-    const tsri_arg in = {
-        .dtype = from, .ndim = 1, .shape = {count}, .stride = {1}, .gshape = {count}};
-    tsri_arg out = in;
-    out.dtype = to;
-    const tsri_kernel_desc desc = {.op = op,
-                                   .attrs = attrs,
-                                   .nin = 1,
-                                   .nout = 1,
-                                   .in = {in},
-                                   .out = {out},
-                                   .stream = d->side->stream};
-    return tsri_kernel_create(&d->world->mem, d->device->ops->kernels(), &desc, out_kernel);
-}
-
-/* 1/divisor as the dtype has it, as PyTorch's factor. */
-static double factor_of(double divisor, tsr_dtype dtype)
-{
-    float factor = (float)(1 / divisor);
+    float factor = (float)(1 / d->divisor);
     uint16_t rounded;
     if (dtype == TSR_F64)
-        return 1 / divisor;
-    if (dtype == TSR_F32)
+        return 1 / d->divisor;
+    if (dtype == TSR_F32 || d->divisor == (double)d->nranks)
         return (double)factor;
     tsri_convert(&rounded, dtype, &factor, TSR_F32, 1);
     tsri_convert(&factor, TSR_F32, &rounded, dtype, 1);
@@ -112,11 +96,9 @@ static tsr_status find_scale(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, do
     while (s && s->divisor != d->divisor)
         s = s->next;
     if (!s) {
-        const tsri_attrs attrs = {.scale = {.a = factor}};
         s = tsri_mem_alloc(&d->world->mem, sizeof *s);
         TSRI_NEED(s);
-        tsr_status status =
-            make_kernel(d, TSRI_OP_SCALE, &attrs, b->pub.count, dtype, dtype, &s->kernel);
+        tsr_status status = tsri_side_make_scale(d->side, dtype, b->pub.count, factor, &s->kernel);
         if (status != TSR_OK) {
             tsri_mem_free(s);
             return status;
@@ -175,9 +157,8 @@ static tsr_status make_bucket(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype small)
     if (!small)
         return prepare_bucket(d, b, sent, b->addends ? b->addends : b->pub.data, b->pub.data);
     TSRI_TRY(dev->ops->buffer_alloc(dev, b->addend_bytes, &b->small));
-    const tsri_attrs none = {0};
-    TSRI_TRY(make_kernel(d, TSRI_OP_CAST, &none, n, b->pub.dtype, small, &b->narrow));
-    TSRI_TRY(make_kernel(d, TSRI_OP_CAST, &none, n, small, b->pub.dtype, &b->widen));
+    TSRI_TRY(tsri_side_make_cast(d->side, b->pub.dtype, small, n, &b->narrow));
+    TSRI_TRY(tsri_side_make_cast(d->side, small, b->pub.dtype, n, &b->widen));
     return prepare_bucket(d, b, sent, b->addends ? b->addends : b->small, b->small);
 }
 
@@ -241,9 +222,8 @@ static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
     }
     if (d->divisor == 1 && from == addends)
         return TSR_OK;
-    TSRI_TRY(find_scale(
-        d, b, b->seg.dtype,
-        b->narrow ? (double)(float)(1 / d->divisor) : factor_of(d->divisor, b->seg.dtype), &scale));
+    const double factor = b->narrow ? (double)(float)(1 / d->divisor) : factor_of(d, b->seg.dtype);
+    TSRI_TRY(find_scale(d, b, b->seg.dtype, factor, &scale));
     return run_kernel(scale, from, addends);
 }
 

@@ -33,6 +33,22 @@
 typedef struct tsri_engine tsri_engine;
 typedef struct tsri_side tsri_side;
 
+/* A call from start to release; the calls of a side are finished, and released, in their order.
+ * Embedded; its user fills in .coll, but for the stream, which lives until it is released. */
+typedef struct tsri_side_call tsri_side_call;
+struct tsri_side_call {
+    tsri_side *side;
+    tsri_coll coll;
+    tsri_ticket ticket;
+    tsri_side_call *next;
+    enum { TSRI_SIDE_IDLE = 0, TSRI_SIDE_STARTED, TSRI_SIDE_FINISHED } state;
+    /* Optional: puts work on the results into the side's stream, when the call is finished. */
+    tsr_status (*end)(tsri_side_call *call);
+    /* Optional: the call is over, and its memory may be used again in the side's stream. */
+    void (*over)(tsri_side_call *call);
+    void *arg; /* for these two */
+};
+
 typedef struct tsri_queue {
     tsr_group *group;
     tsr_work *head, *tail;
@@ -50,6 +66,13 @@ struct tsr_work {
     tsr_work *newer, **link; /* among the group's handles */
     _Atomic bool done;       /* status is final */
     tsr_status status;
+    /* Of buffers in a device's memory. */
+    tsri_device *device;
+    tsri_side_call call;
+    tsri_event *event; /* recorded when the call is finished */
+    bool waited, over; /* by the program; the call */
+    void *staged;      /* host memory in place of the buffer of a send or recv */
+    void *staged_for;  /* of a recv: the buffer */
 };
 
 struct tsr_group {
@@ -100,8 +123,14 @@ void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
 /* work.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
  * its arrays. */
 tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work);
+/* The same for a task whose buffers are in host memory. */
+tsr_status tsri_work_submit_host(tsr_group *g, const tsri_task *task, tsr_work **out_work);
+/* A handle with a copy of the task and its arrays; its end. */
+tsr_work *tsri_work_new(tsr_group *g, const tsri_task *task);
+void tsri_work_free(tsr_work *w);
 /* TSR_OK, or the error that has ended the group. */
 tsr_status tsri_group_check(tsr_group *g);
+bool tsri_group_is_over(tsr_group *g);
 /* The last error of the rank's thread, which was in no call of the inner group, ends the group, if
  * it is the first; its members' next calls fail. */
 void tsri_group_end(tsr_group *g, tsr_status status);
@@ -114,8 +143,12 @@ tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task);
 void tsri_task_finish(tsr_group *g, tsri_task *task);
 /* Tells the flight recorder that it is in the queue. */
 void tsri_task_schedule(const tsr_group *g, tsri_task *task);
-/* Does it, whoever's thread this is. */
+/* Does it, whoever's thread this is. On a device alone where the group has one rank. */
 tsr_status tsri_task_run(tsr_group *g, tsri_task *task);
+/* The parts of doing it on a device: before its call, which is filled in; and when it is finished.
+ */
+tsr_status tsri_task_describe(tsr_group *g, tsri_task *task);
+tsr_status tsri_task_end(const tsr_group *g, const tsri_task *task);
 
 /* send.c */
 tsr_status tsri_send_prepare(tsr_group *g, tsri_task *task);

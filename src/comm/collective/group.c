@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine of a world's collectives: its groups, and the memory that peers can read. */
-#include "src/comm/collective/collective.h"
+#include "src/comm/collective/side.h"
 
 #include <search.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 typedef struct block {
     void *ptr;
     size_t bytes;
+    tsri_device *device; /* NULL: the host's memory */
 } block;
 
 static int by_address(const void *a, const void *b)
@@ -22,27 +23,59 @@ static int by_address(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
+static tsr_status take(tsri_engine *engine, block *b)
+{
+    return b->device ? b->device->ops->buffer_alloc(b->device, b->bytes ? b->bytes : 1, &b->ptr)
+                     : tsri_region_take(engine, b->bytes, &b->ptr);
+}
+
+static void give(tsr_world *world, block *b)
+{
+    if (b->device)
+        b->device->ops->buffer_free(b->device, b->ptr, b->bytes ? b->bytes : 1);
+    else
+        tsri_region_free(&world->region, b->ptr, b->bytes);
+    tsri_mem_free(b);
+}
+
+static tsr_status alloc(tsr_world *world, tsri_device *device, size_t bytes, void **out_ptr)
 {
     tsri_engine *engine = NULL;
-    void *p;
-    if (!out_ptr)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_alloc: out_ptr is NULL");
     TSRI_TRY(tsri_engine_of(world, &engine));
     block *b = tsri_mem_alloc(&world->mem, sizeof *b);
     TSRI_NEED(b);
-    tsr_status status = tsri_region_take(engine, bytes, &p);
-    if (status == TSR_OK) {
-        *b = (block){p, bytes};
-        if (tsearch(b, &engine->blocks, by_address)) {
-            *out_ptr = p;
-            return TSR_OK;
-        }
-        tsri_region_free(&world->region, p, bytes);
-        status = tsri_fail(TSR_ERR_NO_MEMORY, "tsr_alloc: no host memory for its books");
+    *b = (block){.bytes = bytes, .device = device};
+    tsr_status status = take(engine, b);
+    if (status != TSR_OK) {
+        tsri_mem_free(b);
+        return status;
     }
-    tsri_mem_free(b);
-    return status;
+    if (!tsearch(b, &engine->blocks, by_address)) {
+        give(world, b);
+        return tsri_fail(TSR_ERR_NO_MEMORY, "tsr_alloc: no host memory for its books");
+    }
+    *out_ptr = b->ptr;
+    return TSR_OK;
+}
+
+tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
+{
+    return out_ptr ? alloc(world, NULL, bytes, out_ptr)
+                   : tsri_fail(TSR_ERR_INVALID, "tsr_alloc: out_ptr is NULL");
+}
+
+tsr_status tsr_alloc_on(tsr_world *world, tsr_device kind, size_t bytes, void **out_ptr)
+{
+    tsri_engine *engine;
+    tsri_device *device = NULL;
+    if (!out_ptr)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_alloc_on: out_ptr is NULL");
+    if (kind != TSR_DEVICE_CPU && kind != TSR_DEVICE_CUDA)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_alloc_on: there is no device %d", (int)kind);
+    TSRI_TRY(tsri_engine_of(world, &engine)); /* which outlives the device */
+    if (kind != TSR_DEVICE_CPU)
+        TSRI_TRY(tsri_device_get(world, kind, &device));
+    return alloc(world, device, bytes, out_ptr);
 }
 
 void tsr_free(tsr_world *world, void *ptr)
@@ -59,18 +92,71 @@ void tsr_free(tsr_world *world, void *ptr)
     }
     block *b = *found;
     tdelete(b, &engine->blocks, by_address);
-    tsri_region_free(&world->region, b->ptr, b->bytes);
-    tsri_mem_free(b);
+    give(world, b);
 }
 
+/* What is on a device goes with it. */
 static void free_blocks(tsri_engine *engine)
 {
     while (engine->blocks) {
         block *b = *(block **)engine->blocks;
         tdelete(b, &engine->blocks, by_address);
-        tsri_region_free(&engine->world->region, b->ptr, b->bytes);
-        tsri_mem_free(b);
+        if (b->device)
+            tsri_mem_free(b);
+        else
+            give(engine->world, b);
     }
+}
+
+tsr_status tsr_copy(tsr_world *world, void *dst, const void *src, size_t bytes)
+{
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    if (!world || (bytes && (!dst || !src)))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_copy: %s is NULL",
+                         !world ? "the world"
+                         : !dst ? "dst"
+                                : "src");
+    tsri_device *to = tsri_device_of_memory(world, dst), *from = tsri_device_of_memory(world, src);
+    if (!bytes)
+        return TSR_OK;
+    if (to && from)
+        return tsri_side_move(to, dst, src, bytes, to->stream);
+    if (to)
+        return to->ops->copy_in(to, dst, src, bytes, to->stream);
+    if (from)
+        return from->ops->copy_out(from, dst, src, bytes, from->stream);
+    memmove(dst, src, bytes);
+    return TSR_OK;
+}
+
+/* Waits for the sides' streams too: compute follows those alone whose work was waited for. */
+static tsr_status sync_sides(tsr_group *g)
+{
+    for (const tsri_side *s = g->sides; s; s = s->next) {
+        TSRI_TRY(tsri_group_check(g));
+        for (tsri_side_call *c = s->first; c; c = c->next)
+            TSRI_TRY(tsri_side_finish(c));
+        TSRI_TRY(s->device->ops->stream_sync(s->device, s->stream));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_sync(tsr_world *world)
+{
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    if (!world)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_sync: the world is NULL");
+    const tsri_engine *engine = world->collectives;
+    for (tsr_group *g = engine ? engine->groups : NULL; g; g = g->next)
+        TSRI_TRY(sync_sides(g));
+    for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++) {
+        tsri_device *d = world->devices[k];
+        if (!d)
+            continue;
+        TSRI_TRY(d->ops->stream_sync(d, d->stream));
+        TSRI_TRY(tsri_device_poll(d));
+    }
+    return TSR_OK;
 }
 
 /* --- the engine ------------------------------------------------------------------------------- */
@@ -88,6 +174,8 @@ tsr_status tsri_engine_create(tsr_world *world, tsri_comm *comm, tsri_engine **o
 
 static void free_group(tsr_group *g)
 {
+    while (g->sides)
+        tsri_side_destroy(g->sides);
     tsri_work_close(g);
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);

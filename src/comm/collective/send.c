@@ -537,7 +537,7 @@ tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *ou
         p = tsri_mem_alloc(&engine->world->mem, bytes);
         TSRI_NEED(p);
     }
-    *out = (tsri_scratch){p, bytes};
+    *out = (tsri_scratch){.p = p, .bytes = bytes};
     return TSR_OK;
 }
 

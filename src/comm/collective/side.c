@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/collective/side.h"
+#include "src/core/clock.h"
+
+#include <sched.h>
 
 /* --- making and ending ------------------------------------------------------------------------ */
 
@@ -19,15 +22,15 @@ static void forget(tsri_side *s, tsri_side_call *call)
         call->over(call);
 }
 
-static void destroy_side(void *object)
+void tsri_side_destroy(tsri_side *s)
 {
-    tsri_side *s = object;
     const tsri_device_ops *ops = s->device->ops;
     tsri_world_disown(&s->owned);
     while (s->first)
         forget(s, s->first);
     if (s->comm)
         s->comm->ops->destroy(s->comm);
+    tsri_side_free_blocks(s);
     if (s->compute)
         ops->event_destroy(s->device, s->compute);
     if (s->side)
@@ -40,6 +43,11 @@ static void destroy_side(void *object)
             break;
         }
     tsri_mem_free(s);
+}
+
+static void destroy_owned(void *object)
+{
+    tsri_side_destroy(object);
 }
 
 static tsr_status fill_side(tsri_side *s)
@@ -78,11 +86,11 @@ tsr_status tsri_side_of(tsr_group *g, tsri_device *device, tsri_side **out_side)
     s->last = &s->first;
     s->next = g->sides;
     g->sides = s;
-    tsri_world_own_before(&device->owned, &s->owned, s, destroy_side);
+    tsri_world_own_before(&device->owned, &s->owned, s, destroy_owned);
     tsr_status status = fill_side(s);
     if (status != TSR_OK) {
         tsri_group_end(g, status);
-        destroy_side(s);
+        tsri_side_destroy(s);
         return status;
     }
     *out_side = s;
@@ -138,6 +146,71 @@ void tsri_side_unprepare(tsri_side_call *call)
     call->side = NULL;
 }
 
+/* --- progress --------------------------------------------------------------------------------- */
+
+/* Finishes one call, all before which are finished. */
+static tsr_status finish_one(tsri_side *s, tsri_side_call *call)
+{
+    if (call->state != TSRI_SIDE_STARTED)
+        return TSR_OK;
+    if (s->inner)
+        TSRI_TRY(judge(s, s->comm->ops->finish(s->inner, &call->ticket)));
+    call->state = TSRI_SIDE_FINISHED;
+    return call->end ? judge(s, call->end(call)) : TSR_OK;
+}
+
+bool tsri_side_is_ready(const tsri_side_call *call)
+{
+    const tsri_side *s = call->side;
+    if (call->state != TSRI_SIDE_STARTED || !s->inner || !TSRI_COMM_HAS(s->comm, ready))
+        return true;
+    return s->comm->ops->ready(s->inner, &call->ticket);
+}
+
+/* Whether the release of a finished call would not wait. */
+static bool is_released(const tsri_side_call *call)
+{
+    const tsri_side *s = call->side;
+    return !s->inner || !TSRI_COMM_HAS(s->comm, released) ||
+           s->comm->ops->released(s->inner, &call->ticket);
+}
+
+/* Finishes what can be finished without a wait. An error ends that group, which tells its users. */
+static void advance(tsri_side *s)
+{
+    for (tsri_side_call *c = s->first; c && tsri_side_is_ready(c); c = c->next)
+        if (tsri_group_is_over(s->group) || finish_one(s, c) != TSR_OK)
+            return;
+}
+
+void tsri_side_advance_all(const tsri_engine *engine)
+{
+    for (tsr_group *g = engine->groups; g; g = g->next)
+        for (tsri_side *s = g->sides; s; s = s->next)
+            advance(s);
+}
+
+/* A peer may be waiting for this rank in another group, so no call is waited for without looking
+ * after all others. After half of the time that it may take, the communicator waits, which knows
+ * what to say of the late. */
+static void await_peers(const tsri_side_call *call, bool (*is_there)(const tsri_side_call *))
+{
+    const tsri_side *s = call->side;
+    double until = tsri_now_s() + s->device->world->timeout_s / 2;
+    for (int turn = 0; !is_there(call); turn++) {
+        tsri_side_advance_all(s->group->engine);
+        if (tsri_group_is_over(s->group) || s->comm->ops->check(s->comm) != TSR_OK ||
+            tsri_now_s() > until)
+            return;
+        if (turn < 100)
+            sched_yield();
+        else
+            tsri_sleep_s(20e-6);
+    }
+}
+
+/* --- from start to release -------------------------------------------------------------------- */
+
 /* The ring of a communicator's calls has room for 64. */
 enum { MOST_CALLS = 32 };
 
@@ -159,41 +232,27 @@ tsr_status tsri_side_start(tsri_side_call *call)
     return TSR_OK;
 }
 
-/* Finishes one call, all before which are finished. */
-static tsr_status finish_one(tsri_side *s, tsri_side_call *call)
-{
-    if (call->state != TSRI_SIDE_STARTED)
-        return TSR_OK;
-    if (s->inner)
-        TSRI_TRY(judge(s, s->comm->ops->finish(s->inner, &call->ticket)));
-    call->state = TSRI_SIDE_FINISHED;
-    return call->end ? judge(s, call->end(call)) : TSR_OK;
-}
-
 tsr_status tsri_side_finish(tsri_side_call *call)
 {
     tsri_side *s = call->side;
     if (call->state != TSRI_SIDE_STARTED)
         return TSR_OK;
+    await_peers(call, tsri_side_is_ready);
     for (tsri_side_call *c = s->first; c != call; c = c->next)
         TSRI_TRY(finish_one(s, c));
     return finish_one(s, call);
 }
 
-bool tsri_side_is_ready(const tsri_side_call *call)
-{
-    const tsri_side *s = call->side;
-    if (call->state != TSRI_SIDE_STARTED || !s->inner || !TSRI_COMM_HAS(s->comm, ready))
-        return true;
-    return s->comm->ops->ready(s->inner, &call->ticket);
-}
-
 tsr_status tsri_side_release(tsri_side_call *call)
 {
     tsri_side *s = call->side;
+    if (call->state == TSRI_SIDE_IDLE)
+        return TSR_OK;
     TSRI_TRY(tsri_side_finish(call));
-    while (call->state == TSRI_SIDE_FINISHED) {
+    await_peers(call, is_released);
+    for (bool is_last = false; !is_last;) { /* a call that is over may be gone */
         tsri_side_call *c = s->first;
+        is_last = c == call;
         if (s->inner)
             TSRI_TRY(judge(s, s->comm->ops->release(s->inner, &c->ticket)));
         forget(s, c);

@@ -12,8 +12,6 @@
 
 #include "src/comm/collective/collective.h"
 
-typedef struct tsri_side_call tsri_side_call;
-
 struct tsri_side {
     tsri_owned owned;
     struct tsri_side *next; /* of the group */
@@ -26,26 +24,14 @@ struct tsri_side {
     bool in_place;                 /* a sum by all_reduce may have one buffer as src and dst */
     tsri_side_call *first, **last; /* calls that are not released, the oldest first */
     int ncalls;
-};
-
-/* A call from start to release; the calls of a side are finished, and released, in their order.
- * Embedded; its user fills in .coll, but for the stream, which lives until it is released. */
-struct tsri_side_call {
-    tsri_side *side;
-    tsri_coll coll;
-    tsri_ticket ticket;
-    tsri_side_call *next;
-    enum { TSRI_SIDE_IDLE = 0, TSRI_SIDE_STARTED, TSRI_SIDE_FINISHED } state;
-    /* Optional: puts work on the results into the side's stream, when the call is finished. */
-    tsr_status (*end)(tsri_side_call *call);
-    /* Optional: the call is over, and its memory may be used again in the side's stream. */
-    void (*over)(tsri_side_call *call);
-    void *arg; /* for these two */
+    uint64_t works; /* of this rank, by now */
+    struct tsri_side_block *blocks;
 };
 
 /* The group's side on this rank's device, made when it is first asked for: collective over the
- * group then. Goes before the device. */
+ * group then. Goes before the device and the group. */
 tsr_status tsri_side_of(tsr_group *g, tsri_device *device, tsri_side **out_side);
+void tsri_side_destroy(tsri_side *s);
 
 /* The side's stream goes on after all that is in the stream of compute; and the reverse. */
 tsr_status tsri_side_follow(tsri_side *s);
@@ -62,11 +48,43 @@ tsr_status tsri_side_start(tsri_side_call *call);
 /* Work that is put into the side's stream from now on sees the results; so do all calls before this
  * one. May wait for peers' hosts. */
 tsr_status tsri_side_finish(tsri_side_call *call);
+/* Finishes all calls of the rank's sides that can be finished without a wait. */
+void tsri_side_advance_all(const tsri_engine *engine);
 /* Whether tsri_side_finish would not wait. */
 bool tsri_side_is_ready(const tsri_side_call *call);
 /* Work that is put into the side's stream from now on may write over the sources. May wait for
  * peers' hosts. */
 tsr_status tsri_side_release(tsri_side_call *call);
+/* side_memory.c. Memory of the device for the side's stream: its next user writes to it in that
+ * stream. */
+tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out);
+void tsri_side_give(tsri_scratch *scratch);
+void tsri_side_free_blocks(tsri_side *s);
+/* In a stream of the device; in the side's. bytes may be 0. */
+tsr_status tsri_side_move(tsri_device *d, void *dst, const void *src, size_t bytes,
+                          tsri_stream *stream);
+tsr_status tsri_side_copy(tsri_side *s, void *dst, const void *src, size_t bytes);
+/* Likewise: dst[i] = src[i] times 1/nranks; they may be the same.
+ * *out_kernel is destroyed by the caller, when the work is done. */
+tsr_status tsri_side_scale(tsri_side *s, tsr_dtype dtype, int64_t count, int nranks, void *dst,
+                           const void *src, tsri_kernel **out_kernel);
+/* Makes the kernel of tsri_side_scale, or of a cast, for buffers of `count` elements. */
+tsr_status tsri_side_make_scale(tsri_side *s, tsr_dtype dtype, int64_t count, double factor,
+                                tsri_kernel **out_kernel);
+tsr_status tsri_side_make_cast(tsri_side *s, tsr_dtype from, tsr_dtype to, int64_t count,
+                               tsri_kernel **out_kernel);
+
+/* side_work.c. The rank's device in whose memory p is; NULL: none. */
+tsri_device *tsri_device_of_memory(const tsr_world *w, const void *p);
+/* The device whose memory a task's buffers are in; NULL: the host's. Buffers of both
+ * are TSR_ERR_INVALID. */
+tsr_status tsri_task_device(const tsr_group *g, const tsri_task *task, tsri_device **out_device);
+/* tsri_work_submit, wait and test of tasks there. */
+tsr_status tsri_side_submit(tsr_group *g, tsri_device *device, const tsri_task *task,
+                            tsr_work **out_work);
+tsr_status tsri_side_wait(tsr_work *w, double timeout_s);
+bool tsri_side_test(tsr_work *w);
+
 /* A call that is made once, from start to release. */
 tsr_status tsri_side_once(tsri_side *s, const tsri_coll *coll);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tasks under way: each group's queue, and the threads that work it off. */
-#include "src/comm/collective/collective.h"
+#include "src/comm/collective/side.h"
 #include "src/comm/flight/flight.h"
 #include "src/core/clock.h"
 #include "src/core/live.h"
@@ -20,6 +20,11 @@ static tsr_status fail_over(tsr_group *g)
 static bool is_over(tsr_group *g)
 {
     return atomic_load_explicit(&g->over, memory_order_acquire) != TSR_OK;
+}
+
+bool tsri_group_is_over(tsr_group *g)
+{
+    return is_over(g);
 }
 
 tsr_status tsri_group_check(tsr_group *g)
@@ -147,17 +152,20 @@ static void drain(tsr_group *g, tsri_queue *q, uint64_t number)
 
 /* --- handles ---------------------------------------------------------------------------------- */
 
-static void free_work(tsr_work *w)
+void tsri_work_free(tsr_work *w)
 {
     *w->link = w->newer;
     if (w->newer)
         w->newer->link = w->link;
     tsri_task_finish(w->group, &w->task);
+    if (w->event)
+        w->device->ops->event_destroy(w->device, w->event);
+    tsri_mem_free(w->staged);
     tsri_live_free(w, TSRI_LIVE_WORK);
 }
 
 /* A handle with a copy of the task and its arrays. */
-static tsr_work *new_work(tsr_group *g, const tsri_task *task)
+tsr_work *tsri_work_new(tsr_group *g, const tsri_task *task)
 {
     size_t n = (size_t)g->nranks, lists = task->list ? n * sizeof *task->list : 0;
     size_t counts = task->src_counts ? n * sizeof *task->src_counts : 0;
@@ -207,14 +215,14 @@ static bool goes_at_once(tsr_group *g, const tsri_task *task)
 
 static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **out_work)
 {
-    tsr_work *w = new_work(g, task);
+    tsr_work *w = tsri_work_new(g, task);
     TSRI_NEED(w);
     tsr_status status = tsri_task_prepare(g, &w->task);
     bool now = status == TSR_OK && goes_at_once(g, &w->task);
     if (status == TSR_OK && !now)
         status = start_thread(w->queue);
     if (status != TSR_OK) {
-        free_work(w);
+        tsri_work_free(w);
         return status;
     }
     w->task.number = ++g->calls;
@@ -231,8 +239,16 @@ static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **o
 
 tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work)
 {
+    tsri_device *device;
     if (is_over(g))
         return fail_over(g);
+    TSRI_TRY(tsri_task_device(g, task, &device));
+    return device ? tsri_side_submit(g, device, task, out_work)
+                  : tsri_work_submit_host(g, task, out_work);
+}
+
+tsr_status tsri_work_submit_host(tsr_group *g, const tsri_task *task, tsr_work **out_work)
+{
     if (out_work)
         return submit_async(g, task, out_work);
     tsri_task own = *task;
@@ -267,7 +283,7 @@ void tsri_work_close(tsr_group *g)
     join(&g->queue);
     join(&g->sends);
     while (g->works)
-        free_work(g->works);
+        tsri_work_free(g->works);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */
@@ -313,6 +329,12 @@ tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
     TSRI_TRY(tsri_live_check(*work, TSRI_LIVE_WORK, __func__));
     tsr_work *w = *work;
     tsr_group *g = w->group;
+    if (w->task.side) {
+        tsr_status ended = tsri_side_wait(w, timeout_s);
+        if (ended != TSR_ERR_TIMEOUT || tsri_group_is_over(g))
+            *work = NULL;
+        return ended;
+    }
     bool at_once = atomic_load_explicit(&w->done, memory_order_acquire) && !has_left(&g->sends);
     if (!at_once && !await_done(w, timeout_s))
         return tsri_fail_at(w->task.loc, TSR_ERR_TIMEOUT,
@@ -321,13 +343,21 @@ tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
                             tsri_task_name(w->task.kind), (unsigned long long)w->task.number,
                             g->engine->world->rank, timeout_s);
     tsr_status status = w->status;
-    free_work(w);
+    if (status == TSR_OK && w->staged_for)
+        status = w->device->ops->copy_in(w->device, w->staged_for, w->staged,
+                                         (size_t)w->task.count * tsr_dtype_size(w->task.dtype),
+                                         w->device->stream);
+    tsri_work_free(w);
     *work = NULL;
+    if (status != TSR_OK && !is_over(g))
+        return status;
     return status == TSR_OK ? TSR_OK : fail_over(g);
 }
 
 bool tsr_work_test(tsr_work *work)
 {
-    return !tsri_is_live(work, TSRI_LIVE_WORK, __func__) ||
-           atomic_load_explicit(&work->done, memory_order_acquire);
+    if (!tsri_is_live(work, TSRI_LIVE_WORK, __func__))
+        return true;
+    return work->task.side ? tsri_side_test(work)
+                           : atomic_load_explicit(&work->done, memory_order_acquire);
 }

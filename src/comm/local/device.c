@@ -114,6 +114,7 @@ static const tsri_comm_ops ops = {
     .check = device_check,
     .prepare = tsri_local_prepare,
     .unprepare = tsri_local_unprepare,
+    .released = tsri_local_released,
     .ready = tsri_local_ready,
 };
 

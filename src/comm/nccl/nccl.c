@@ -32,7 +32,10 @@ static ncclDataType_t type_of(tsr_dtype dtype)
 
 static ncclRedOp_t op_of(tsr_reduce_op op)
 {
-    return op == TSR_REDUCE_MAX ? ncclMax : op == TSR_REDUCE_MIN ? ncclMin : ncclSum;
+    return op == TSR_REDUCE_MAX       ? ncclMax
+           : op == TSR_REDUCE_MIN     ? ncclMin
+           : op == TSR_REDUCE_PRODUCT ? ncclProd
+                                      : ncclSum;
 }
 
 static bool is_bad(ncclResult_t r)

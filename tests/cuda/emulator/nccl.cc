@@ -120,7 +120,10 @@ static size_t size_of(ncclDataType_t t)
 
 template <typename A> static A combine(A x, A y, int red)
 {
-    return red == ncclMax ? (y > x ? y : x) : red == ncclMin ? (y < x ? y : x) : (A)(x + y);
+    return red == ncclMax    ? (y > x ? y : x)
+           : red == ncclMin  ? (y < x ? y : x)
+           : red == ncclProd ? (A)(x * y)
+                             : (A)(x + y);
 }
 
 /* T: as stored; A: as added. */

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory and arithmetic in a side's stream. */
+#include "src/comm/collective/side.h"
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+typedef struct tsri_side_block {
+    struct tsri_side_block *next;
+    void *p;
+    size_t bytes;
+    bool in_use;
+} tsri_side_block;
+
+/* The smallest one that is free, large enough, and not much larger. */
+static tsri_side_block *find_block(const tsri_side *s, size_t bytes)
+{
+    enum { SLACK = 65536 };
+    tsri_side_block *best = NULL;
+    for (tsri_side_block *b = s->blocks; b; b = b->next)
+        if (!b->in_use && b->bytes >= bytes && b->bytes <= 2 * bytes + SLACK &&
+            (!best || b->bytes < best->bytes))
+            best = b;
+    return best;
+}
+
+/* Gives blocks that are free back to the device, whose next owner writes to them in the stream of
+ * compute. */
+static void free_blocks(tsri_side *s)
+{
+    tsri_device *d = s->device;
+    if (tsri_side_lead(s) != TSR_OK)
+        return;
+    for (tsri_side_block **at = &s->blocks; *at;) {
+        tsri_side_block *b = *at;
+        if (b->in_use) {
+            at = &b->next;
+            continue;
+        }
+        *at = b->next;
+        d->ops->buffer_free(d, b->p, b->bytes);
+        tsri_mem_free(b);
+    }
+}
+
+tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out)
+{
+    tsri_device *d = s->device;
+    tsri_side_block *b = find_block(s, bytes);
+    if (!b) {
+        b = tsri_mem_alloc(&d->world->mem, sizeof *b);
+        TSRI_NEED(b);
+        tsr_status status = d->ops->buffer_alloc(d, bytes, &b->p);
+        if (status == TSR_ERR_NO_MEMORY) {
+            free_blocks(s);
+            status = d->ops->buffer_alloc(d, bytes, &b->p);
+        }
+        if (status == TSR_OK)
+            status = tsri_side_follow(s); /* the device clears it in the stream of compute */
+        if (status != TSR_OK) {
+            if (b->p)
+                d->ops->buffer_free(d, b->p, bytes);
+            tsri_mem_free(b);
+            return tsri_fail_prefix(status, "memory of a collective");
+        }
+        b->bytes = bytes;
+        b->next = s->blocks;
+        s->blocks = b;
+    }
+    b->in_use = true;
+    *out = (tsri_scratch){b->p, bytes, s};
+    return TSR_OK;
+}
+
+void tsri_side_give(tsri_scratch *scratch)
+{
+    enum { MOST_FREE = 16 };
+    tsri_side *s = scratch->side;
+    int nfree = 0;
+    for (tsri_side_block *b = s->blocks; b; b = b->next) {
+        if (b->p == scratch->p)
+            b->in_use = false;
+        nfree += !b->in_use;
+    }
+    *scratch = (tsri_scratch){0};
+    if (nfree > MOST_FREE)
+        free_blocks(s);
+}
+
+void tsri_side_free_blocks(tsri_side *s)
+{
+    while (s->blocks) {
+        tsri_side_block *next = s->blocks->next;
+        s->device->ops->buffer_free(s->device, s->blocks->p, s->blocks->bytes);
+        tsri_mem_free(s->blocks);
+        s->blocks = next;
+    }
+}
+
+tsr_status tsri_side_move(tsri_device *d, void *dst, const void *src, size_t bytes,
+                          tsri_stream *stream)
+{
+    const tsri_move m = {.dtype = TSR_U8,
+                         .ndim = 1,
+                         .length = {(int64_t)bytes},
+                         .src_step = {1},
+                         .dst_step = {1},
+                         .nsrc = 1,
+                         .src = &src,
+                         .dst = dst};
+    return bytes ? d->ops->move(d, &m, stream) : TSR_OK;
+}
+
+tsr_status tsri_side_copy(tsri_side *s, void *dst, const void *src, size_t bytes)
+{
+    return tsri_side_move(s->device, dst, src, bytes, s->stream);
+}
+
+/* --- arithmetic ------------------------------------------------------------------------------- */
+
+static tsr_status make_kernel(tsri_side *s, tsri_op_kind op, const tsri_attrs *attrs, int64_t count,
+                              tsr_dtype from, tsr_dtype to, tsri_kernel **out_kernel)
+{
+    const tsri_arg in = {
+        .dtype = from, .ndim = 1, .shape = {count}, .stride = {1}, .gshape = {count}};
+    tsri_arg out = in;
+    out.dtype = to;
+    const tsri_kernel_desc desc = {.op = op,
+                                   .attrs = attrs,
+                                   .nin = 1,
+                                   .nout = 1,
+                                   .in = {in},
+                                   .out = {out},
+                                   .stream = s->stream};
+    return tsri_kernel_create(&s->device->world->mem, s->device->ops->kernels(), &desc, out_kernel);
+}
+
+tsr_status tsri_side_make_scale(tsri_side *s, tsr_dtype dtype, int64_t count, double factor,
+                                tsri_kernel **out_kernel)
+{
+    const tsri_attrs attrs = {.scale = {.a = factor}};
+    return make_kernel(s, TSRI_OP_SCALE, &attrs, count, dtype, dtype, out_kernel);
+}
+
+tsr_status tsri_side_make_cast(tsri_side *s, tsr_dtype from, tsr_dtype to, int64_t count,
+                               tsri_kernel **out_kernel)
+{
+    const tsri_attrs none = {0};
+    return make_kernel(s, TSRI_OP_CAST, &none, count, from, to, out_kernel);
+}
+
+/* As tsri_scale_by_ranks has it, where f16 and bf16 are multiplied in f32. */
+tsr_status tsri_side_scale(tsri_side *s, tsr_dtype dtype, int64_t count, int nranks, void *dst,
+                           const void *src, tsri_kernel **out_kernel)
+{
+    void *in[] = {(void *)(uintptr_t)src}, *out[] = {dst};
+    const double factor = dtype == TSR_F64 ? 1.0 / nranks : (double)(1 / (float)nranks);
+    TSRI_TRY(tsri_side_make_scale(s, dtype, count, factor, out_kernel));
+    return (*out_kernel)->run(*out_kernel, in, out, NULL);
+}
