@@ -17,8 +17,16 @@ typedef struct slot {
     cudaEvent_t arrived, used; /* aside is full; may be written again */
 } slot;
 
+/* Memory that a slot has grown out of. To free it would be to wait for the device, where calls may
+ * wait for peers, which may wait for this rank. */
+typedef struct outgrown {
+    struct outgrown *next;
+    void *pinned, *aside;
+} outgrown;
+
 typedef struct feeder {
     cudaStream_t stream;
+    outgrown *outgrown;
     slot slot[SLOTS];
     unsigned next; /* runs round */
     char *small;
@@ -38,6 +46,13 @@ void tsri_feed_close(tsri_cuda_device *d)
             cudaEventDestroy(f->slot[i].arrived);
         if (f->slot[i].used)
             cudaEventDestroy(f->slot[i].used);
+    }
+    while (f->outgrown) {
+        outgrown *next = f->outgrown->next;
+        cudaFreeHost(f->outgrown->pinned);
+        cudaFree(f->outgrown->aside);
+        tsri_mem_free(f->outgrown);
+        f->outgrown = next;
     }
     for (int i = 0; i < SMALL_SLOTS; i++)
         if (f->small_used[i])
@@ -66,13 +81,18 @@ tsr_status tsri_feed_open(tsri_cuda_device *d)
 
 static tsr_status grow_slot(tsri_cuda_device *d, slot *s, size_t bytes)
 {
+    feeder *f = d->feed;
     if (s->bytes >= bytes)
         return TSR_OK;
-    TSRI_TRY(tsri_cuda_await(d, s->used));
-    TSRI_CUDA(cudaFreeHost(s->pinned));
-    s->pinned = NULL;
-    TSRI_CUDA(cudaFree(s->aside));
-    s->aside = NULL;
+    if (s->pinned || s->aside) {
+        outgrown *o = tsri_mem_alloc(&d->base.world->mem, sizeof *o);
+        TSRI_NEED(o);
+        *o = (outgrown){f->outgrown, s->pinned, s->aside};
+        f->outgrown = o;
+    }
+    /* At least twice as much: all that was outgrown is less than what there is. */
+    bytes = bytes < 2 * s->bytes ? 2 * s->bytes : bytes;
+    s->pinned = s->aside = NULL;
     s->bytes = 0;
     TSRI_CUDA(cudaMallocHost(&s->pinned, bytes));
     TSRI_CUDA(cudaMalloc(&s->aside, bytes));

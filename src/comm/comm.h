@@ -114,7 +114,11 @@ typedef struct tsri_coll {
      * return: what is put into the stream before start is done before src is read, and what is put
      * into it after finish (release) starts after dst is complete (src is not read any more). */
     struct tsri_stream *stream;
-    void *prepared;   /* see tsri_comm_ops.prepare */
+    void *prepared; /* see tsri_comm_ops.prepare */
+    /* The members compare the call, and no data moves: src and dst are not looked at. For the local
+     * communicators alone. */
+    bool is_word;
+    bool is_agreed;   /* the members compare it in another way: those over NCCL need not */
     const char *what; /* "grad bucket 3", "features.0.1.bn_stats": for messages */
     tsri_loc loc;     /* the user's line, if known */
     uint64_t number;  /* what messages call it; 0: its number among the group's calls */
@@ -217,6 +221,8 @@ typedef struct tsri_comm_ops {
     /* Optional: whether `finish` of a call that is next would not wait for peers. Without it, it
      * never does. */
     bool (*ready)(tsri_group *g, const tsri_ticket *ticket);
+    /* Optional: the world rank of the first member that has not come to a call; -1: all have. */
+    int (*late)(tsri_group *g, const tsri_ticket *ticket);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {

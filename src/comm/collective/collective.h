@@ -42,6 +42,10 @@ struct tsri_side_call {
     tsri_ticket ticket;
     tsri_side_call *next;
     enum { TSRI_SIDE_IDLE = 0, TSRI_SIDE_STARTED, TSRI_SIDE_FINISHED } state;
+    /* The same call on the host, by which the members compare it, where the device's can't. */
+    tsri_coll word;
+    tsri_ticket word_ticket;
+    bool is_said; /* and not met */
     /* Optional: puts work on the results into the side's stream, when the call is finished. */
     tsr_status (*end)(tsri_side_call *call);
     /* Optional: the call is over, and its memory may be used again in the side's stream. */

@@ -3,6 +3,7 @@
 #include "src/core/clock.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 /* --- making and ending ------------------------------------------------------------------------ */
 
@@ -26,6 +27,7 @@ void tsri_side_destroy(tsri_side *s)
 {
     const tsri_device_ops *ops = s->device->ops;
     tsri_world_disown(&s->owned);
+    tsri_device_poll_remove(s->device, &s->poll);
     while (s->first)
         forget(s, s->first);
     if (s->comm)
@@ -50,6 +52,88 @@ static void destroy_owned(void *object)
     tsri_side_destroy(object);
 }
 
+/* --- words ------------------------------------------------------------------------------------ */
+
+/* Adds to the error of a communicator whose watchdog has waited in vain who has not come. */
+static tsr_status name_late(tsri_side *s, tsr_status status)
+{
+    tsri_comm *host = s->group->engine->comm;
+    for (const tsri_side_call *c = s->first; c && status == TSR_ERR_TIMEOUT; c = c->next) {
+        int late = c->is_said ? host->ops->late(s->words, &c->word_ticket) : -1;
+        if (late < 0)
+            continue;
+        char text[1024];
+        snprintf(text, sizeof text, "%.1023s", tsr_last_error());
+        return tsri_fail(status, "rank %d did not come to %s '%s' of GPUs; %s", late,
+                         tsri_coll_kind_name(c->coll.kind), c->word.what ? c->word.what : "", text);
+    }
+    return status;
+}
+
+static tsr_status poll_words(void *arg)
+{
+    tsri_side *s = arg;
+    return name_late(s, s->comm->ops->check(s->comm));
+}
+
+/* Where the host's communicator can tell without a wait who has come. */
+static tsr_status open_words(tsri_side *s)
+{
+    enum { WORDS_LANE = 3 };
+    tsri_engine *engine = s->group->engine;
+    if (!TSRI_COMM_HAS(engine->comm, late))
+        return TSR_OK;
+    pthread_mutex_lock(&engine->lock);
+    tsr_status status = engine->comm->ops->group(engine->comm, s->group->nranks, s->group->ranks,
+                                                 WORDS_LANE, &s->words);
+    pthread_mutex_unlock(&engine->lock);
+    TSRI_TRY(status);
+    s->poll = (tsri_poll){.fn = poll_words, .arg = s};
+    tsri_device_poll_add(s->device, &s->poll);
+    return TSR_OK;
+}
+
+static tsr_status say(tsri_side *s, tsri_side_call *call)
+{
+    tsri_comm *host = s->group->engine->comm;
+    if (!s->words)
+        return TSR_OK;
+    call->word = call->coll;
+    call->word.is_word = true;
+    call->word.stream = NULL;
+    call->word.prepared = NULL;
+    call->word.flight = 0;
+    TSRI_TRY(host->ops->start(s->words, &call->word, &call->word_ticket));
+    call->is_said = true;
+    return TSR_OK;
+}
+
+/* Compares the call with those of the others, who may have to come first. */
+static tsr_status meet(tsri_side *s, tsri_side_call *call)
+{
+    tsri_comm *host = s->group->engine->comm;
+    if (!call->is_said)
+        return TSR_OK;
+    call->is_said = false;
+    tsr_status status = host->ops->finish(s->words, &call->word_ticket);
+    if (status == TSR_ERR_MISMATCH) { /* what the others do on the device can't be undone */
+        char text[1024];
+        snprintf(text, sizeof text, "%.1023s", tsr_last_error());
+        s->comm->ops->poison(s->inner, status, text);
+        return tsri_fail(status, "%s", text);
+    }
+    return status;
+}
+
+static bool is_met(const tsri_side_call *call)
+{
+    const tsri_side *s = call->side;
+    return !call->is_said || s->group->engine->comm->ops->ready(s->words, &call->word_ticket);
+}
+
+/* --- making and ending, further ----------------------------------------------------------------
+ */
+
 static tsr_status fill_side(tsri_side *s)
 {
     tsr_group *g = s->group;
@@ -65,7 +149,7 @@ static tsr_status fill_side(tsri_side *s)
                                      &s->comm));
     TSRI_TRY(s->comm->ops->group(s->comm, g->nranks, g->ranks, 0, &s->inner));
     s->in_place = s->inner->in_place;
-    return TSR_OK;
+    return s->comm->capturable ? open_words(s) : TSR_OK;
 }
 
 tsr_status tsri_side_of(tsr_group *g, tsri_device *device, tsri_side **out_side)
@@ -119,7 +203,7 @@ tsr_status tsri_side_lead(tsri_side *s)
 static tsr_status judge(tsri_side *s, tsr_status status)
 {
     if (status != TSR_OK)
-        tsri_group_end(s->group, status);
+        tsri_group_end(s->group, s->words ? name_late(s, status) : status);
     return status;
 }
 
@@ -171,6 +255,8 @@ bool tsri_side_is_ready(const tsri_side_call *call)
 static bool is_released(const tsri_side_call *call)
 {
     const tsri_side *s = call->side;
+    if (!is_met(call))
+        return false;
     return !s->inner || !TSRI_COMM_HAS(s->comm, released) ||
            s->comm->ops->released(s->inner, &call->ticket);
 }
@@ -180,6 +266,9 @@ static void advance(tsri_side *s)
 {
     for (tsri_side_call *c = s->first; c && tsri_side_is_ready(c); c = c->next)
         if (tsri_group_is_over(s->group) || finish_one(s, c) != TSR_OK)
+            return;
+    for (tsri_side_call *c = s->first; c && is_met(c); c = c->next)
+        if (judge(s, meet(s, c)) != TSR_OK)
             return;
 }
 
@@ -222,6 +311,8 @@ tsr_status tsri_side_start(tsri_side_call *call)
         TSRI_TRY(tsri_side_release(call));
     if (s->ncalls == MOST_CALLS)
         TSRI_TRY(tsri_side_release(s->first));
+    TSRI_TRY(judge(s, say(s, call)));
+    call->coll.is_agreed = s->words != NULL;
     if (s->inner)
         TSRI_TRY(judge(s, s->comm->ops->start(s->inner, &call->coll, &call->ticket)));
     call->state = TSRI_SIDE_STARTED;
@@ -253,6 +344,7 @@ tsr_status tsri_side_release(tsri_side_call *call)
     for (bool is_last = false; !is_last;) { /* a call that is over may be gone */
         tsri_side_call *c = s->first;
         is_last = c == call;
+        TSRI_TRY(judge(s, meet(s, c)));
         if (s->inner)
             TSRI_TRY(judge(s, s->comm->ops->release(s->inner, &c->ticket)));
         forget(s, c);

@@ -6,6 +6,10 @@
  *
  * The rank's thread alone makes calls. It waits for its peers' hosts where the communicator does,
  * never for the device. An error of a call ends the group, as on the host.
+ *
+ * NCCL's calls are not compared before they are made, since that would be a wait for all peers. On
+ * one machine each is made on the host too, as a word: whoever comes last finds that the members
+ * mean different calls, and the watchdog's error says who has not come.
  */
 #ifndef TESSERA_COMM_COLLECTIVE_SIDE_H
 #define TESSERA_COMM_COLLECTIVE_SIDE_H
@@ -19,6 +23,8 @@ struct tsri_side {
     tsri_device *device;
     tsri_comm *comm;   /* NULL in a group of one */
     tsri_group *inner; /* likewise */
+    tsri_group *words; /* of the host, for calls that are compared apart; NULL: none are */
+    tsri_poll poll;    /* of `words` */
     tsri_stream *stream;
     tsri_event *compute, *side;    /* by which the two streams follow each other */
     bool in_place;                 /* a sum by all_reduce may have one buffer as src and dst */

@@ -11,58 +11,36 @@ typedef struct tsri_side_block {
     bool in_use;
 } tsri_side_block;
 
-/* The smallest one that is free, large enough, and not much larger. */
-static tsri_side_block *find_block(const tsri_side *s, size_t bytes)
+/* Blocks have as many bytes as a power of two, so that few sizes serve all calls. They stay the
+ * side's: the device's other users would have to wait for the side's stream, and so for peers. */
+static size_t round_up(size_t bytes)
 {
-    enum { SLACK = 65536 };
-    tsri_side_block *best = NULL;
-    for (tsri_side_block *b = s->blocks; b; b = b->next)
-        if (!b->in_use && b->bytes >= bytes && b->bytes <= 2 * bytes + SLACK &&
-            (!best || b->bytes < best->bytes))
-            best = b;
-    return best;
-}
-
-/* Gives blocks that are free back to the device, whose next owner writes to them in the stream of
- * compute. */
-static void free_blocks(tsri_side *s)
-{
-    tsri_device *d = s->device;
-    if (tsri_side_lead(s) != TSR_OK)
-        return;
-    for (tsri_side_block **at = &s->blocks; *at;) {
-        tsri_side_block *b = *at;
-        if (b->in_use) {
-            at = &b->next;
-            continue;
-        }
-        *at = b->next;
-        d->ops->buffer_free(d, b->p, b->bytes);
-        tsri_mem_free(b);
-    }
+    size_t all = 4096;
+    while (all < bytes)
+        all *= 2;
+    return all;
 }
 
 tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out)
 {
     tsri_device *d = s->device;
-    tsri_side_block *b = find_block(s, bytes);
+    size_t all = round_up(bytes);
+    tsri_side_block *b = s->blocks;
+    while (b && (b->in_use || b->bytes != all))
+        b = b->next;
     if (!b) {
         b = tsri_mem_alloc(&d->world->mem, sizeof *b);
         TSRI_NEED(b);
-        tsr_status status = d->ops->buffer_alloc(d, bytes, &b->p);
-        if (status == TSR_ERR_NO_MEMORY) {
-            free_blocks(s);
-            status = d->ops->buffer_alloc(d, bytes, &b->p);
-        }
+        tsr_status status = d->ops->buffer_alloc(d, all, &b->p);
         if (status == TSR_OK)
             status = tsri_side_follow(s); /* the device clears it in the stream of compute */
         if (status != TSR_OK) {
             if (b->p)
-                d->ops->buffer_free(d, b->p, bytes);
+                d->ops->buffer_free(d, b->p, all);
             tsri_mem_free(b);
             return tsri_fail_prefix(status, "memory of a collective");
         }
-        b->bytes = bytes;
+        b->bytes = all;
         b->next = s->blocks;
         s->blocks = b;
     }
@@ -73,17 +51,10 @@ tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out)
 
 void tsri_side_give(tsri_scratch *scratch)
 {
-    enum { MOST_FREE = 16 };
-    tsri_side *s = scratch->side;
-    int nfree = 0;
-    for (tsri_side_block *b = s->blocks; b; b = b->next) {
+    for (tsri_side_block *b = scratch->side->blocks; b; b = b->next)
         if (b->p == scratch->p)
             b->in_use = false;
-        nfree += !b->in_use;
-    }
     *scratch = (tsri_scratch){0};
-    if (nfree > MOST_FREE)
-        free_blocks(s);
 }
 
 void tsri_side_free_blocks(tsri_side *s)

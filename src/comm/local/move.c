@@ -135,6 +135,11 @@ static tsr_status move_record(const mover *mv)
 tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t seq, int first)
 {
     const mover mv = {g, coll, seq, first};
+    if (coll->is_word) {
+        TSRI_TRY(tsri_call_meet(g, seq));
+        tsri_call_done(g, seq);
+        return TSR_OK;
+    }
     if (coll->kind == TSRI_COLL_SEND_RECV)
         return tsri_send_move(g, coll, seq, first, tsri_call_of(g->mine, seq)->nseg);
     TSRI_TRY(tsri_call_meet(g, seq));

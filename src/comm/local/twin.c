@@ -31,6 +31,8 @@ static const tsri_comm_ops ops = {
     .task = tsri_local_task,
     .released = tsri_local_released,
     .poison = tsri_local_poison,
+    .ready = tsri_local_ready,
+    .late = tsri_local_late,
 };
 
 tsr_status tsri_local_twin(tsri_comm *c, tsri_comm **out_comm)

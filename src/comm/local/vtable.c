@@ -35,8 +35,10 @@ static tsr_status fill_record(tsri_local_group *g, const tsri_coll *coll, int fi
     tsri_seg_place *place = tsri_call_places(g->mine, record, nseg);
     if (said)
         memcpy(place, said->place, (size_t)nseg * sizeof *place);
-    for (int i = 0; !said && i < nseg; i++)
+    for (int i = 0; !said && !coll->is_word && i < nseg; i++)
         TSRI_TRY(tsri_local_place_segment(g, coll, first + i, &place[i]));
+    if (coll->is_word)
+        return TSR_OK;
     if (said ? said->gives : tsri_coll_only_gives(coll, first, nseg, g->pub.index))
         g->gives |= UINT64_C(1) << seq % TSRI_CALL_RING;
     return TSR_OK;
@@ -65,7 +67,7 @@ static tsr_status check_call(const tsri_local_group *g, const tsri_coll *coll)
 {
     tsri_seg_place place;
     TSRI_TRY(tsri_coll_check(coll, g->pub.nranks));
-    for (int i = 0; g->pub.nranks == 1 && i < coll->nseg; i++)
+    for (int i = 0; g->pub.nranks == 1 && i < coll->nseg && !coll->is_word; i++)
         TSRI_TRY(tsri_local_place_segment(g, coll, i, &place));
     return TSR_OK;
 }
@@ -162,15 +164,19 @@ bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
     return true;
 }
 
-/* Of a call that is none in two phases. */
-bool tsri_local_ready(tsri_group *pub, const tsri_ticket *ticket)
+int tsri_local_late(tsri_group *pub, const tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
     uint64_t last = ticket->seq + tsri_local_records_of(ticket->coll) - 1;
     for (int i = 0; i < pub->nranks; i++)
         if (i != pub->index && !tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, last))
-            return false;
-    return true;
+            return pub->ranks[i];
+    return -1;
+}
+
+bool tsri_local_ready(tsri_group *pub, const tsri_ticket *ticket)
+{
+    return tsri_local_late(pub, ticket) < 0;
 }
 
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text)

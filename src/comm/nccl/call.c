@@ -76,7 +76,7 @@ static tsr_status fill_call(tsri_nccl *n, const tsri_group *g, const tsri_coll *
                             tsri_nccl_call *c)
 {
     tsri_nccl_words words = {0};
-    if (g->nranks > 1)
+    if (g->nranks > 1 && (!coll->is_agreed || coll->kind == TSRI_COLL_SEND_RECV))
         TSRI_TRY(tsri_nccl_agree(g, coll, &words));
     tsr_status status = tsri_nccl_plan_make(&n->pub.world->mem, coll, g->nranks, g->index, g->ranks,
                                             &words, false, &c->plan);

@@ -305,6 +305,11 @@ static void abort_all(tsri_comm *c, const char *text)
     tsri_watch_fail(of(c)->watch, TSR_ERR_REMOTE, why);
 }
 
+static void end_group(tsri_group *g, tsr_status status, const char *text)
+{
+    tsri_watch_fail(group_of(g)->owner->watch, status, text);
+}
+
 static void get_stats(tsri_comm *c, tsri_comm_stats *out_stats)
 {
     *out_stats = of(c)->stats;
@@ -354,6 +359,7 @@ static const tsri_comm_ops ops = {
     .stats = get_stats,
     .destroy = destroy,
     .check = check,
+    .poison = end_group,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
 };

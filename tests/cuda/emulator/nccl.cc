@@ -118,15 +118,18 @@ static size_t size_of(ncclDataType_t t)
     }
 }
 
-template <typename A> static A combine(A x, A y, int red)
+/* T: as stored and, if it is whole, compared; A: as added. */
+template <typename T, typename A> static A combine(A x, A y, int red)
 {
-    return red == ncclMax    ? (y > x ? y : x)
-           : red == ncclMin  ? (y < x ? y : x)
-           : red == ncclProd ? (A)(x * y)
-                             : (A)(x + y);
+    if (red == ncclProd)
+        return (A)(x * y);
+    if (red == ncclSum)
+        return (A)(x + y);
+    bool more = std::is_integral<T>::value ? (int64_t)(T)y > (int64_t)(T)x : y > x;
+    bool less = std::is_integral<T>::value ? (int64_t)(T)y < (int64_t)(T)x : y < x;
+    return (red == ncclMax ? more : less) ? y : x;
 }
 
-/* T: as stored; A: as added. */
 template <typename T, typename A>
 static void reduce_as(const std::vector<const char *> &src, void *dst, size_t count, int red)
 {
@@ -137,7 +140,7 @@ static void reduce_as(const std::vector<const char *> &src, void *dst, size_t co
         A x = (A)v;
         for (size_t s = 1; s < src.size(); s++) {
             std::memcpy(&v, src[s] + i * sizeof v, sizeof v);
-            x = combine<A>(x, (A)v, red);
+            x = combine<T, A>(x, (A)v, red);
         }
         out[i] = (T)x;
     }
