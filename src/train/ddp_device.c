@@ -230,7 +230,6 @@ static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
 tsr_status tsri_ddp_start_on_device(tsr_ddp *d, int bucket)
 {
     tsri_ddp_bucket *b = &d->buckets[bucket];
-    TSRI_TRY(tsri_side_follow(d->side));
     if (d->opts.hook_fn)
         return d->opts.hook_fn(d->opts.hook_state, &b->pub);
     if (!b->pub.count)

@@ -12,7 +12,10 @@ tsr_status tsri_ddp_send_buffers(tsr_ddp *d, int root)
 
 tsr_status tsri_ddp_start_buckets(tsr_ddp *d)
 {
+    const int first = d->next_bucket;
     while (d->next_bucket < d->nbuckets && !d->buckets[d->next_bucket].waiting) {
+        if (d->side && d->next_bucket == first)
+            TSRI_TRY(tsri_side_follow(d->side));
         if (d->first_at_s == 0)
             d->first_at_s = tsri_now_s();
         TSRI_TRY(tsri_ddp_start_bucket(d, d->next_bucket));

@@ -54,26 +54,63 @@ static void destroy_owned(void *object)
 
 /* --- words ------------------------------------------------------------------------------------ */
 
-/* Adds to the error of a communicator whose watchdog has waited in vain who has not come. */
-static tsr_status name_late(tsri_side *s, tsr_status status)
+static bool is_met(const tsri_side_call *call)
+{
+    const tsri_side *s = call->side;
+    return !call->is_said || s->group->engine->comm->ops->ready(s->words, &call->word_ticket);
+}
+
+/* Compares the call with those of the others, who may have to come first. */
+static tsr_status meet(tsri_side *s, tsri_side_call *call)
 {
     tsri_comm *host = s->group->engine->comm;
-    for (const tsri_side_call *c = s->first; c && status == TSR_ERR_TIMEOUT; c = c->next) {
-        int late = c->is_said ? host->ops->late(s->words, &c->word_ticket) : -1;
-        if (late < 0)
-            continue;
+    if (!call->is_said)
+        return TSR_OK;
+    call->is_said = false;
+    tsr_status status = host->ops->finish(s->words, &call->word_ticket);
+    if (status == TSR_ERR_MISMATCH) { /* what the others do on the device can't be undone */
         char text[1024];
         snprintf(text, sizeof text, "%.1023s", tsr_last_error());
-        return tsri_fail(status, "rank %d did not come to %s '%s' of GPUs; %s", late,
-                         tsri_coll_kind_name(c->coll.kind), c->word.what ? c->word.what : "", text);
+        s->comm->ops->poison(s->inner, status, text);
+        return tsri_fail(status, "%s", text);
     }
     return status;
+}
+
+/* Compares the calls to which all have come. */
+static tsr_status meet_those_there(tsri_side *s)
+{
+    for (tsri_side_call *c = s->first; c && is_met(c); c = c->next)
+        TSRI_TRY(meet(s, c));
+    return TSR_OK;
+}
+
+/* Says what is behind an error of the communicator: members that mean different calls, or one that
+ * has not come while the watchdog waited. */
+static tsr_status explain(tsri_side *s, tsr_status status)
+{
+    tsri_comm *host = s->group->engine->comm;
+    char text[1024];
+    if (status == TSR_OK || status == TSR_ERR_MISMATCH || !s->words)
+        return status;
+    snprintf(text, sizeof text, "%.1023s", tsr_last_error());
+    if (meet_those_there(s) == TSR_ERR_MISMATCH)
+        return TSR_ERR_MISMATCH;
+    for (const tsri_side_call *c = s->first; c && status == TSR_ERR_TIMEOUT; c = c->next) {
+        int late = c->is_said ? host->ops->late(s->words, &c->word_ticket) : -1;
+        if (late >= 0)
+            return tsri_fail(status, "rank %d did not come to %s '%s' of GPUs; %s", late,
+                             tsri_coll_kind_name(c->coll.kind), c->word.what ? c->word.what : "",
+                             text);
+    }
+    return tsri_fail(status, "%s", text);
 }
 
 static tsr_status poll_words(void *arg)
 {
     tsri_side *s = arg;
-    return name_late(s, s->comm->ops->check(s->comm));
+    TSRI_TRY(meet_those_there(s));
+    return explain(s, s->comm->ops->check(s->comm));
 }
 
 /* Where the host's communicator can tell without a wait who has come. */
@@ -106,29 +143,6 @@ static tsr_status say(tsri_side *s, tsri_side_call *call)
     TSRI_TRY(host->ops->start(s->words, &call->word, &call->word_ticket));
     call->is_said = true;
     return TSR_OK;
-}
-
-/* Compares the call with those of the others, who may have to come first. */
-static tsr_status meet(tsri_side *s, tsri_side_call *call)
-{
-    tsri_comm *host = s->group->engine->comm;
-    if (!call->is_said)
-        return TSR_OK;
-    call->is_said = false;
-    tsr_status status = host->ops->finish(s->words, &call->word_ticket);
-    if (status == TSR_ERR_MISMATCH) { /* what the others do on the device can't be undone */
-        char text[1024];
-        snprintf(text, sizeof text, "%.1023s", tsr_last_error());
-        s->comm->ops->poison(s->inner, status, text);
-        return tsri_fail(status, "%s", text);
-    }
-    return status;
-}
-
-static bool is_met(const tsri_side_call *call)
-{
-    const tsri_side *s = call->side;
-    return !call->is_said || s->group->engine->comm->ops->ready(s->words, &call->word_ticket);
 }
 
 /* --- making and ending, further ----------------------------------------------------------------
@@ -202,8 +216,9 @@ tsr_status tsri_side_lead(tsri_side *s)
 /* The first error ends the group. */
 static tsr_status judge(tsri_side *s, tsr_status status)
 {
+    status = explain(s, status);
     if (status != TSR_OK)
-        tsri_group_end(s->group, s->words ? name_late(s, status) : status);
+        tsri_group_end(s->group, status);
     return status;
 }
 
@@ -267,9 +282,8 @@ static void advance(tsri_side *s)
     for (tsri_side_call *c = s->first; c && tsri_side_is_ready(c); c = c->next)
         if (tsri_group_is_over(s->group) || finish_one(s, c) != TSR_OK)
             return;
-    for (tsri_side_call *c = s->first; c && is_met(c); c = c->next)
-        if (judge(s, meet(s, c)) != TSR_OK)
-            return;
+    tsr_status ignored = judge(s, meet_those_there(s));
+    (void)ignored;
 }
 
 void tsri_side_advance_all(const tsri_engine *engine)

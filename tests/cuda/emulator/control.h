@@ -15,6 +15,10 @@ extern "C" {
 int tsri_emulated_stall(int on);
 typedef int tsri_emulated_stall_fn(int on);
 
+/* Another order of work, as EMULATED_SEED gives it, in threads that have not used the emulator yet. */
+void tsri_emulated_reseed(unsigned seed);
+typedef void tsri_emulated_reseed_fn(unsigned seed);
+
 /* As a host program does it: the calling thread's device is this one from now on. Returns the one
  * before. */
 int tsri_emulated_choose(int device);

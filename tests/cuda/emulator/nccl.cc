@@ -271,11 +271,11 @@ static void post(struct ncclComm *comm, const op_ptr &o)
     comm->posted.push_back(o);
 }
 
-static void note(struct ncclComm *comm, const op_ptr &o)
+static void note(struct ncclComm *comm, const op_ptr &o, bool captured)
 {
     const clique &c = *comm->all;
     calls.push_back({c.number, comm->rank, c.nranks, c.launches[(size_t)comm->rank], o->name,
-                     o->count, (int)o->type, o->red, o->peer});
+                     o->count, (int)o->type, o->red, o->peer, captured});
 }
 
 static bool is_under_way(const struct ncclComm *comm)
@@ -328,11 +328,12 @@ static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::v
     }
     if (comm->all->error != ncclSuccess)
         return comm->all->error;
+    const bool captured = tsri_emulated_captures(stream);
     for (const op_ptr &o : ops)
-        note(comm, o);
+        note(comm, o, captured);
     comm->all->launches[(size_t)comm->rank]++;
     comm->told = false;
-    int &alive = tsri_emulated_captures(stream) ? comm->graphs : comm->enqueued;
+    int &alive = captured ? comm->graphs : comm->enqueued;
     alive++;
     hold.unlock();
     /* Goes with the item, or with its graph. */

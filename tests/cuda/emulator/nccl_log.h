@@ -15,6 +15,7 @@ typedef struct tsri_emulated_nccl_call {
     const char *name;         /* "AllReduce": static */
     size_t count;
     int type, op, peer; /* of NCCL; op and peer -1 where there is none */
+    int captured;       /* it was put into a graph */
 } tsri_emulated_nccl_call;
 
 /* Copies up to `most` calls since the last clear; returns how many there are. */

@@ -15,8 +15,10 @@
  * capture; that of EMULATED_NO_CAPTURE ("device:number") can't capture the launch of this number,
  * from 1, in a stream whose capture others have joined.
  */
+#include "tests/cuda/emulator/control.h"
 #include "tests/cuda/emulator/streams.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -50,11 +52,16 @@ static double now_s(void)
 }
 
 /* --- chance ----------------------------------------------------------------------------------- */
-static unsigned seed(void)
+static std::atomic<unsigned> &seed(void)
 {
     static const char *said = getenv("EMULATED_SEED");
-    static const unsigned n = said ? (unsigned)atoi(said) : 0;
+    static std::atomic<unsigned> n(said ? (unsigned)atoi(said) : 0);
     return n;
+}
+
+extern "C" __attribute__((visibility("default"))) void tsri_emulated_reseed(unsigned n)
+{
+    seed() = n;
 }
 
 std::mt19937 &tsri_emulated_dice(void)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes wrong between the GPUs of a group: a rank that leaves, is late, skips a call or calls
+ * something else, buffers in two memories, too little memory. Every rank that is concerned gets an
+ * error that names the rank, within the timeout; and afterwards the same process works.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "src/core/clock.h"
+#include "src/core/status.h"
+#include <tessera/tessera.h>
+
+#define CHECK(cond)                                                                        \
+    do {                                                                                   \
+        if (!(cond))                                                                       \
+            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
+                             __LINE__, #cond, tsr_last_error());                           \
+    } while (0)
+
+enum { COUNT = 1000 };
+
+static void drop(void *arg, tsr_log_level level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)text;
+}
+
+static const tsr_world_opts options = {
+    .size = sizeof options, .arena_bytes = 16 << 20, .timeout_s = 2, .threads = 1, .log = drop};
+
+/* A group whose ranks are connected, and a buffer. */
+static tsr_status begin(tsr_world *w, tsr_group **out_g, float **out_x)
+{
+    void *x;
+    TSRI_TRY(tsr_alloc_on(w, TSR_DEVICE_CUDA, COUNT * sizeof(float), &x));
+    *out_x = x;
+    *out_g = tsr_world_group(w);
+    CHECK(*out_g);
+    TSRI_TRY(tsr_all_reduce(*out_g, x, COUNT, TSR_F32, TSR_REDUCE_SUM));
+    return tsr_sync(w);
+}
+
+/* A call and all that follows of it. */
+static tsr_status settle(tsr_world *w, tsr_status status)
+{
+    return status == TSR_OK ? tsr_sync(w) : status;
+}
+
+/* Whether all texts are in the last error. */
+static bool says(const char *a, const char *b)
+{
+    bool found = strstr(tsr_last_error(), a) && strstr(tsr_last_error(), b);
+    if (!found)
+        fprintf(stderr, "expected '%s' and '%s' in: %s\n", a, b, tsr_last_error());
+    return found;
+}
+
+static tsr_status good(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x, ones[COUNT], back[COUNT];
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    for (int i = 0; i < COUNT; i++)
+        ones[i] = 1;
+    TSRI_TRY(tsr_copy(w, x, ones, sizeof ones));
+    TSRI_TRY(tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM));
+    TSRI_TRY(tsr_copy(w, back, x, sizeof back));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(back[i] == (float)tsr_world_size(w));
+    return TSR_OK;
+}
+
+/* Rank 1 does something else, and rank 0 must hear of it in time. */
+static tsr_status late(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x;
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    if (tsr_world_rank(w) == 1) {
+        tsri_sleep_s(6);
+        return TSR_OK;
+    }
+    double from = tsri_now_s();
+    tsr_status status = settle(w, tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM));
+    CHECK(status == TSR_ERR_TIMEOUT || status == TSR_ERR_REMOTE);
+    CHECK(says("rank 1 did not", "all_reduce"));
+    CHECK(tsri_now_s() - from < 2 * options.timeout_s);
+    /* The group is over. */
+    CHECK(tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM) != TSR_OK);
+    return TSR_OK;
+}
+
+static tsr_status leaves(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x;
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    if (tsr_world_rank(w) == 1)
+        return tsr_set_error(TSR_ERR_IO, "can't read the data");
+    CHECK(settle(w, tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM)) != TSR_OK);
+    CHECK(says("rank 1", ""));
+    return TSR_OK;
+}
+
+/* Another size, and another operation. */
+static tsr_status differs(tsr_world *w, void *arg)
+{
+    const bool other_size = *(const bool *)arg;
+    const int rank = tsr_world_rank(w);
+    tsr_group *g;
+    float *x;
+    TSRI_TRY(begin(w, &g, &x));
+    tsr_status status =
+        rank == 1 && !other_size
+            ? tsr_broadcast(g, x, COUNT, TSR_F32, 0)
+            : tsr_all_reduce(g, x, other_size ? COUNT - rank : COUNT, TSR_F32, TSR_REDUCE_SUM);
+    status = settle(w, status);
+    CHECK(status == TSR_ERR_MISMATCH || status == TSR_ERR_REMOTE);
+    CHECK(says("rank 0 is at all_reduce", other_size ? "999" : "rank 1 is at broadcast"));
+    return TSR_OK;
+}
+
+/* The others make a call more. */
+static tsr_status skips(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x;
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    if (tsr_world_rank(w) == 0)
+        TSRI_TRY(tsr_group_set_label(g, "step 7"));
+    tsr_status status = TSR_OK;
+    if (tsr_world_rank(w) == 0)
+        status = tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM);
+    TSRI_TRY(tsr_group_set_label(g, NULL));
+    if (status == TSR_OK)
+        status = settle(w, tsr_all_gather_into(g, x, x, COUNT / 2, TSR_F32));
+    CHECK(status == TSR_ERR_MISMATCH || status == TSR_ERR_REMOTE);
+    CHECK(says("rank 0 is at all_reduce", "step 7"));
+    return TSR_OK;
+}
+
+static tsr_status two_memories(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x, host[2 * COUNT];
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    CHECK(tsr_all_gather_into(g, x, host, COUNT, TSR_F32) == TSR_ERR_INVALID);
+    CHECK(says("src is in the memory of a GPU", "dst in the host's"));
+    CHECK(tsr_copy(w, NULL, x, 4) == TSR_ERR_INVALID && tsr_copy(w, x, host, 0) == TSR_OK);
+    CHECK(tsr_alloc_on(w, (tsr_device)99, 4, (void **)&x) == TSR_ERR_INVALID);
+    /* Nobody has heard of it. */
+    return tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM);
+}
+
+/* Buckets that do not fit: on one rank alone. */
+static tsr_status no_memory(tsr_world *w, void *arg)
+{
+    const tsr_placement *here = tsr_local_placement_on(w, TSR_DEVICE_CUDA);
+    tsr_ddp *ddp = NULL;
+    void *most = NULL;
+    (void)arg;
+    tsr_module *net = tsr_mlp(w, here, TSR_B, TSR_MLP_OPTS(.inputs = 512, .hidden = 512));
+    size_t bytes = (size_t)1 << 40;
+    while (tsr_world_rank(w) == 1 && bytes > 65536) /* all but a little is taken */
+        if (tsr_alloc_on(w, TSR_DEVICE_CUDA, bytes /= 2, &most) == TSR_OK)
+            bytes *= 2;
+    tsr_status status = tsr_ddp_create(net, NULL, &ddp);
+    if (status == TSR_OK) /* rank 0 hears of it at its first call with the other */
+        status = tsr_ddp_close(&ddp);
+    CHECK(status != TSR_OK);
+    CHECK(says(tsr_world_rank(w) == 1 ? "bytes" : "rank 1", ""));
+    return tsr_world_rank(w) == 1 ? TSR_OK : TSR_OK;
+}
+
+static void try(int n, tsr_rank_fn *fn, void *arg, bool fails)
+{
+    tsr_status status = tsr_spawn_with(n, fn, arg, &options);
+    if ((status != TSR_OK) != fails || (fails && !strstr(tsr_last_error(), "can't read the data")))
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+    if (tsr_spawn_with(n, good, NULL, &options) != TSR_OK)
+        fail_msg("afterwards: %s", tsr_last_error());
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    try(2, late, NULL, false);
+}
+
+static void test_leaves(void **state)
+{
+    (void)state;
+    try(2, leaves, NULL, true);
+}
+
+static void test_differs(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool other_size = i;
+        try(2, differs, &other_size, false);
+    }
+    try(2, skips, NULL, false);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    try(2, two_memories, NULL, false);
+    try(2, no_memory, NULL, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_differs),
+        cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
