@@ -443,7 +443,10 @@ TSR_API tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v
  * none. A query that sees no key gets zeros. A bool mask and `causal` select: a NaN in a key that
  * they hide from a query has no effect on it, forward or backward. A NaN in v may reach all
  * queries, and one in a key those that a mask of floats hides it from, as in PyTorch; on a GPU one
- * in q or in the gradient of the result may reach the gradients of all keys and values. Memory is
+ * in q or in the gradient of the result may reach the gradients of all keys and values. In f16 and
+ * bf16 without a mask a GPU may use cuDNN's fused engines (docs/guides/gpus.md says when): there a
+ * NaN or an infinity in v may also reach the gradients of all queries and keys, and an infinity in
+ * a key those of all queries. TESSERA_CUDA_FUSED_ATTENTION=0 does without them. Memory is
  * that of the operands and results, also for gradients, but for the mask's own gradient and for
  * dropout, which hold the scores, and on a GPU for scratch, in which there are some scores at a
  * time (32 MiB, in the gradient 64; TESSERA_CUDA_SCORES). Batch, heads, queries and e may be split;

@@ -10,7 +10,8 @@
 TSRI_OP_LIST(WEAK)
 #undef WEAK
 
-extern const tsri_kernels tsri_kernels_cublaslt, tsri_kernels_cudnn; /* lt.c, dnn.c */
+/* lt.c, dnn.c */
+extern const tsri_kernels tsri_kernels_cublaslt, tsri_kernels_cudnn, tsri_kernels_cudnn_attention;
 
 #define FAST(upper, lower) [TSRI_OP_##upper] = tsri_fast_##lower,
 #define PLAIN(upper, lower) [TSRI_OP_##upper] = tsri_plain_##lower,
@@ -27,8 +28,9 @@ static const tsri_kernels plain = {.size = sizeof plain,
 
 const tsri_kernels *const *tsri_kernels_cuda(void)
 {
-    static const tsri_kernels *const list[] = {&fast, &tsri_kernels_cublaslt, &tsri_kernels_cudnn,
-                                               &plain, NULL};
+    static const tsri_kernels *const list[] = {
+        &fast, &tsri_kernels_cudnn_attention, &tsri_kernels_cublaslt, &tsri_kernels_cudnn, &plain,
+        NULL};
     return list;
 }
 

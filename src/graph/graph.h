@@ -346,6 +346,9 @@ typedef struct tsri_op_def {
     tsri_autocast (*autocast_of)(const tsri_attrs *attrs);
     /* Operands and results (bits) that are row-major whatever `layout` says: weights. */
     uint32_t rows_in, rows_out;
+    /* Returns the operands, or results (bits), that may lie by head on devices with kernels of
+     * libraries: (b,h,s,d) in memory as (b,s,h,d), as products make and take them. NULL: none. */
+    uint32_t (*by_head)(const tsri_attrs *attrs, tsr_dtype dtype, bool results);
     bool is_view;  /* its result shows its operand's bytes: no kernel runs */
     bool is_exact; /* it moves elements, so that it does not matter whether they are rounded before
                     * or after it; of a kind that has several functions: */

@@ -11,7 +11,7 @@
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
  *   reshard.c    gathers weights again for backward
- *   layout.c     row-major or channels last, per value; adds copies between them
+ *   layout.c     row-major, channels last or by head, per value; adds copies between them
  *   chain.c      finds kernels that run as one, row by row
  *   defer.c      puts small things off to where they can be joined
  *   order.c      puts updates behind the readers of what they overwrite
@@ -60,7 +60,8 @@ typedef struct tsri_value {
     tsr_dims shape; /* global */
     const tsr_placement *placement;
     tsri_layout layout;
-    bool nhwc; /* 4-D: channels last */
+    bool nhwc;    /* 4-D: channels last */
+    bool by_head; /* 4-D: (b,h,s,d) lies as (b,s,h,d) */
     tsri_storage storage;
     int alias;
     tsr_variable *variable;

@@ -3,7 +3,7 @@
  * The choice of cuDNN's engines, by the true cuDNN, for an H200 that is only described (h200.json):
  * no GPU is needed, plans are made and never executed. Prints what was chosen.
  */
-#include "kernels/cuda/library/dnn.h"
+#include "described.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -248,22 +248,6 @@ static void test_stub_is_found(void **state)
     assert_non_null(dlopen("libcuda.so.1", RTLD_LAZY));
 }
 
-static bool describe_device(void)
-{
-    static char text[4096];
-    FILE *f = fopen(DESCRIPTION, "r");
-    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
-    if (f)
-        fclose(f);
-    return n > 0 &&
-           tsri_dnn_check(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
-                                                       &target.description),
-                          "a described device") == TSR_OK &&
-           tsri_dnn_set(target.description, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                        CUDNN_TYPE_CHAR, (int64_t)n, text) == TSR_OK &&
-           tsri_dnn_check(cudnnBackendFinalize(target.description), DESCRIPTION) == TSR_OK;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -275,7 +259,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest with_stub[] = {cmocka_unit_test(test_stub_is_found),
                                            cmocka_unit_test(test_others)};
     self = argv[0];
-    if (!describe_device()) {
+    if (!describe_device(&target)) {
         printf("skipped: cuDNN %zu takes no description of a device: %s\n", cudnnGetVersion(),
                tsr_last_error());
         return 77;

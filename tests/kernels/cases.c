@@ -594,6 +594,8 @@ const kernel_case kernel_cases[] = {
     FLASH("several blocks", 1, 1, 100, 250, 5, 9, 0, 0.25),
     FLASH("several blocks causal", 1, 3, 100, 250, 4, 3, 1, 0.25),
     FLASH("many keys", 1, 1, 5, 900, 4, 300, 0, 0.5),
+    FLASH("features by eights", 2, 2, 9, 21, 8, 16, 0, 0.5),
+    FLASH("features by eights causal", 2, 3, 21, 9, 16, 8, 1, 0.4),
     FLASH_MASKED("whole", 2, 3, 5, 7, 4, 6, 0, 0.5, R(2, 3, 5, 7)),
     FLASH_MASKED("keys", 2, 2, 6, 5, 3, 3, 1, 0.5, R(2, 1, 1, 5)),
     FLASH_MASKED("queries", 2, 2, 3, 4, 3, 3, 0, 0.5, R(1, 2, 3, 1)),

@@ -58,10 +58,12 @@ static void compare(const kc_values *v, const char *who, tsr_dtype dtype, kc_lay
     }
 }
 
-/* What came of an implementation's cases. in_plans: of f32, in the layout of plans, by op. */
+/* What came of an implementation's cases, by op. in_plans: of f32, in the layout of plans, in which
+ * axis 1 of four is the innermost; halves: of f16 and bf16 (bits 0 and 1), row-major. */
 typedef struct tally {
     int ran, declined;
     int cases[TSRI_OP_COUNT_], in_plans[TSRI_OP_COUNT_];
+    unsigned halves[TSRI_OP_COUNT_];
 } tally;
 
 static void run_case(const kernel_case *c, const tsri_kernels *impl, bool last, tsr_dtype dtype,
@@ -80,20 +82,31 @@ static void run_case(const kernel_case *c, const tsri_kernels *impl, bool last, 
         compare(&v, impl->name, dtype, (kc_layout)layout);
         t->ran++;
         t->in_plans[c->op] += dtype == TSR_F32 && layout == KC_PLAN;
+        if (layout == KC_ROW)
+            t->halves[c->op] |= dtype == TSR_F16 ? 1u : dtype == TSR_BF16 ? 2u : 0u;
     }
     kc_values_free(&v);
+}
+
+/* cuDNN's attention is for halves whose features are one after the other. */
+static bool is_for_halves(const tsri_kernels *impl)
+{
+    return !strcmp(impl->name, "cudnn-attention");
 }
 
 /* An implementation that declines all that an op has is one that nobody runs. */
 static int count_idle(const tsri_kernels *impl, const tally *t)
 {
     int idle = 0;
-    for (int op = 0; op < TSRI_OP_COUNT_; op++)
-        if (t->cases[op] && !t->in_plans[op]) {
-            print_error("%s takes none of the %d cases of %s, in f32 as plans have it\n",
-                        impl->name, t->cases[op], tsri_op_name((tsri_op_kind)op));
+    for (int op = 0; op < TSRI_OP_COUNT_; op++) {
+        const bool halves = is_for_halves(impl);
+        if (t->cases[op] && !(halves ? t->halves[op] == 3 : t->in_plans[op])) {
+            print_error("%s takes none of the %d cases of %s, in %s\n", impl->name, t->cases[op],
+                        tsri_op_name((tsri_op_kind)op),
+                        halves ? "f16 and bf16" : "f32 as plans have it");
             idle++;
         }
+    }
     return idle;
 }
 

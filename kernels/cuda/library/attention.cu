@@ -289,10 +289,42 @@ template <typename To, typename From> static __global__ void copy_rows(tsri_rows
 void tsri_scores_copy(const tsri_rows_copy *c, cudaStream_t stream)
 {
     const unsigned blocks = tsri_blocks(c->heads * c->rows * c->cols, THREADS);
-    TSRI_FLOATS(c->to, {
-        if (c->from == c->to)
-            TSRI_LAUNCH((copy_rows<T, T>), blocks, THREADS, stream, *c);
-        else
-            TSRI_LAUNCH((copy_rows<T, float>), blocks, THREADS, stream, *c);
-    });
+    if (c->from == TSR_F64 && c->to == TSR_F32)
+        TSRI_LAUNCH((copy_rows<float, double>), blocks, THREADS, stream, *c);
+    else
+        TSRI_FLOATS(c->to, {
+            if (c->from == c->to)
+                TSRI_LAUNCH((copy_rows<T, T>), blocks, THREADS, stream, *c);
+            else
+                TSRI_LAUNCH((copy_rows<T, float>), blocks, THREADS, stream, *c);
+        });
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    without_nan(int64_t packs, const T *__restrict__ src, T *__restrict__ dst)
+{
+    enum { W = 16 / sizeof(T) };
+    for (int64_t i = tsri_first(); i < packs; i += tsri_step()) {
+        tsri_pack<T, W> x = tsri_load_pack<T, W>(src + i * W);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            const float v = tsri_to<float>(x.v[j]);
+            if (v != v)
+                x.v[j] = tsri_to<T>(0.0f);
+        }
+        tsri_store_pack(dst + i * W, x);
+    }
+}
+
+void tsri_halves_without_nan(tsr_dtype dtype, int64_t n, const void *src, void *dst,
+                             cudaStream_t stream)
+{
+    const int64_t packs = n / 8;
+    if (dtype == TSR_F16)
+        TSRI_LAUNCH((without_nan<__half>), tsri_blocks(packs, THREADS), THREADS, stream, packs,
+                    (const __half *)src, (__half *)dst);
+    else
+        TSRI_LAUNCH((without_nan<__nv_bfloat16>), tsri_blocks(packs, THREADS), THREADS, stream,
+                    packs, (const __nv_bfloat16 *)src, (__nv_bfloat16 *)dst);
 }

@@ -61,6 +61,13 @@ typedef struct tsri_rows_copy {
 
 void tsri_scores_copy(const tsri_rows_copy *c, cudaStream_t stream);
 
+/* Copies n halves, a multiple of 8, between buffers aligned to 16 bytes; NaN become 0. */
+void tsri_halves_without_nan(tsr_dtype dtype, int64_t n, const void *src, void *dst,
+                             cudaStream_t stream);
+
+/* lt_attention.c. The bytes that scores may take at a time: TESSERA_CUDA_SCORES. */
+tsr_status tsri_scores_cap(int64_t *out_bytes);
+
 #ifdef __cplusplus
 }
 #endif

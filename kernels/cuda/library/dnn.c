@@ -156,6 +156,14 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kerne
     return TSR_OK;
 }
 
+/* Before cuBLASLt, which takes most of what this does. */
+const tsri_kernels tsri_kernels_cudnn_attention = {
+    .size = sizeof tsri_kernels_cudnn_attention,
+    .name = "cudnn-attention",
+    .slot = {[TSRI_OP_FLASH_ATTENTION] = tsri_dnn_flash_attention,
+             [TSRI_OP_FLASH_ATTENTION_DX] = tsri_dnn_flash_attention},
+};
+
 const tsri_kernels tsri_kernels_cudnn = {
     .size = sizeof tsri_kernels_cudnn,
     .name = "cudnn",

@@ -13,7 +13,11 @@ enum { CANDIDATES = 4, REPEATS = 5 };
 typedef struct entry entry;
 struct entry {
     entry *next;
-    tsri_dnn_conv conv;
+    bool is_attention;
+    union {
+        tsri_dnn_conv conv;
+        tsri_dnn_attention attention;
+    } key;                /* of the kind that is_attention says */
     tsri_dnn_graph graph; /* the plan may refer to it */
     tsri_dnn_plan plan;   /* its plan is NULL: there is no engine */
 };
@@ -35,8 +39,8 @@ static tsr_status library_of(tsri_cuda_device *d, library **out)
         l->autotune = text && *text && strcmp(text, "0") != 0;
         if (tsri_dnn_check(cudnnCreate(&l->handle), "cudnnCreate") != TSR_OK) {
             l->handle = NULL;
-            tsri_log(d->base.world, TSR_LOG_WARNING, "%s; convolutions go without cuDNN",
-                     tsr_last_error());
+            tsri_log(d->base.world, TSR_LOG_WARNING,
+                     "%s; convolutions and attention go without cuDNN", tsr_last_error());
         }
     }
     if (!l->handle)
@@ -160,10 +164,15 @@ static tsr_status fill(tsri_cuda_device *d, library *l, entry *e)
     const tsri_dnn_policy policy = {d->deterministic, d->tf32_conv, d->workspace_cap};
     tsri_dnn_plan plans[CANDIDATES];
     int n = 0;
-    TSRI_TRY(tsri_dnn_graph_make(&target, &e->conv, &e->graph));
-    TSRI_TRY(tsri_dnn_choose(&target, &policy, &e->graph, (tsr_dtype)e->conv.dtype,
-                             l->autotune ? CANDIDATES : 1, plans, &n));
-    int best = n > 1 ? fastest(d, &e->conv, plans, n) : 0;
+    if (e->is_attention)
+        TSRI_TRY(tsri_dnn_attention_graph(&target, &e->key.attention, &e->graph));
+    else
+        TSRI_TRY(tsri_dnn_graph_make(&target, &e->key.conv, &e->graph));
+    const tsr_dtype dtype =
+        (tsr_dtype)(e->is_attention ? e->key.attention.dtype : e->key.conv.dtype);
+    TSRI_TRY(tsri_dnn_choose(&target, &policy, &e->graph, dtype,
+                             l->autotune && !e->is_attention ? CANDIDATES : 1, plans, &n));
+    int best = n > 1 ? fastest(d, &e->key.conv, plans, n) : 0;
     for (int i = 0; i < n; i++)
         if (i != best)
             tsri_dnn_plan_finish(&plans[i]);
@@ -171,19 +180,20 @@ static tsr_status fill(tsri_cuda_device *d, library *l, entry *e)
     return TSR_OK;
 }
 
-tsr_status tsri_dnn_find(tsri_cuda_device *device, const tsri_dnn_conv *conv,
-                         const tsri_dnn_plan **out_plan)
+static tsr_status find_plan(tsri_cuda_device *device, bool is_attention, const void *key,
+                            size_t bytes, const tsri_dnn_plan **out_plan)
 {
     library *l = NULL;
     entry *e;
     TSRI_TRY(library_of(device, &l));
     for (e = l->entries; e; e = e->next)
-        if (!memcmp(&e->conv, conv, sizeof *conv))
+        if (e->is_attention == is_attention && !memcmp(&e->key, key, bytes))
             break;
     if (!e) {
         e = tsri_mem_alloc(&device->base.world->mem, sizeof *e);
         TSRI_NEED(e);
-        e->conv = *conv;
+        e->is_attention = is_attention;
+        memcpy(&e->key, key, bytes);
         e->next = l->entries;
         l->entries = e;
         tsr_status status = fill(device, l, e);
@@ -192,7 +202,19 @@ tsr_status tsri_dnn_find(tsri_cuda_device *device, const tsri_dnn_conv *conv,
             return tsri_fail_prefix(TSR_ERR_UNSUPPORTED, "cuDNN");
     }
     if (!e->plan.plan)
-        return tsri_fail(TSR_ERR_UNSUPPORTED, "cuDNN has no engine for this convolution");
+        return tsri_fail(TSR_ERR_UNSUPPORTED, "cuDNN has no engine for this shape");
     *out_plan = &e->plan;
     return TSR_OK;
+}
+
+tsr_status tsri_dnn_find(tsri_cuda_device *device, const tsri_dnn_conv *conv,
+                         const tsri_dnn_plan **out_plan)
+{
+    return find_plan(device, false, conv, sizeof *conv, out_plan);
+}
+
+tsr_status tsri_dnn_find_attention(tsri_cuda_device *device, const tsri_dnn_attention *of,
+                                   const tsri_dnn_plan **out_plan)
+{
+    return find_plan(device, true, of, sizeof *of, out_plan);
 }

@@ -146,7 +146,7 @@ tsr_status tsri_dnn_choose(const tsri_dnn_target *target, const tsri_dnn_policy 
     }
     *out_n = s.n;
     if (s.n == 0)
-        return tsri_fail(TSR_ERR_UNSUPPORTED, "cuDNN has no engine for this convolution");
+        return tsri_fail(TSR_ERR_UNSUPPORTED, "cuDNN has no engine for this shape");
     tsri_error_clear();
     return TSR_OK;
 }

@@ -172,11 +172,11 @@ void tsri_dnn_graph_finish(tsri_dnn_graph *graph)
 }
 
 static tsr_status execute(cudnnHandle_t handle, const tsri_dnn_plan *plan,
-                          cudnnBackendDescriptor_t pack, void *const *operands, void *workspace)
+                          cudnnBackendDescriptor_t pack, int n, const int64_t *uids,
+                          void *const *operands, void *workspace)
 {
-    static const int64_t uids[] = {TSRI_DNN_X, TSRI_DNN_W, TSRI_DNN_Y};
-    TSRI_TRY(tsri_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, uids));
-    TSRI_TRY(tsri_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3,
+    TSRI_TRY(tsri_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uids));
+    TSRI_TRY(tsri_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n,
                           operands));
     TSRI_TRY(
         tsri_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace));
@@ -185,13 +185,19 @@ static tsr_status execute(cudnnHandle_t handle, const tsri_dnn_plan *plan,
     return TSR_OK;
 }
 
+tsr_status tsri_dnn_execute_all(cudnnHandle_t handle, const tsri_dnn_plan *plan, int n,
+                                const int64_t *uids, void *const *operands, void *workspace)
+{
+    cudnnBackendDescriptor_t pack;
+    TSRI_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    tsr_status status = execute(handle, plan, pack, n, uids, operands, workspace);
+    cudnnBackendDestroyDescriptor(pack);
+    return status;
+}
+
 tsr_status tsri_dnn_execute(cudnnHandle_t handle, const tsri_dnn_plan *plan, void *x, void *w,
                             void *y, void *workspace)
 {
-    void *const operands[] = {x, w, y};
-    cudnnBackendDescriptor_t pack;
-    TSRI_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    tsr_status status = execute(handle, plan, pack, operands, workspace);
-    cudnnBackendDestroyDescriptor(pack);
-    return status;
+    static const int64_t uids[] = {TSRI_DNN_X, TSRI_DNN_W, TSRI_DNN_Y};
+    return tsri_dnn_execute_all(handle, plan, 3, uids, (void *const[]){x, w, y}, workspace);
 }

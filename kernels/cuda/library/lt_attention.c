@@ -98,7 +98,7 @@ static size_t score_bytes(const lt_attention *a)
     return a->scores.dtype == TSR_F64 ? 8 : 4;
 }
 
-static tsr_status read_cap(int64_t *out_bytes)
+tsr_status tsri_scores_cap(int64_t *out_bytes)
 {
     const char *text = getenv("TESSERA_CUDA_SCORES");
     *out_bytes = most_scores;
@@ -531,7 +531,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     int64_t cap;
     if (!takes(d, back))
         return tsri_cuda_decline(d);
-    TSRI_TRY(read_cap(&cap));
+    TSRI_TRY(tsri_scores_cap(&cap));
     lt_attention *a = tsri_cuda_make(mem, d, attention_run, "cublaslt", sizeof *a);
     TSRI_NEED(a);
     bool found = false;

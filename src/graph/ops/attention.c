@@ -294,6 +294,25 @@ static double flops_flash_dx(const tsri_op *op)
     return flops_products(op, 3, 2);
 }
 
+/* Returns bits for halves without a mask, which cuDNN's engines take, else 0. */
+static uint32_t halves_by_head(const tsri_attrs *attrs, tsr_dtype dtype, uint32_t bits)
+{
+    const bool half = dtype == TSR_F16 || dtype == TSR_BF16;
+    return half && !attrs->attention.has_mask ? bits : 0;
+}
+
+/* (q, k, v) -> y, lse */
+static uint32_t by_head_flash(const tsri_attrs *attrs, tsr_dtype dtype, bool results)
+{
+    return halves_by_head(attrs, dtype, results ? 1u : 7u);
+}
+
+/* (q, k, v, y, lse, dy) -> dq, dk, dv */
+static uint32_t by_head_flash_dx(const tsri_attrs *attrs, tsr_dtype dtype, bool results)
+{
+    return halves_by_head(attrs, dtype, results ? 7u : 0x2f);
+}
+
 static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scale, F64, "scale"),
                                                   TSRI_ATTR_FIELD(attention.causal, I32, "causal"),
                                                   TSRI_ATTR_END};
@@ -301,12 +320,14 @@ static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scal
 const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .gradient = grad_flash,
                                               .flops = flops_flash,
+                                              .by_head = by_head_flash,
                                               .autocast = TSRI_AUTOCAST_LOW,
                                               .is_product = true,
                                               .is_attention = true,
                                               .attrs = attention_attrs};
 const tsri_op_def tsri_def_flash_attention_dx = {.rule = rule_flash_dx,
                                                  .flops = flops_flash_dx,
+                                                 .by_head = by_head_flash_dx,
                                                  .is_product = true,
                                                  .is_attention = true,
                                                  .attrs = attention_attrs};

@@ -239,7 +239,7 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
 
 void tsri_physical_order(const tsri_value *v, int *order)
 {
-    static const int nhwc[4] = {0, 2, 3, 1};
+    static const int nhwc[4] = {0, 2, 3, 1}, by_head[4] = {0, 2, 1, 3};
     for (int i = 0; i < v->shape.ndim; i++)
-        order[i] = v->nhwc ? nhwc[i] : i;
+        order[i] = v->nhwc ? nhwc[i] : v->by_head ? by_head[i] : i;
 }

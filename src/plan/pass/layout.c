@@ -3,11 +3,12 @@
  * Physical layouts. Logical shapes stay NCHW; a 4-D value may lie channels last in memory, which
  * convolution and pooling want. Each op says what it prefers (tsri_op_def);
  * where a value lies otherwise, a copy is put in front, once per value and layout. Images that are
- * (n,h,w,c) and are permuted to (n,c,h,w) lie so already.
+ * (n,h,w,c) and are permuted to (n,c,h,w) lie so already. So do heads of attention, (b,s,h,d) that
+ * are permuted to (b,h,s,d) or back, where kernels take them by head.
  */
 #include <string.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/flow.h"
 
 typedef struct layouter {
     tsr_plan *plan;
@@ -15,6 +16,8 @@ typedef struct layouter {
     int nold;
     int *other; /* per value: the same in the other layout, -1 */
     int cother;
+    tsri_flow flow;
+    bool *by_head; /* per value of the old items: whether it is to lie by head; NULL: none is */
 } layouter;
 
 /* Layouts differ in memory only if there is a plane and more than one channel. */
@@ -132,17 +135,110 @@ static bool is_only_said(const tsr_plan *plan, const tsri_item *it)
                         : perm[3] == 1 && perm[1] == 2 && (x->nhwc || !has_layout(x));
 }
 
+/* --- by head ---------------------------------------------------------------------------------- */
+static bool swaps_heads(const tsri_item *it)
+{
+    static const int32_t swap[4] = {0, 2, 1, 3};
+    return it->kind == TSRI_ITEM_KERNEL && it->kernel.op == TSRI_OP_PERMUTE &&
+           !memcmp(it->kernel.attrs.permute.perm, swap, sizeof swap);
+}
+
+/* Returns the operands, or results, of an item that may lie by head. */
+static uint32_t bits_by_head(const tsr_plan *plan, const tsri_item *it, bool results)
+{
+    if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+        return 0;
+    const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
+    return def->by_head ? def->by_head(&it->kernel.attrs, plan->values[it->in[0]].dtype, results)
+                        : 0;
+}
+
+/* Whether an item takes a value by head wherever it reads it. */
+static bool takes_by_head(const tsr_plan *plan, const tsri_item *it, int value)
+{
+    const uint32_t bits = bits_by_head(plan, it, false);
+    for (int i = 0; i < it->nin; i++)
+        if (it->in[i] == value && !(bits >> i & 1))
+            return false;
+    return true;
+}
+
+/* Whether a permutation's result can be its operand's bytes. */
+static bool may_show(const tsr_plan *plan, const tsri_item *it)
+{
+    return plan->values[it->in[0]].shape.ndim == 4 &&
+           plan->values[it->out[0]].storage == TSRI_STORAGE_ARENA;
+}
+
+/* Whether a value is made in that order and all its readers take it so, or permute it back. */
+static bool lies_by_head(const layouter *l, int value)
+{
+    const tsri_flow *f = &l->flow;
+    const int maker = f->maker[value];
+    if (maker < 0 || l->plan->values[value].storage != TSRI_STORAGE_ARENA)
+        return false;
+    const tsri_item *by = &l->old[maker];
+    bool is = swaps_heads(by) && may_show(l->plan, by);
+    for (int i = 0; i < by->nout && !is; i++)
+        is = by->out[i] == value && bits_by_head(l->plan, by, true) >> i & 1;
+    for (int i = f->first[value]; i < f->first[value + 1] && is; i++) {
+        const tsri_item *reader = &l->old[f->reader[i]];
+        is =
+            swaps_heads(reader) ? may_show(l->plan, reader) : takes_by_head(l->plan, reader, value);
+    }
+    return is;
+}
+
+static tsr_status find_by_head(layouter *l)
+{
+    const int n = l->plan->nvalues;
+    bool any = false;
+    for (int i = 0; i < l->nold && !any; i++)
+        any = bits_by_head(l->plan, &l->old[i], false) != 0;
+    if (!any)
+        return TSR_OK;
+    TSRI_TRY(tsri_flow_find(l->plan, &l->plan->scratch, &l->flow));
+    l->by_head = tsri_pool_alloc(&l->plan->scratch, (size_t)n * sizeof *l->by_head);
+    TSRI_NEED(l->by_head);
+    for (int i = 0; i < n; i++)
+        l->by_head[i] = lies_by_head(l, i);
+    return TSR_OK;
+}
+
+/* Whether a permutation says of the same bytes that they lie by head, or no longer do. A permuted
+ * variable is a copy, as the variable may get another value. */
+static bool is_said_by_head(const layouter *l, const tsri_item *it)
+{
+    const tsri_value *v = l->plan->values;
+    if (!l->by_head || !swaps_heads(it) || !may_show(l->plan, it) || v[it->in[0]].nhwc)
+        return false;
+    return v[it->in[0]].by_head ||
+           (l->by_head[it->out[0]] &&
+            v[tsri_plan_root(l->plan, it->in[0])].storage != TSRI_STORAGE_VARIABLE);
+}
+
+/* --- placing ---------------------------------------------------------------------------------- */
+/* Makes a permutation a view. */
+static tsr_status place_view(layouter *l, tsri_item it, bool nhwc, bool by_head)
+{
+    tsri_value *y = &l->plan->values[it.out[0]];
+    it.kind = TSRI_ITEM_VIEW;
+    y->storage = TSRI_STORAGE_ALIAS;
+    y->alias = it.in[0];
+    y->nhwc = nhwc;
+    y->by_head = by_head;
+    return tsri_plan_add_item(l->plan, &it, it.in, it.out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
 static tsr_status place_item(layouter *l, tsri_item it)
 {
     tsr_plan *plan = l->plan;
-    if (is_only_said(plan, &it)) {
-        tsri_value *y = &plan->values[it.out[0]];
-        it.kind = TSRI_ITEM_VIEW;
-        y->storage = TSRI_STORAGE_ALIAS;
-        y->alias = it.in[0];
-        y->nhwc = it.kernel.attrs.permute.perm[1] == 3 && has_layout(y);
-        return tsri_plan_add_item(plan, &it, it.in, it.out) ? TSR_OK : TSR_ERR_NO_MEMORY;
-    }
+    if (is_said_by_head(l, &it))
+        return place_view(l, it, false, !plan->values[it.in[0]].by_head);
+    if (is_only_said(plan, &it))
+        return place_view(
+            l, it, it.kernel.attrs.permute.perm[1] == 3 && has_layout(&plan->values[it.out[0]]),
+            false);
     const tsri_layout_taste taste = taste_of(plan, &it);
     bool is_kernel = it.kind == TSRI_ITEM_KERNEL;
     /* A view of another shape needs row-major order, and so do ranks whose programs may differ;
@@ -159,6 +255,7 @@ static tsr_status place_item(layouter *l, tsri_item it)
         tsri_value *v = &plan->values[it.out[i]];
         v->nhwc = has_layout(v) &&
                   (keeps ? plan->values[it.in[i]].nhwc : nhwc && !is_weight(&it, true, i));
+        v->by_head = l->by_head && l->by_head[it.out[i]] && bits_by_head(plan, &it, true) >> i & 1;
     }
     if (tsri_item_shows(&it))
         plan->values[it.out[0]].alias = it.in[0];
@@ -170,6 +267,7 @@ static tsr_status place_item(layouter *l, tsri_item it)
 tsr_status tsri_plan_layout(tsr_plan *plan)
 {
     layouter l = {.plan = plan, .old = plan->items, .nold = plan->nitems};
+    TSRI_TRY(find_by_head(&l));
     TSRI_TRY(tsri_plan_new_items(plan, l.nold));
     TSRI_TRY(grow(&l));
     for (int i = 0; i < l.nold; i++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuDNN's backend API on host memory, as far as convolutions use it. As strict as the true one, or
- * stricter: an attribute that a descriptor does not have, of the wrong type or number, set after
- * finalizing or missing at it, fails; so do parts that are not finalized or no longer there.
+ * cuDNN's backend API on host memory, as far as convolutions and attention use it. As strict as the
+ * true one, or stricter: an attribute that a descriptor does not have, of the wrong type or number,
+ * set after finalizing or missing at it, fails; so do parts that are not finalized or no longer
+ * there.
  *
  * Its engines are there to be told apart: of those that heuristics propose first, some may not be
  * taken (TF32, not deterministic, a huge workspace), one can't be made a plan of; each fails or
@@ -52,6 +53,13 @@ enum { DIMS = CUDNN_DIM_MAX, MANY = 64, ANY_OPERATION = -2 };
 #define PLAN CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
 #define PACK CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
 #define PART CUDNN_TYPE_BACKEND_DESCRIPTOR
+#define MATMUL CUDNN_BACKEND_MATMUL_DESCRIPTOR
+#define POINTWISE CUDNN_BACKEND_POINTWISE_DESCRIPTOR
+#define REDUCTION CUDNN_BACKEND_REDUCTION_DESCRIPTOR
+#define MATMUL_OP CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR
+#define POINTWISE_OP CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR
+#define REDUCTION_OP CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR
+#define RESHAPE_OP CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR
 #define CONV(of, name, X, Y, W)                                                                  \
     {of, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, PART, 1, 0, true, WINDOW},         \
         {of, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##X, PART, 1, 0, true, TENSOR},           \
@@ -78,7 +86,30 @@ const attribute attributes[] = {
     CONV(FORWARD, FORWARD, X, Y, W),
     CONV(DATA, BWD_DATA, DX, DY, W),
     CONV(FILTER, BWD_FILTER, X, DY, DW),
-    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, PART, 1, 0, true, ANY_OPERATION},
+    {TENSOR, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, 0, false, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, 0, false, -1},
+    {MATMUL, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 0, true, -1},
+    {POINTWISE, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, 0, true, -1},
+    {POINTWISE, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, 0, true, -1},
+    {POINTWISE, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, 0, false, -1},
+    {REDUCTION, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, 0, true, -1},
+    {REDUCTION, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 0, true, -1},
+    /* Of these the operands come first, in their order, then the result. */
+    {MATMUL_OP, CUDNN_ATTR_OPERATION_MATMUL_ADESC, PART, 1, 0, true, TENSOR},
+    {MATMUL_OP, CUDNN_ATTR_OPERATION_MATMUL_BDESC, PART, 1, 0, true, TENSOR},
+    {MATMUL_OP, CUDNN_ATTR_OPERATION_MATMUL_CDESC, PART, 1, 0, true, TENSOR},
+    {MATMUL_OP, CUDNN_ATTR_OPERATION_MATMUL_DESC, PART, 1, 0, true, MATMUL},
+    {POINTWISE_OP, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, PART, 1, 0, true, TENSOR},
+    {POINTWISE_OP, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, PART, 1, 0, false, TENSOR},
+    {POINTWISE_OP, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, PART, 1, 0, false, TENSOR},
+    {POINTWISE_OP, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, PART, 1, 0, true, TENSOR},
+    {POINTWISE_OP, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, PART, 1, 0, true, POINTWISE},
+    {REDUCTION_OP, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, PART, 1, 0, true, TENSOR},
+    {REDUCTION_OP, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, PART, 1, 0, true, TENSOR},
+    {REDUCTION_OP, CUDNN_ATTR_OPERATION_REDUCTION_DESC, PART, 1, 0, true, REDUCTION},
+    {RESHAPE_OP, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, PART, 1, 0, true, TENSOR},
+    {RESHAPE_OP, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, PART, 1, 0, true, TENSOR},
+    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, PART, 1, MANY, true, ANY_OPERATION},
     {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, 0, true, -1},
     {HEURISTICS, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, PART, 1, 0, true, GRAPH},
     {HEURISTICS, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, 0, true, -1},
@@ -91,9 +122,9 @@ const attribute attributes[] = {
 
 size_t size_of(cudnnBackendAttributeType_t type)
 {
-    return type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_VOID_PTR || type == CUDNN_TYPE_HANDLE
-               ? 8
-               : 4; /* floats and enums */
+    return type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_VOID_PTR || type == CUDNN_TYPE_HANDLE ? 8
+           : type == CUDNN_TYPE_BOOLEAN                                                         ? 1
+                                        : 4; /* floats and enums */
 }
 
 std::mutex lock;
@@ -108,7 +139,8 @@ descriptor *of(cudnnBackendDescriptor_t d)
 
 bool is_operation(int type)
 {
-    return type == FORWARD || type == DATA || type == FILTER;
+    return type == FORWARD || type == DATA || type == FILTER || type == MATMUL_OP ||
+           type == POINTWISE_OP || type == REDUCTION_OP || type == RESHAPE_OP;
 }
 
 const attribute *find(cudnnBackendDescriptorType_t type, cudnnBackendAttributeName_t name)
@@ -127,6 +159,8 @@ cudnnStatus_t set_part(descriptor &d, const attribute &a, const void *value)
     if (a.part == ANY_OPERATION ? !is_operation(part->type) : part->type != a.part)
         return refuse(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "a part of another type");
     d.parts[a.name] = part->what;
+    if (a.part == ANY_OPERATION)
+        d.operations.push_back(part->what);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -146,6 +180,8 @@ cudnnStatus_t finish_tensor(descriptor &d)
             return refuse(CUDNN_STATUS_BAD_PARAM, "dimensions and strides are positive");
     if (t.alignment <= 0 || (t.alignment & (t.alignment - 1)))
         return refuse(CUDNN_STATUS_BAD_PARAM, "alignment is a power of two");
+    t.is_virtual = d.values.count(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+    t.by_value = d.values.count(CUDNN_ATTR_TENSOR_IS_BY_VALUE);
     d.what->operand = t;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -192,8 +228,50 @@ cudnnStatus_t finish_operation(descriptor &d)
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* An operation that is no convolution. */
+cudnnStatus_t finish_step(descriptor &d)
+{
+    step s;
+    s.type = d.type;
+    for (const attribute &a : attributes)
+        if (a.of == d.type && d.parts.count(a.name)) {
+            if (a.part == TENSOR)
+                s.in.push_back(d.parts[a.name]->operand);
+            else
+                s.mode = d.parts[a.name]->how.mode, s.axis = d.parts[a.name]->how.axis;
+        }
+    s.out = s.in.back();
+    s.in.pop_back();
+    const char *wrong = check(s);
+    if (wrong)
+        return refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, wrong);
+    d.what->steps = {s};
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* Each virtual tensor is made before it is used. */
+cudnnStatus_t finish_graph(descriptor &d)
+{
+    std::set<int64_t> made;
+    d.what->conv = d.operations[0]->conv;
+    for (const part &p : d.operations) {
+        if (p->steps.empty())
+            return d.operations.size() == 1
+                       ? CUDNN_STATUS_SUCCESS
+                       : refuse(CUDNN_STATUS_NOT_SUPPORTED, "a convolution with more");
+        for (const tensor &t : p->steps[0].in)
+            if (t.is_virtual && !made.count(t.uid))
+                return refuse(CUDNN_STATUS_BAD_PARAM, "a virtual tensor that nothing makes");
+        made.insert(p->steps[0].out.uid);
+        d.what->steps.push_back(p->steps[0]);
+    }
+    const char *wrong = check(d.what->steps);
+    return wrong ? refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, wrong) : CUDNN_STATUS_SUCCESS;
+}
+
 cudnnStatus_t finish_plan(descriptor &d)
 {
+    d.what->steps = d.parts[CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG]->steps;
     d.what->choice = d.parts[CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG]->choice;
     d.what->conv = d.parts[CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG]->conv;
     if (d.what->choice == engine::unmade)
@@ -224,10 +302,25 @@ cudnnStatus_t finish(descriptor &d)
     case DATA:
     case FILTER:
         return finish_operation(d);
-    case GRAPH:
-        d.what->conv = d.parts[CUDNN_ATTR_OPERATIONGRAPH_OPS]->conv;
+    case MATMUL_OP:
+    case POINTWISE_OP:
+    case REDUCTION_OP:
+    case RESHAPE_OP:
+        return finish_step(d);
+    case MATMUL:
         return CUDNN_STATUS_SUCCESS;
+    case POINTWISE:
+        d.what->how.mode = d.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+        if (d.values.count(CUDNN_ATTR_POINTWISE_AXIS))
+            d.what->how.axis = d.ints(CUDNN_ATTR_POINTWISE_AXIS)[0];
+        return CUDNN_STATUS_SUCCESS;
+    case REDUCTION:
+        d.what->how.mode = d.get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR);
+        return CUDNN_STATUS_SUCCESS;
+    case GRAPH:
+        return finish_graph(d);
     case HEURISTICS:
+        d.what->steps = d.parts[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH]->steps;
         d.what->conv = d.parts[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH]->conv;
         return CUDNN_STATUS_SUCCESS;
     case PLAN:
@@ -271,7 +364,9 @@ cudnnStatus_t get(descriptor &d, cudnnBackendAttributeName_t name, cudnnBackendA
     if (d.type == HEURISTICS && name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == PART) {
         std::vector<part> found;
         cudnnBackendHeurMode_t mode = d.get<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
-        for (engine each : proposals(d.what->conv, mode)) {
+        const bool graph = !d.what->steps.empty();
+        for (engine each : graph ? std::vector<engine>{engine::unmade, engine::plain}
+                                 : proposals(d.what->conv, mode)) {
             found.push_back(std::make_shared<contents>(*d.what));
             found.back()->choice = each;
         }
@@ -289,7 +384,9 @@ cudnnStatus_t get(descriptor &d, cudnnBackendAttributeName_t name, cudnnBackendA
         return give<cudnnBackendBehaviorNote_t>({}, room, n, values);
     if (d.type == PLAN && name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE &&
         type == CUDNN_TYPE_INT64)
-        return give<int64_t>({(int64_t)workspace_of(d.what->conv, e)}, room, n, values);
+        return give<int64_t>({d.what->steps.empty() ? (int64_t)workspace_of(d.what->conv, e)
+                                                    : workspace_of(d.what->steps)},
+                             room, n, values);
     return refuse(CUDNN_STATUS_BAD_PARAM, "not an attribute of this descriptor");
 }
 
@@ -307,6 +404,39 @@ cudnnStatus_t point(const descriptor &pack, const tensor &t, void **out)
         return CUDNN_STATUS_SUCCESS;
     }
     return refuse(CUDNN_STATUS_BAD_PARAM, "an operand without a pointer");
+}
+
+/* A graph of steps: values are read now, buffers when the work is done. */
+cudnnStatus_t execute_steps(const std::vector<step> &steps, const descriptor &pack,
+                            cudaStream_t stream)
+{
+    std::map<int64_t, void *> at;
+    std::map<int64_t, float> values;
+    void *room = (void *)pack.ints(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)[0], *p;
+    for (const step &s : steps) {
+        std::vector<tensor> all = s.in;
+        all.push_back(s.out);
+        for (const tensor &t : all) {
+            if (t.is_virtual)
+                continue;
+            tensor any = t;
+            any.alignment = t.by_value ? 4 : t.alignment;
+            const cudnnStatus_t status = point(pack, any, &p);
+            if (status != CUDNN_STATUS_SUCCESS)
+                return status;
+            if (t.by_value)
+                values[t.uid] = *(const float *)p;
+            else
+                at[t.uid] = p;
+        }
+    }
+    if (!room)
+        return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no workspace");
+    tsri_emulated_submit("cudnnBackendExecute", dim3(1), dim3(1), stream, [=]() {
+        memset(room, 0xff, (size_t)workspace_of(steps));
+        compute(steps, at, values);
+    });
+    return CUDNN_STATUS_SUCCESS;
 }
 
 } // namespace
@@ -356,7 +486,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
         known |= a.of == type;
     if (!known)
         return refuse(CUDNN_STATUS_NOT_SUPPORTED, "not among those that are emulated");
-    descriptor *d = new descriptor{type, false, {}, {}, std::make_shared<contents>()};
+    descriptor *d = new descriptor{type, false, {}, {}, std::make_shared<contents>(), {}};
     std::lock_guard<std::mutex> hold(lock);
     there.insert(d);
     *out = d;
@@ -390,8 +520,11 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor_,
         return refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "an attribute of another type");
     if (n < a->least || n > (a->most ? a->most : a->least))
         return refuse(CUDNN_STATUS_BAD_PARAM, "too few or too many values");
-    if (type == PART)
-        return set_part(*d, *a, values);
+    for (int64_t i = 0; type == PART && i < n; i++) {
+        const cudnnStatus_t status = set_part(*d, *a, (cudnnBackendDescriptor_t const *)values + i);
+        if (status != CUDNN_STATUS_SUCCESS || i == n - 1)
+            return status;
+    }
     const char *bytes = (const char *)values;
     d->values[name].assign(bytes, bytes + size_of(type) * (size_t)n);
     if (type == CUDNN_TYPE_HANDLE && !d->ints(name)[0])
@@ -430,6 +563,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (!handle || !plan || !pack || plan->type != PLAN || pack->type != PACK || !plan->finalized ||
         !pack->finalized)
         return refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan and what it runs on");
+    if (!plan->what->steps.empty())
+        return execute_steps(plan->what->steps, *pack, handle->stream);
     const convolution conv = plan->what->conv;
     const engine e = plan->what->choice;
     void *x, *w, *y, *room = (void *)pack->ints(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)[0];

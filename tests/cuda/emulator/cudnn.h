@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the emulated cuDNN: descriptors (cudnn.cc) and convolutions (cudnn_conv.cc). */
+/* The parts of the emulated cuDNN: descriptors (cudnn.cc), convolutions (cudnn_conv.cc) and graphs
+ * of several operations (cudnn_steps.cc). */
 #ifndef TESSERA_TESTS_CUDA_EMULATOR_CUDNN_H
 #define TESSERA_TESTS_CUDA_EMULATOR_CUDNN_H
 
@@ -9,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace emulated_dnn {
@@ -17,7 +19,23 @@ struct tensor {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     std::vector<int64_t> dims, strides;
     int64_t uid = 0, alignment = 1;
+    bool is_virtual = false, by_value = false;
 };
+
+/* An operation of a graph that is no convolution; mode: that of its type. */
+struct step {
+    cudnnBackendDescriptorType_t type;
+    int mode = 0;
+    int64_t axis = 0;
+    std::vector<tensor> in;
+    tensor out;
+};
+const char *check(const step &s);
+/* Of a whole graph: NULL, or what fused engines do not take. */
+const char *check(const std::vector<step> &steps);
+int64_t workspace_of(const std::vector<step> &steps);
+void compute(const std::vector<step> &steps, const std::map<int64_t, void *> &at,
+             const std::map<int64_t, float> &values);
 
 struct window {
     std::vector<int64_t> stride, dilation, pad, pad_after;
@@ -49,6 +67,8 @@ struct contents {
     window slide;
     convolution conv;
     engine choice = engine::plain;
+    step how;                /* of a pointwise operation or a reduction */
+    std::vector<step> steps; /* a graph, or what is made of it; none: a convolution */
 };
 typedef std::shared_ptr<contents> part;
 
@@ -58,6 +78,7 @@ struct descriptor {
     std::map<cudnnBackendAttributeName_t, std::vector<char>> values;
     std::map<cudnnBackendAttributeName_t, part> parts;
     part what;
+    std::vector<part> operations; /* of a graph */
 
     template <typename T> T get(cudnnBackendAttributeName_t name) const
     {
