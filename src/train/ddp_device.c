@@ -291,6 +291,7 @@ static tsr_status send_once(tsr_ddp *d, int n, tsr_variable *const *v, int root)
 tsr_status tsri_ddp_send_on_device(tsr_ddp *d, int n, tsr_variable *const *v, int root)
 {
     TSRI_TRY(tsri_side_follow(d->side));
-    TSRI_TRY(v == d->buffers && root == 0 ? send_buffers(d) : send_once(d, n, v, root));
+    const bool again = d->nbuffers && v == d->buffers && root == 0;
+    TSRI_TRY(again ? send_buffers(d) : send_once(d, n, v, root));
     return tsri_side_lead(d->side);
 }
