@@ -2,16 +2,19 @@
 /*
  * Trains a convnet on MNIST, data parallel, with evaluation and checkpoints.
  *
- * usage: 02_mnist DATA_FOLDER [EPOCHS [CHECKPOINT_FOLDER]], as two threads or under `tessera
- * launch`. Run again with more epochs, it goes on from its newest checkpoint.
+ * usage: 02_mnist DATA_FOLDER [EPOCHS [CHECKPOINT_FOLDER]] [--device cpu|cuda], as two threads or
+ * under `tessera launch`. Run again with more epochs, it goes on from its newest checkpoint.
  *
  *   epoch 0: step 938, 18.0 s, loss 0.125, accuracy 0.96258, eval loss 0.047605, eval accuracy
  *   0.9845 (best)
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <tessera/tessera.h>
+
+static const char *device = "cpu"; /* of all ranks */
 
 typedef struct net {
     const tsr_placement *all;
@@ -37,7 +40,7 @@ static tsr_status declare(tsr_graph *g, int64_t rows, bool training, void *arg)
 static tsr_status rank(tsr_world *w, void *arg)
 {
     char **args = (char **)arg;
-    net n = {tsr_placement_parse(w, "cpu"), NULL, NULL};
+    net n = {tsr_placement_parse(w, device), NULL, NULL};
     tsr_dataset *images[2];
     tsr_loader *train, *test;
     tsr_program *program;
@@ -62,9 +65,14 @@ static tsr_status rank(tsr_world *w, void *arg)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
+    if (argc > 2 && !strcmp(argv[argc - 2], "--device")) { /* the last two words */
+        device = argv[argc - 1];
+        argv[argc -= 2] = NULL;
+    }
     const tsr_status status = argc > 1 ? tsr_start_ranks(2, rank, argv) : TSR_ERR_INVALID;
     if (status != TSR_OK)
         fprintf(stderr, "%s\n",
-                argc > 1 ? tsr_last_error() : "usage: 02_mnist DATA_FOLDER [EPOCHS]");
+                argc > 1 ? tsr_last_error()
+                         : "usage: 02_mnist DATA_FOLDER [EPOCHS] [--device cpu|cuda]");
     return status != TSR_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trains a small GPT on the bytes of a text, data parallel, then samples from it.
- * usage: 05_gpt_text [FILE [STEPS]], as two threads or under `tessera launch`
+ * usage: 05_gpt_text [FILE [STEPS]] [--device cpu|cuda], as two threads or under `tessera launch`
  * FILE is this source file by default, by the path that the compiler was given.
  *
  *   step 0: loss 5.4...
@@ -11,8 +11,11 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <tessera/tessera.h>
+
+static const char *device = "cpu"; /* of all ranks */
 
 enum { BATCH = 16, LENGTH = 64, BYTES = 256, SAMPLED = 200 };
 
@@ -95,7 +98,7 @@ static tsr_status sample(tsr_world *w, const tsr_placement *p, tsr_module *gpt, 
 
 static tsr_status rank(tsr_world *w, void *arg)
 {
-    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_placement *p = tsr_placement_parse(w, device);
     tsr_module *gpt = tsr_gpt(w, p, TSR_B,
                               TSR_GPT_OPTS(.vocab = BYTES, .positions = LENGTH, .width = 64,
                                            .heads = 4, .layers = 2, .dropout = 0, .seed = 1));
@@ -106,6 +109,10 @@ static tsr_status rank(tsr_world *w, void *arg)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
+    if (argc > 2 && !strcmp(argv[argc - 2], "--device")) { /* the last two words */
+        device = argv[argc - 1];
+        argv[argc -= 2] = NULL;
+    }
     const char *path = argc > 1 ? argv[1] : __FILE__;
     static unsigned char bytes[1 << 20];
     FILE *f = fopen(path, "rb");

@@ -3,7 +3,8 @@
  * Goes on from the newest checkpoint of a folder, where there is one, up to a step, and saves.
  * Ranks may be another number each time: the losses are those of a run that was never stopped.
  *
- * usage: 07_resume FOLDER STEPS [RANKS]; under `tessera launch` RANKS is the launcher's
+ * usage: 07_resume FOLDER STEPS [RANKS] [--device cpu|cuda]; under `tessera launch` RANKS is the
+ * launcher's
  *
  *   07_resume runs 3       step 3 on 2 ranks: loss 2.223141
  *   07_resume runs 6 3     step 4 on 3 ranks: loss 2.059857
@@ -11,8 +12,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <tessera/tessera.h>
+
+static const char *device = "cpu"; /* of all ranks */
 
 typedef struct net {
     const tsr_placement *all;
@@ -43,7 +47,7 @@ static int count_of(const char *text, long most)
 static tsr_status rank(tsr_world *w, void *arg)
 {
     char **args = (char **)arg;
-    net n = {tsr_placement_parse(w, "cpu"), NULL, NULL};
+    net n = {tsr_placement_parse(w, device), NULL, NULL};
     tsr_dataset *set;
     tsr_loader *loader;
     tsr_program *program;
@@ -81,9 +85,14 @@ static tsr_status rank(tsr_world *w, void *arg)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
+    if (argc > 2 && !strcmp(argv[argc - 2], "--device")) { /* the last two words */
+        device = argv[argc - 1];
+        argv[argc -= 2] = NULL;
+    }
     const int ranks = argc > 3 ? count_of(argv[3], 256) : 2;
     if (argc < 3 || argc > 4 || !ranks || !count_of(argv[2], 1000000)) {
-        fprintf(stderr, "usage: 07_resume FOLDER STEPS [RANKS]     (1 to 256 ranks)\n");
+        fprintf(stderr,
+                "usage: 07_resume FOLDER STEPS [RANKS] [--device cpu|cuda]     (1 to 256 ranks)\n");
         return 2;
     }
     if (tsr_start_ranks(ranks, rank, argv) == TSR_OK)

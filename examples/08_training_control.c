@@ -4,13 +4,16 @@
  * norm; a schedule; no weight decay for biases; and an average of the weights, which follows them
  * in the same step and is evaluated as a network of its own.
  *
- * usage: 08_training_control, or tessera launch -n 2 -- 08_training_control
+ * usage: 08_training_control [--device cpu|cuda], also under tessera launch -n 2
  *
  *   epoch 0: 4 updates, lr 0.00271, loss 2.2179, norm 0.38; after it 2.0276, of the average 2.1588
  */
 #include <stdio.h>
+#include <string.h>
 
 #include <tessera/tessera.h>
+
+static const char *device = "cpu"; /* of all ranks */
 
 enum { ROWS = 64, ACCUMULATE = 4 };
 
@@ -72,7 +75,7 @@ static tsr_status run_epoch(tsr_program *program, tsr_loader *loader, bool train
 
 static tsr_status rank(tsr_world *w, void *arg)
 {
-    net n = {.all = tsr_placement_parse(w, "cpu")};
+    net n = {.all = tsr_placement_parse(w, device)};
     tsr_dataset *set;
     tsr_loader *loader;
     tsr_program *program;
@@ -100,9 +103,13 @@ static tsr_status rank(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
+    if (argc > 2 && !strcmp(argv[argc - 2], "--device")) { /* the last two words */
+        device = argv[argc - 1];
+        argv[argc -= 2] = NULL;
+    }
     if (tsr_start_ranks(2, rank, NULL) == TSR_OK)
         return 0;
     fprintf(stderr, "%s\n", tsr_last_error());

@@ -3,13 +3,17 @@
  * Classifies images with a model from a safetensors file, without a training graph. Where there is
  * no such file, it trains a model first and writes it.
  *
- * usage: 09_inference MODEL.safetensors, as two threads or under `tessera launch`
+ * usage: 09_inference MODEL.safetensors [--device cpu|cuda], as two threads or under `tessera
+ * launch`
  *
  *   image 0: class 2 (98 %), label 2
  */
 #include <stdio.h>
+#include <string.h>
 
 #include <tessera/tessera.h>
+
+static const char *device = "cpu"; /* of all ranks */
 
 enum { CLASSES = 10, IMAGES = 5 };
 
@@ -43,7 +47,7 @@ static tsr_module *new_model(tsr_world *w, const tsr_placement *p)
 
 static tsr_status write_model(tsr_world *w, tsr_dataset *set, const char *path)
 {
-    net n = {.all = tsr_placement_parse(w, "cpu")};
+    net n = {.all = tsr_placement_parse(w, device)};
     tsr_loader *loader;
     tsr_program *program;
     n.model = new_model(w, n.all);
@@ -57,7 +61,7 @@ static tsr_status write_model(tsr_world *w, tsr_dataset *set, const char *path)
 static tsr_status rank(tsr_world *w, void *arg)
 {
     const char *path = (const char *)arg;
-    net n = {.all = tsr_placement_parse(w, "cpu")};
+    net n = {.all = tsr_placement_parse(w, device)};
     tsr_dataset *set;
     TSR_TRY(tsr_synthetic_open(w, 1, 16, 16, CLASSES, 1024, 1, &set));
     FILE *f = fopen(path, "rb");
@@ -91,8 +95,12 @@ static tsr_status rank(tsr_world *w, void *arg)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
+    if (argc > 2 && !strcmp(argv[argc - 2], "--device")) { /* the last two words */
+        device = argv[argc - 1];
+        argv[argc -= 2] = NULL;
+    }
     if (argc != 2) {
-        fprintf(stderr, "usage: 09_inference MODEL.safetensors\n");
+        fprintf(stderr, "usage: 09_inference MODEL.safetensors [--device cpu|cuda]\n");
         return 2;
     }
     if (tsr_start_ranks(2, rank, argv[1]) == TSR_OK)

@@ -4,9 +4,15 @@
  * of its own, fit y = x w by least squares; the average of their gradients leads both to
  * w = [[2], [3]].
  *
- *     tessera launch -n 2 ddp_train        (alone, it starts two thread ranks)
+ *     tessera launch -n 2 ddp_train [--device cpu|cuda] [--gpu 0,1]
+ *
+ * Alone, it starts two thread ranks. With --device cuda each rank trains on a GPU; ranks share GPUs
+ * where there are fewer.
  */
+#define _DEFAULT_SOURCE /* setenv, also under -std=c17 */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <tessera/tessera.h>
 
@@ -27,12 +33,11 @@ static tsr_tensor *forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 static tsr_status train(tsr_world *world, void *arg)
 {
-    (void)arg;
     int rank = tsr_world_rank(world);
     if (tsr_world_size(world) != 2)
         return tsr_set_error(TSR_ERR_INVALID, "ddp_train has data for 2 ranks, found %d",
                              tsr_world_size(world));
-    const tsr_placement *here = tsr_local_placement(world);
+    const tsr_placement *here = tsr_local_placement_on(world, *(const tsr_device *)arg);
     const tsr_nn_opts nn = {.placement = here, .sbp = TSR_B};
     tsr_module *net = tsr_module_create(world, &nn, forward, NULL, NULL);
     tsr_variable *w = tsr_module_param(net, "w", TSR_DIMS(2, 1), TSR_B, (tsr_init){0});
@@ -65,10 +70,29 @@ static tsr_status train(tsr_world *world, void *arg)
     return tsr_ddp_close(&ddp);
 }
 
-int main(void)
+/* Takes --device cpu|cuda, where ranks compute, and --gpu 0,1, the GPUs, of which each rank gets
+ * one. CUDA reads the variable when the first rank comes to use it. Returns false for other
+ * options. */
+static bool set_option(const char *name, const char *value, tsr_device *device)
+{
+    if (!strcmp(name, "--gpu"))
+        return setenv("CUDA_VISIBLE_DEVICES", value, 1) == 0;
+    if (strcmp(name, "--device") != 0 || (strcmp(value, "cpu") != 0 && strcmp(value, "cuda") != 0))
+        return false;
+    *device = !strcmp(value, "cuda") ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU;
+    return true;
+}
+
+int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
-    if (tsr_start_ranks(2, train, NULL) == TSR_OK)
+    tsr_device device = TSR_DEVICE_CPU;
+    for (int i = 1; i < argc; i += 2)
+        if (i + 1 == argc || !set_option(argv[i], argv[i + 1], &device)) {
+            fprintf(stderr, "usage: ddp_train [--device cpu|cuda] [--gpu 0,1]\n");
+            return 2;
+        }
+    if (tsr_start_ranks(2, train, &device) == TSR_OK)
         return 0;
     fprintf(stderr, "ddp_train: %s\n", tsr_last_error());
     return 1;

@@ -3,14 +3,15 @@
  * Trains a convnet on MNIST in mixed precision: products in f16 or bf16, weights in f32, and a
  * gradient scaler, as a program with torch.cuda.amp does. One rank alone, or data parallel.
  *
- *     mnist_ddp_amp DATA_FOLDER [-e EPOCHS] [-b BATCH] [--amp f16|bf16|off] [--sync-bn] [--gpu]
- *         [-o FOLDER]
+ *     mnist_ddp_amp DATA_FOLDER [-e EPOCHS] [-b BATCH] [--amp f16|bf16|off] [--sync-bn]
+ *         [--device cpu|cuda] [--gpu 0,1] [--global] [-n RANKS] [-o FOLDER]
  *     tessera launch -n 2 -- mnist_ddp_amp DATA_FOLDER ...
  *
- * On CPUs ranks train as under PyTorch's DDP (tsr_ddp), each its own copy; with --gpu they share
- * one program over global tensors, on a GPU each. BATCH (default 32) counts the rows of all ranks.
- * --sync-bn: batch norm takes its statistics over all of them, not each rank's. Weights and the
- * scaler are saved in FOLDER (default mnist_ddp_amp).
+ * Ranks train as under PyTorch's DDP (tsr_ddp), each its own copy, on CPUs or, with --device cuda,
+ * on GPUs, which --gpu chooses. With --global they share one program over global tensors instead.
+ * Without a launcher -n starts thread ranks (default 1). BATCH (default 32) counts the rows of all
+ * ranks. --sync-bn: batch norm takes its statistics over all of them, not each rank's. Weights and
+ * the scaler are saved in FOLDER (default mnist_ddp_amp).
  *
  *     begin training of epoch 1/3
  *     ...
@@ -18,6 +19,7 @@
  *     Accuracy is 91.55%
  *     time elapsed: 52.3 s
  */
+#define _DEFAULT_SOURCE /* setenv, clock_gettime, also under -std=c17 */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +30,11 @@
 
 typedef struct options {
     const char *data, *out;
-    int epochs;
+    int epochs, ranks;
     int64_t batch;
     tsr_dtype amp; /* TSR_F32: off */
-    bool sync_bn, gpu;
+    bool sync_bn, global;
+    tsr_device device;
 } options;
 
 typedef struct net {
@@ -84,8 +87,9 @@ static tsr_status pass(tsr_program *program, tsr_loader *loader, bool training, 
 
 static tsr_status make_net(tsr_world *w, net *n)
 {
-    const bool ddp = tsr_world_size(w) > 1 && !n->o->gpu;
-    n->place = ddp ? tsr_local_placement(w) : tsr_placement_parse(w, n->o->gpu ? "cuda" : "cpu");
+    const bool ddp = tsr_world_size(w) > 1 && !n->o->global;
+    n->place = ddp ? tsr_local_placement_on(w, n->o->device)
+                   : tsr_placement_parse(w, tsr_device_name(n->o->device));
     n->sbp = ddp ? TSR_B : TSR_S(0);
     n->model =
         tsr_convnet(w, n->place, TSR_B,
@@ -156,24 +160,47 @@ static tsr_status rank(tsr_world *w, void *arg)
 static int usage(void)
 {
     fprintf(stderr, "usage: mnist_ddp_amp DATA_FOLDER [-e EPOCHS] [-b BATCH] [--amp f16|bf16|off] "
-                    "[--sync-bn] [--gpu] [-o FOLDER]\n");
+                    "[--sync-bn] [--device cpu|cuda] [--gpu 0,1] [--global] [-n RANKS] "
+                    "[-o FOLDER]\n");
     return 2;
+}
+
+/* Takes --device cpu|cuda, where ranks compute, and --gpu 0,1, the GPUs, of which each rank gets
+ * one. CUDA reads the variable when the first rank comes to use it. Returns false for other
+ * options. */
+static bool set_option(const char *name, const char *value, tsr_device *device)
+{
+    if (!strcmp(name, "--gpu"))
+        return setenv("CUDA_VISIBLE_DEVICES", value, 1) == 0;
+    if (strcmp(name, "--device") != 0 || (strcmp(value, "cpu") != 0 && strcmp(value, "cuda") != 0))
+        return false;
+    *device = !strcmp(value, "cuda") ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU;
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* into files and pipes line by line, too */
-    options o = {.out = "mnist_ddp_amp", .epochs = 3, .batch = 32, .amp = TSR_F16};
+    options o = {.out = "mnist_ddp_amp",
+                 .epochs = 3,
+                 .ranks = 1,
+                 .batch = 32,
+                 .amp = TSR_F16,
+                 .device = TSR_DEVICE_CPU};
     for (int i = 1; i < argc; i++) {
         const bool has_value = i + 1 < argc;
         if (!strcmp(argv[i], "--sync-bn"))
             o.sync_bn = true;
-        else if (!strcmp(argv[i], "--gpu"))
-            o.gpu = true;
+        else if (!strcmp(argv[i], "--global"))
+            o.global = true;
+        else if (has_value && set_option(argv[i], argv[i + 1], &o.device))
+            i++;
         else if (!strcmp(argv[i], "-o") && has_value)
             o.out = argv[++i];
         else if (!strcmp(argv[i], "-e") && has_value)
             o.epochs = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "-n") && has_value)
+            o.ranks = atoi(argv[++i]);
         else if (!strcmp(argv[i], "-b") && has_value)
             o.batch = atoll(argv[++i]);
         else if (!strcmp(argv[i], "--amp") && has_value) {
@@ -186,9 +213,9 @@ int main(int argc, char **argv)
         else
             return usage();
     }
-    if (!o.data || o.epochs < 1 || o.batch < 1)
+    if (!o.data || o.epochs < 1 || o.ranks < 1 || o.batch < 1)
         return usage();
-    if (tsr_start_ranks(1, rank, &o) == TSR_OK)
+    if (tsr_start_ranks(o.ranks, rank, &o) == TSR_OK)
         return 0;
     fprintf(stderr, "mnist_ddp_amp: %s\n", tsr_last_error());
     return 1;

@@ -3,6 +3,7 @@
  * Trains MobileNetV2 (or another model) on CIFAR-10, data parallel or in any other signature, as
  * thread ranks (--ranks N) or under `tessera launch`. Public headers only: copy it and change it.
  */
+#define _DEFAULT_SOURCE /* setenv, clock_gettime, also under -std=c17 */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -24,7 +25,7 @@
 
 typedef struct options {
     const char *data, *placement, *sbp_data, *sbp_params, *init, *save, *metrics, *explain;
-    const char *pixels, *curve;
+    const char *pixels, *curve, *gpus;
     long steps, batch_size, ranks, warmup, eval_every;
     unsigned long seed;
     double epochs, seconds, lr, momentum, weight_decay, dropout, label_smoothing;
@@ -59,7 +60,9 @@ static const char usage[] =
     "  --pixels N,N,...     shrinks images to these sizes, each for an equal part of the steps\n"
     "  --activation relu6|relu|identity        of MobileNetV2 (default relu6)\n"
     "  --bn global|local    batch norm's statistics (default global)\n"
-    "  --placement P        such as cpu:[0,1] (default: all ranks)\n"
+    "  --device cpu|cuda    all ranks, on CPUs or on GPUs (default cpu)\n"
+    "  --gpu G,G            the GPUs, of which each rank gets one (CUDA_VISIBLE_DEVICES)\n"
+    "  --placement P        such as cpu:[0,1], in place of --device\n"
     "  --sbp-data S         signature of the batch (default S(0))\n"
     "  --sbp-params S       signature of the parameters (default B)\n"
     "  --seed N             of initial values, order, augmentation and dropout (default 0)\n"
@@ -600,6 +603,8 @@ static int parse(int argc, char **argv, options *o)
         {"pixels", OPT_STRING, &o->pixels, 0, NULL},
         {"activation", OPT_WORD, &o->activation, 0, activations},
         {"bn", OPT_WORD, &o->bn, 0, statistics},
+        {"device", OPT_STRING, &o->placement, 0, NULL}, /* a placement without ranks: all */
+        {"gpu", OPT_STRING, &o->gpus, 0, NULL},
         {"placement", OPT_STRING, &o->placement, 0, NULL},
         {"sbp-data", OPT_STRING, &o->sbp_data, 0, NULL},
         {"sbp-params", OPT_STRING, &o->sbp_params, 0, NULL},
@@ -690,6 +695,8 @@ int main(int argc, char **argv)
     int usage_error = parse(argc, argv, &o);
     if (usage_error)
         return usage_error;
+    if (o.gpus)
+        setenv("CUDA_VISIBLE_DEVICES", o.gpus, 1); /* before CUDA starts */
     int threads = o.ranks ? (int)o.ranks : ranks_of(o.placement);
     if (tsr_start_ranks(threads, run_rank, &o) == TSR_OK)
         return 0;

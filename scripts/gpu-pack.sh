@@ -100,6 +100,7 @@ pack_all() {
     fi
     list_tests || fail "no list of tests"
     printf '%s\n' src/cli/tessera examples/{mobilenet_v2,synthetic}_cifar10 \
+        examples/{ddp_train,ddp_trainer,rank_skips,async_all_reduce,mnist_ddp_amp} \
         tests/bench/bench_cuda_{step,kernels} >>"$pack/programs"
     [ -n "$own" ] || xargs ninja -C "$build" "$module" <"$pack/programs" || fail "the build failed"
     [ -f "$build/$module" ] || fail "there is no $build/$module"
@@ -115,6 +116,7 @@ pack_all() {
     cp "$root"/tests/models/{parity,peer,fixture,fixture_runs,experiments,architectures,step_values}.py \
         "$root/tests/models/fixture.json" "$root"/tests/bench/{gpu_peer,torch_peer,ncu_table}.py "$pack/share/python/"
     cp "$root"/examples/experiments/*.yaml "$pack/share/experiments/"
+    cp "$root/tests/cuda/examples.sh" "$pack/share/"
     cp "$here"/gpu-{check,report.sh,bench.sh} "$pack/"
     pack_data
     echo "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), $(uname -m)" >"$pack/version.txt"

@@ -21,7 +21,7 @@
  *
  * Gradients live in buckets, in the reverse order of the parameters. A bucket's average starts when
  * its last gradient is written, while the rest of the backward pass runs. It is the sum over the
- * ranks of each one's gradient times 1/n, in the gradient's dtype. On CPUs.
+ * ranks of each one's gradient times 1/n, in the gradient's dtype. On CPUs and on GPUs.
  *
  * Batch norm is each rank's own; with tsr_convert_sync_batchnorm its sums are collectives of the
  * forward and backward passes, which no_sync does not stop and tsr_ddp_join does not shadow.

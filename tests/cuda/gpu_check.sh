@@ -36,7 +36,7 @@ printf 'stays\t60\tX=1\t/bin/sh\t-c\techo begun; sleep 30\n' >>"$pack/tests.txt"
 run() { env -i TESSERA_TEST_CASES=softmax ${given:-} "$pack/gpu-check" "$@"; }
 python=/usr/bin/python3
 [ -x $python ] || python=python3
-run --quick --python $python --out good --tests '^cuda_kernels$|cuda_ops$|^nccl_' --seconds 280
+run --quick --python $python --out good --tests '^cuda_kernels$|cuda_ops$|^nccl_|^DDP' --seconds 280
 check "exit code" "[ $? -eq 0 ]"
 $python - "$work/good/report.json" <<'PYTHON' || bad=$((bad + 1))
 import json
@@ -48,6 +48,7 @@ tests = {t["test"]: t["result"] for t in r["results"] if "test" in t}
 assert r["complete"] and r["failed"] == 0 and r["passed"] >= 3, r
 assert sum(t.endswith(("cuda_kernels", "cuda_ops")) for t in tests) == 2, tests
 assert {tests[t] for t in ("nccl_replay", "nccl_compile_faults", "nccl_faults")} == {"skipped"}, tests
+assert tests["DDP programs"] == "passed", tests
 assert r["machine"]["emulated"] and r["machine"]["info"]["gpus"], r["machine"]
 assert r["met"] == r["missed"] == 0, "times on the emulator are no figures"
 kernels = [t for t in r["results"] if t.get("bench") == "kernels"]
