@@ -40,9 +40,11 @@ extern "C" {
 /* Belongs to its world; its module must live as long. */
 typedef struct tsr_ddp tsr_ddp;
 
-/* Returns the placement of this rank alone, on its CPU ("cpu:[rank]") or on its device of a kind
- * ("cuda:[rank]"). NULL on error. Not collective. */
+/* Returns the placement of this rank alone, on its CPU: "cpu:[rank]". NULL on error. Not
+ * collective. */
 TSR_API const tsr_placement *tsr_local_placement(tsr_world *world);
+/* Returns the placement of this rank alone, on its device of a kind: "cuda:[rank]". NULL on error.
+ * Not collective. */
 TSR_API const tsr_placement *tsr_local_placement_on(tsr_world *world, tsr_device device);
 
 /* A bucket whose gradients are all there, accumulated but not averaged. */

@@ -74,8 +74,8 @@ tsr_status tsri_ddp_add_to(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *into, c
 
 /* --- kernels of a bucket ---------------------------------------------------------------------- */
 
-/* What gradients are multiplied by: as on the host, the mean over all ranks by 1/n in f32, others
- * by a factor that is rounded to the dtype. */
+/* Returns the factor of gradients: as on the host, the mean over all ranks takes 1/n in f32, other
+ * means a factor that is rounded to the dtype. */
 static double factor_of(const tsr_ddp *d, tsr_dtype dtype)
 {
     float factor = (float)(1 / d->divisor);

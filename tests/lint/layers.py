@@ -32,7 +32,7 @@ ROOMS = {
     "src/comm/move/": ["move.h"],
     "src/comm/schedule/": ["plan.h"],
     "src/comm/flight/": ["flight.h"],
-    "src/comm/collective/": ["collective.h"],
+    "src/comm/collective/": ["collective.h", "side.h"],
     "src/comm/store/": ["store.h"],
     "src/comm/local/": ["arena.h", "local.h"],
     "src/comm/gloo/": ["gloo.h"],

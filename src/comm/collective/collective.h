@@ -42,7 +42,8 @@ struct tsri_side_call {
     tsri_ticket ticket;
     tsri_side_call *next;
     enum { TSRI_SIDE_IDLE = 0, TSRI_SIDE_STARTED, TSRI_SIDE_FINISHED } state;
-    /* The same call on the host, by which the members compare it, where the device's can't. */
+    /* A word for the call on the host, by which the members compare it, where the device's can't.
+     */
     tsri_coll word;
     tsri_ticket word_ticket;
     bool is_said; /* and not met */
@@ -70,7 +71,7 @@ struct tsr_work {
     tsr_work *newer, **link; /* among the group's handles */
     _Atomic bool done;       /* status is final */
     tsr_status status;
-    /* Of buffers in a device's memory. */
+    /* The rest is for buffers in a device's memory. */
     tsri_device *device;
     tsri_side_call call;
     tsri_event *event; /* recorded when the call is finished */
@@ -127,7 +128,7 @@ void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
 /* work.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
  * its arrays. */
 tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work);
-/* The same for a task whose buffers are in host memory. */
+/* Does so for a task whose buffers are in host memory. */
 tsr_status tsri_work_submit_host(tsr_group *g, const tsri_task *task, tsr_work **out_work);
 /* A handle with a copy of the task and its arrays; its end. */
 tsr_work *tsri_work_new(tsr_group *g, const tsri_task *task);

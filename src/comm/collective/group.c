@@ -95,7 +95,7 @@ void tsr_free(tsr_world *world, void *ptr)
     give(world, b);
 }
 
-/* What is on a device goes with it. */
+/* Blocks on a device go with it. */
 static void free_blocks(tsri_engine *engine)
 {
     while (engine->blocks) {

@@ -145,8 +145,7 @@ static tsr_status say(tsri_side *s, tsri_side_call *call)
     return TSR_OK;
 }
 
-/* --- making and ending, further ----------------------------------------------------------------
- */
+/* --- making, with words ----------------------------------------------------------------------- */
 
 static tsr_status fill_side(tsri_side *s)
 {

@@ -22,7 +22,7 @@ tsri_device *tsri_device_of_memory(const tsr_world *w, const void *p)
     return NULL;
 }
 
-/* What a task's buffers are seen to be. */
+/* Places of a task's buffers. */
 typedef struct places {
     tsri_device *device;
     const char *on_device, *on_host; /* the name of one there; NULL: none is */

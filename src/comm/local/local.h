@@ -283,7 +283,7 @@ void tsri_local_abort(tsri_comm *c, const char *text);
 void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats);
 tsr_status tsri_local_check(tsri_comm *c);
 bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket);
-/* Of a call that is none in two phases. */
+/* The call is none in two phases. */
 bool tsri_local_ready(tsri_group *pub, const tsri_ticket *ticket);
 int tsri_local_late(tsri_group *pub, const tsri_ticket *ticket);
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text);

@@ -15,7 +15,8 @@ extern "C" {
 int tsri_emulated_stall(int on);
 typedef int tsri_emulated_stall_fn(int on);
 
-/* Another order of work, as EMULATED_SEED gives it, in threads that have not used the emulator yet. */
+/* Another order of work, as EMULATED_SEED gives it, in threads that have not used the emulator yet.
+ */
 void tsri_emulated_reseed(unsigned seed);
 typedef void tsri_emulated_reseed_fn(unsigned seed);
 

@@ -272,7 +272,8 @@ static tsr_status impatient(tsr_world *w, void *arg)
     }
     TSRI_TRY(tsr_all_reduce_async(g, &x, 1, TSR_F32, TSR_REDUCE_PRODUCT, &work));
     CHECK(tsr_work_wait(&work, 0.02) == TSR_ERR_TIMEOUT && work);
-    CHECK(strstr(tsr_last_error(), ON_DEVICE ? "all_reduce #2" : "all_reduce #1") && strstr(tsr_last_error(), "0.02"));
+    CHECK(strstr(tsr_last_error(), ON_DEVICE ? "all_reduce #2" : "all_reduce #1") &&
+          strstr(tsr_last_error(), "0.02"));
     CHECK(!tsr_work_test(work));
     CHECK(tsr_work_wait(&work, -1) == TSR_ERR_INVALID && work);
     atomic_store(gave_up, 1);
