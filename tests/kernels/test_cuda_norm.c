@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batch norm's small kernels joined into one launch give the bits that they give alone; and the
- * sums of batch norm and of depthwise convolution give the same bits each time. Skipped where there
- * is no device.
+ * sums of batch norm and of depthwise convolution give the same bits each time. Layer norm's
+ * gradient that makes its rows' sums is that of the two parts. Skipped where there is no device.
  */
 #include "cases.h"
 #include "on_cuda.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -201,11 +202,80 @@ static void test_repeats(void **state)
     assert_true(ran > 60);
 }
 
+/* --- layer norm's gradient of whole rows ------------------------------------------------------ */
+static double *zeros(const kc_arg *a)
+{
+    double *p = calloc((size_t)kc_count(a) + 1, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* Runs the gradient without sums by every implementation; counts those that take it. */
+static int run_whole(const kernel_case *c, tsr_dtype dtype, kc_layout layout, double *const *in,
+                     const double *want)
+{
+    kernel_case whole = *c;
+    const double most = dtype == TSR_F64 ? 1e-9 : dtype == TSR_F32 ? 1e-4 : 4e-2;
+    double *got = zeros(&c->out[0]);
+    int ran = 0;
+    whole.nin--;
+    for (const tsri_kernels *const *impl = device->ops->kernels(); *impl; impl++) {
+        tsr_status s = kc_run_on(device, &whole, *impl, dtype, layout, in, &got);
+        if (s == TSR_ERR_UNSUPPORTED)
+            continue;
+        if (s != TSR_OK)
+            fail_msg("%s, %s: %s", c->name, (*impl)->name, tsr_last_error());
+        for (int64_t i = 0; i < kc_count(&c->out[0]); i++)
+            if (!(fabs(got[i] - want[i]) <= most * (1 + fabs(want[i]))))
+                fail_msg("%s, %s, %s: element %lld is %g, not %g", c->name, (*impl)->name,
+                         tsr_dtype_name(dtype), (long long)i, got[i], want[i]);
+        ran++;
+    }
+    free(got);
+    return ran;
+}
+
+static void test_layer_norm_whole(void **state)
+{
+    (void)state;
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
+    int ran = 0;
+    for (int k = 0; k < kernel_cases_count; k++) {
+        const kernel_case *c = &kernel_cases[k];
+        const int last = c->nin - 1;
+        if (c->op != TSRI_OP_LN_BWD_APPLY)
+            continue;
+        kernel_case sums = *c;
+        sums.op = TSRI_OP_LN_BWD_STATS;
+        sums.nin = last;
+        sums.out[0] = c->in[last];
+        for (int d = 0; d < 4; d++) {
+            double *in[8] = {0}, *want = zeros(&c->out[0]);
+            in[last] = zeros(&c->in[last]);
+            for (int i = 0; i < last; i++) {
+                in[i] = kc_make(c, i, 5);
+                for (int64_t j = 0; i != 1 && j < kc_count(&c->in[i]); j++)
+                    in[i][j] = kc_round(dtypes[d], in[i][j]);
+            }
+            assert_int_equal(kc_run(&sums, reference(), TSR_F64, KC_ROW, in, &in[last]), TSR_OK);
+            assert_int_equal(kc_run(c, reference(), TSR_F64, KC_ROW, in, &want), TSR_OK);
+            ran += run_whole(c, dtypes[d], KC_ROW, in, want);
+            ran += run_whole(c, dtypes[d], KC_OTHER, in, want);
+            for (int i = 0; i <= last; i++)
+                free(in[i]);
+            free(want);
+        }
+    }
+    print_message("%d gradients of whole rows\n", ran);
+    assert_true(ran > 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_layer_norm_whole),
     };
     int none = open_cuda();
     return none ? none : close_cuda(cmocka_run_group_tests(tests, NULL, NULL));

@@ -60,10 +60,14 @@ static __device__ __forceinline__ void tsri_moments_of(const tsri_moments &s, in
 struct tsri_two_sums {
     double a, b;
 
-    template <int LANES> __device__ __forceinline__ void store(double *to, int64_t step)
+    template <int LANES> __device__ __forceinline__ void gather(void)
     {
         a = tsri_all<LANES, tsri_sum_fn>(a);
         b = tsri_all<LANES, tsri_sum_fn>(b);
+    }
+    template <int LANES> __device__ __forceinline__ void store(double *to, int64_t step)
+    {
+        gather<LANES>();
         if (tsri_lane<LANES>() == 0) {
             to[0] = a;
             to[step] = b;
@@ -134,22 +138,21 @@ template <typename T> struct tsri_ln_apply_op : tsri_row_op<T> {
     }
 };
 
-/* Operands: x, dy, then bstats, stats, gamma. */
-template <typename T> struct tsri_ln_bwd_stats_op : tsri_row_op<T> {
+/* Shared by the two halves of the gradient of x, and by both at once: what a row is known by, and
+ * its elements' part in the sums and in dx. */
+template <typename T> struct tsri_ln_bwd_op : tsri_row_op<T> {
     typedef tsri_acc<T> A;
     typedef tsri_two_sums State;
-    enum { INPUTS = 2, OPERANDS = 5, REDUCES = 1, MAPS = 0, GAMMA = 4 };
-    double *to;
-    int64_t to_step;
     tsri_moments stats;
     tsri_param gamma;
 
     struct Row {
-        A mean, rstd;
+        A mean, rstd, d0, d1;
     };
-    __device__ __forceinline__ void begin(Row &row, int64_t, const int64_t *at) const
+    __device__ __forceinline__ void set_sums(Row &row, double a, double b) const
     {
-        tsri_moments_of(stats, at[3], &row.mean, &row.rstd);
+        row.d0 = (A)(a / stats.n);
+        row.d1 = (A)(b / stats.n);
     }
     __device__ __forceinline__ State start(void) const
     {
@@ -168,32 +171,6 @@ template <typename T> struct tsri_ln_bwd_stats_op : tsri_row_op<T> {
             s.b += (double)(g * ((tsri_to<A>(v[0].v[j]) - row.mean) * row.rstd));
         }
     }
-    template <int LANES>
-    __device__ __forceinline__ void finish(State &s, Row &, int64_t, int64_t,
-                                           const int64_t *at) const
-    {
-        s.store<LANES>(to + at[2], to_step);
-    }
-};
-
-/* Operands: x, dy, dx, then stats, bstats, gamma. */
-template <typename T> struct tsri_ln_bwd_apply_op : tsri_row_op<T> {
-    typedef tsri_acc<T> A;
-    enum { INPUTS = 2, OPERANDS = 6, REDUCES = 0, MAPS = 1, GAMMA = 5 };
-    tsri_moments stats;
-    const double *sums;
-    int64_t sums_step;
-    tsri_param gamma;
-
-    struct Row {
-        A mean, rstd, d0, d1;
-    };
-    __device__ __forceinline__ void begin(Row &row, int64_t, const int64_t *at) const
-    {
-        tsri_moments_of(stats, at[3], &row.mean, &row.rstd);
-        row.d0 = (A)(sums[at[4]] / stats.n);
-        row.d1 = (A)(sums[at[4] + sums_step] / stats.n);
-    }
     template <int N>
     __device__ __forceinline__ tsri_pack<T, N> map(const Row &row, const tsri_pack<T, N> *v,
                                                    const tsri_spot &spot) const
@@ -211,8 +188,59 @@ template <typename T> struct tsri_ln_bwd_apply_op : tsri_row_op<T> {
     }
 };
 
+/* Operands: x, dy, then bstats, stats, gamma. */
+template <typename T> struct tsri_ln_bwd_stats_op : tsri_ln_bwd_op<T> {
+    typedef typename tsri_ln_bwd_op<T>::Row Row;
+    enum { INPUTS = 2, OPERANDS = 5, REDUCES = 1, MAPS = 0, GAMMA = 4 };
+    double *to;
+    int64_t to_step;
+
+    __device__ __forceinline__ void begin(Row &row, int64_t, const int64_t *at) const
+    {
+        tsri_moments_of(this->stats, at[3], &row.mean, &row.rstd);
+    }
+    template <int LANES>
+    __device__ __forceinline__ void finish(tsri_two_sums &s, Row &, int64_t, int64_t,
+                                           const int64_t *at) const
+    {
+        s.store<LANES>(to + at[2], to_step);
+    }
+};
+
+/* Operands: x, dy, dx, then stats, bstats, gamma. */
+template <typename T> struct tsri_ln_bwd_apply_op : tsri_ln_bwd_op<T> {
+    typedef typename tsri_ln_bwd_op<T>::Row Row;
+    enum { INPUTS = 2, OPERANDS = 6, REDUCES = 0, MAPS = 1, GAMMA = 5 };
+    const double *sums;
+    int64_t sums_step;
+
+    __device__ __forceinline__ void begin(Row &row, int64_t, const int64_t *at) const
+    {
+        tsri_moments_of(this->stats, at[3], &row.mean, &row.rstd);
+        this->set_sums(row, sums[at[4]], sums[at[4] + sums_step]);
+    }
+};
+
+/* Rows that are whole here: their sums and dx in one go. Operands: x, dy, dx, then stats, gamma. */
+template <typename T> struct tsri_ln_dx_op : tsri_ln_bwd_op<T> {
+    typedef typename tsri_ln_bwd_op<T>::Row Row;
+    enum { INPUTS = 2, OPERANDS = 5, REDUCES = 1, MAPS = 1, GAMMA = 4 };
+
+    __device__ __forceinline__ void begin(Row &row, int64_t, const int64_t *at) const
+    {
+        tsri_moments_of(this->stats, at[3], &row.mean, &row.rstd);
+    }
+    template <int LANES>
+    __device__ __forceinline__ void finish(tsri_two_sums &s, Row &row, int64_t, int64_t,
+                                           const int64_t *) const
+    {
+        s.gather<LANES>();
+        this->set_sums(row, s.a, s.b);
+    }
+};
+
 /* --- on the host ------------------------------------------------------------------------------ */
-/* Which operand of the desc is what; -1: none. */
+/* Which operand of the desc is what; -1: none. A gradient without bstats makes its rows' sums. */
 typedef struct tsri_ln_operands {
     int gamma, beta, dy, bstats;
 } tsri_ln_operands;
@@ -224,7 +252,7 @@ static inline tsri_ln_operands tsri_ln_find(const tsri_kernel_desc *d)
     at.gamma = scaled && d->op != TSRI_OP_LN_STATS ? 2 : -1;
     at.beta = d->op == TSRI_OP_LN_APPLY && d->attrs->ln.has_beta ? d->nin - 1 : -1;
     at.dy = 2 + scaled;
-    at.bstats = 3 + scaled;
+    at.bstats = d->nin > 3 + scaled ? 3 + scaled : -1;
     return at;
 }
 
@@ -246,8 +274,8 @@ static inline bool tsri_ln_takes(const tsri_kernel_desc *d)
     case TSRI_OP_LN_BWD_STATS:
         return takes && d->in[at.dy].dtype == dtype && d->out[0].dtype == TSR_F64;
     case TSRI_OP_LN_BWD_APPLY:
-        return takes && d->in[at.dy].dtype == dtype && d->in[at.bstats].dtype == TSR_F64 &&
-               d->out[0].dtype == dtype;
+        return takes && d->in[at.dy].dtype == dtype && d->out[0].dtype == dtype &&
+               (at.bstats < 0 || d->in[at.bstats].dtype == TSR_F64);
     default:
         return takes && d->in[2].dtype == dtype && tsri_cuda_is_float(d->out[0].dtype) &&
                tsri_cuda_is_float(d->out[1].dtype);
@@ -290,19 +318,21 @@ static void tsri_ln_dispatch(const tsri_kernel_desc *d, void *const *in, void *c
                                    tsri_ln_param(d, in, at.beta)});
         break;
     case TSRI_OP_LN_BWD_STATS:
-        launch(tsri_ln_bwd_stats_op<T>{{{x, (const T *)in[at.dy]}, NULL},
-                                       (double *)out[0],
-                                       tsri_ln_pair_step(&d->out[0]),
-                                       tsri_ln_moments(d, in),
-                                       gamma});
+        launch(tsri_ln_bwd_stats_op<T>{
+            {{{x, (const T *)in[at.dy]}, NULL}, tsri_ln_moments(d, in), gamma},
+            (double *)out[0],
+            tsri_ln_pair_step(&d->out[0])});
         break;
-    default:
-        launch(tsri_ln_bwd_apply_op<T>{{{x, (const T *)in[at.dy]}, (T *)out[0]},
-                                       tsri_ln_moments(d, in),
-                                       (const double *)in[at.bstats],
-                                       tsri_ln_pair_step(&d->in[at.bstats]),
-                                       gamma});
+    default: {
+        const tsri_ln_bwd_op<T> op = {
+            {{x, (const T *)in[at.dy]}, (T *)out[0]}, tsri_ln_moments(d, in), gamma};
+        if (at.bstats < 0)
+            launch(tsri_ln_dx_op<T>{op});
+        else
+            launch(tsri_ln_bwd_apply_op<T>{op, (const double *)in[at.bstats],
+                                           tsri_ln_pair_step(&d->in[at.bstats])});
         break;
+    }
     }
 }
 
@@ -337,11 +367,12 @@ static inline int tsri_ln_list(const tsri_kernel_desc *d, const tsri_arg **to, i
         break;
     default:
         *full = 3;
-        *nstats = 2;
+        *nstats = at.bstats < 0 ? 1 : 2;
         to[n++] = &d->in[at.dy];
         to[n++] = &d->out[0];
         to[n++] = &d->in[1];
-        to[n++] = &d->in[at.bstats];
+        if (at.bstats >= 0)
+            to[n++] = &d->in[at.bstats];
         to[n++] = gamma;
         break;
     }

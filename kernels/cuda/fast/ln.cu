@@ -14,7 +14,11 @@ static tsr_status run(const tsri_cuda_kernel *k, void *const *in, void *const *o
     (void)scratch;
     const tsri_rows &rows = ((const layer_norm *)k)->rows;
     TSRI_FLOATS(k->desc.in[0].dtype, tsri_ln_dispatch<T>(&k->desc, in, out, [&](const auto &op) {
-                    tsri_launch_loop(op, rows, k->stream);
+                    if constexpr (std::decay_t<decltype(op)>::REDUCES &&
+                                  std::decay_t<decltype(op)>::MAPS)
+                        tsri_launch_kept(op, rows, k->stream);
+                    else
+                        tsri_launch_loop(op, rows, k->stream);
                 }));
     return tsri_cuda_launched(k);
 }

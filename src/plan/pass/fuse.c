@@ -7,7 +7,7 @@
  * their axis is whole on every rank. On CPUs layer norm takes in the product and the sum behind it
  * whose other operands are one number for many features each, as group norm has them; its gradient
  * takes in the product before it. There, too, a ReLU before max pooling goes behind it, where
- * elements are fewer.
+ * elements are fewer. On GPUs the two passes of layer norm's gradient become one.
  */
 #include <string.h>
 
@@ -265,6 +265,19 @@ static tsr_status join_layer_norm_backward(fuser *f, int i)
     return TSR_OK;
 }
 
+/* ln_bwd_stats -> ln_bwd_apply of rows that are whole on GPUs: the latter makes its rows' sums, and
+ * so reads its operands once. */
+static void join_layer_norm_sums(fuser *f, tsri_item *it)
+{
+    if (!is_kernel(it, TSRI_OP_LN_BWD_APPLY) ||
+        tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+        return;
+    const int n = it->nin - 1;
+    tsri_item *sums = maker_of(f, it->in[n], TSRI_OP_LN_BWD_STATS, 1);
+    if (sums && sums->nin == n && !memcmp(sums->in, it->in, (size_t)n * sizeof *it->in))
+        join(it, TSRI_OP_LN_BWD_APPLY, n, sums, NULL);
+}
+
 /* --- ReLU behind max pooling ------------------------------------------------------------------ */
 /* ReLU is monotonic, and keeps a NaN: the largest of a window is the same before and behind it.
  * Where that is not above 0, another place of the window may be said to have it, but no gradient
@@ -377,6 +390,7 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
         for (int i = 0; i < plan->nitems; i++) {
             TSRI_TRY(join_layer_norm_backward(&f, i));
             TSRI_TRY(join_layer_norm(&f, &plan->items[i]));
+            join_layer_norm_sums(&f, &plan->items[i]);
         }
     }
     for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {
