@@ -201,6 +201,8 @@ const kernel_case kernel_cases[] = {
      .nin = 1, .nout = 1, .in = {OF(TSR_BOOL, KC_BOOL, 40, 3)}, .out = {OF(TSR_BOOL, 0, 1)}},
     {.name = "argmax long rows", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1,
      .nout = 1, .in = {FILLED(KC_FEW, 5, 1031)}, .out = {OF(TSR_I64, 0, 5)}},
+    {.name = "argmax anywhere", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1, .nout = 1,
+     .in = {F(37, 1031)}, .out = {OF(TSR_I64, 0, 37)}},
     {.name = "argmax i32", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1, .nout = 1,
      .in = {OF(TSR_I32, KC_FEW, 11, 90)}, .out = {OF(TSR_I64, 0, 11)}},
     {.name = "argmax last", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1, .nout = 1,

@@ -329,10 +329,10 @@ static __global__ void __launch_bounds__(THREADS)
         for (int b = w0; b < w1; b++) {
             const tsri_pack<T, PACK> g =
                 tsri_load_pack<T, PACK>(dy + offset(s.n, a, b, s.pack, v.small, v.packs));
-            const float by = divisor(v, a, b);
+            const float part = 1 / divisor(v, a, b);
 #pragma unroll
             for (int k = 0; k < PACK; k++)
-                sum[k] += tsri_pack_at(g, k) / by;
+                sum[k] = fmaf(tsri_pack_at(g, k), part, sum[k]);
         }
     tsri_pack<T, PACK> out;
 #pragma unroll
