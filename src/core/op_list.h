@@ -114,7 +114,7 @@
     /* Layer norm over the last attrs.ln.axes axes of x[row.., f..]; gamma, beta [f..] where       \
      * attrs.ln says. stats f64 [row.., 2]: sums of x and x^2. With N = attrs.ln.count:            \
      * m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps), xhat = (x - m) r. f64 data \
-     * has its rows' means subtracted before. */                                                   \
+     * has its rows' means subtracted before. Lowering joins them on GPUs: see kernels/norm.h. */  \
     X(LN_STATS, ln_stats)           /* (x) -> stats */                                             \
     X(LN_APPLY, ln_apply)           /* (x, stats, gamma?, beta?) -> xhat gamma + beta */           \
     X(LN_BWD_STATS, ln_bwd_stats)   /* (x, stats, gamma?, dy) -> f64 [row.., 2]: sums of           \

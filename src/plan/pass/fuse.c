@@ -7,7 +7,7 @@
  * their axis is whole on every rank. On CPUs layer norm takes in the product and the sum behind it
  * whose other operands are one number for many features each, as group norm has them; its gradient
  * takes in the product before it. There, too, a ReLU before max pooling goes behind it, where
- * elements are fewer. On GPUs the two passes of layer norm's gradient become one.
+ * elements are fewer. On GPUs layer norm becomes one pass forward and one back.
  */
 #include <string.h>
 
@@ -265,17 +265,84 @@ static tsr_status join_layer_norm_backward(fuser *f, int i)
     return TSR_OK;
 }
 
-/* ln_bwd_stats -> ln_bwd_apply of rows that are whole on GPUs: the latter makes its rows' sums, and
- * so reads its operands once. */
-static void join_layer_norm_sums(fuser *f, tsri_item *it)
+/* --- layer norm on GPUs ----------------------------------------------------------------------- */
+static bool set_results(tsr_plan *plan, tsri_item *it, int n, const int *out)
 {
-    if (!is_kernel(it, TSRI_OP_LN_BWD_APPLY) ||
-        tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
-        return;
+    int *copy = tsri_pool_dup(&plan->pool, out, (size_t)n * sizeof *out);
+    if (!copy)
+        return false;
+    it->out = copy;
+    it->nout = n;
+    return true;
+}
+
+/* Whether an item strictly between two others reads a value. */
+static bool is_read_between(const fuser *f, int first, int last, int value)
+{
+    for (int i = first + 1; i < last; i++) {
+        const tsri_item *it = &f->plan->items[i];
+        for (int j = 0; it->kind != TSRI_ITEM_DEAD && j < it->nin; j++)
+            if (it->in[j] == value)
+                return true;
+    }
+    return false;
+}
+
+/* ln_stats -> ln_apply: the latter makes the statistics of its rows, and so reads x once. The
+ * gradient reads them, too. */
+static tsr_status join_layer_norm_stats(fuser *f, int i)
+{
+    tsri_item *it = &f->plan->items[i];
+    const int x = it->in[0], value = it->in[1], m = f->maker[value];
+    tsri_item *stats = m < 0 ? NULL : &f->plan->items[m];
+    if (!stats || !is_kernel(stats, TSRI_OP_LN_STATS) || stats->in[0] != x ||
+        is_read_between(f, m, i, value))
+        return TSR_OK;
+    int in[3] = {x}, n = 1;
+    for (int j = 2; j < it->nin; j++)
+        in[n++] = it->in[j];
+    TSRI_NEED(set_operands(f->plan, it, n, in) &&
+              set_results(f->plan, it, 2, (int[]){it->out[0], value}));
+    stats->kind = TSRI_ITEM_DEAD;
+    f->maker[value] = i;
+    f->readers[value]--;
+    f->readers[x]--;
+    return TSR_OK;
+}
+
+/* ln_bwd_stats, ln_param_grad -> ln_bwd_apply: it makes its rows' sums and the gradients of gamma
+ * and beta, and so reads its operands once. */
+static tsr_status join_layer_norm_sums(fuser *f, int i)
+{
+    tsr_plan *plan = f->plan;
+    tsri_item *it = &plan->items[i];
     const int n = it->nin - 1;
     tsri_item *sums = maker_of(f, it->in[n], TSRI_OP_LN_BWD_STATS, 1);
-    if (sums && sums->nin == n && !memcmp(sums->in, it->in, (size_t)n * sizeof *it->in))
-        join(it, TSRI_OP_LN_BWD_APPLY, n, sums, NULL);
+    if (!sums || sums->nin != n || memcmp(sums->in, it->in, (size_t)n * sizeof *it->in) != 0)
+        return TSR_OK;
+    join(it, TSRI_OP_LN_BWD_APPLY, n, sums, NULL);
+    for (int j = i + 1; j < plan->nitems; j++) {
+        tsri_item *grads = &plan->items[j];
+        if (!is_kernel(grads, TSRI_OP_LN_PARAM_GRAD) || grads->in[0] != it->in[0] ||
+            grads->in[1] != it->in[1] || grads->in[2] != it->in[n - 1])
+            continue;
+        TSRI_NEED(set_results(plan, it, 3, (int[]){it->out[0], grads->out[0], grads->out[1]}));
+        f->maker[grads->out[0]] = f->maker[grads->out[1]] = i;
+        grads->kind = TSRI_ITEM_DEAD;
+        break;
+    }
+    return TSR_OK;
+}
+
+/* Layer norm of rows that are whole: one pass forward and one back. */
+static tsr_status join_layer_norm_on_gpu(fuser *f, int i)
+{
+    const tsri_item *it = &f->plan->items[i];
+    if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+        return TSR_OK;
+    return it->kernel.op == TSRI_OP_LN_APPLY       ? join_layer_norm_stats(f, i)
+           : it->kernel.op == TSRI_OP_LN_BWD_APPLY ? join_layer_norm_sums(f, i)
+                                                   : TSR_OK;
 }
 
 /* --- ReLU behind max pooling ------------------------------------------------------------------ */
@@ -390,7 +457,7 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
         for (int i = 0; i < plan->nitems; i++) {
             TSRI_TRY(join_layer_norm_backward(&f, i));
             TSRI_TRY(join_layer_norm(&f, &plan->items[i]));
-            join_layer_norm_sums(&f, &plan->items[i]);
+            TSRI_TRY(join_layer_norm_on_gpu(&f, i));
         }
     }
     for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {
