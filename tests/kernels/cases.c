@@ -291,6 +291,8 @@ const kernel_case kernel_cases[] = {
     DEPTHWISE("depthwise 8 no pad stride 2", 2, 8, 8, 7, 3, 3, 2, 0),
     DEPTHWISE("depthwise 4 pad 2", 2, 4, 3, 4, 5, 6, 1, 2),
     DEPTHWISE("depthwise 4 pad 2 stride 2", 2, 4, 3, 4, 3, 3, 2, 2),
+    DEPTHWISE("depthwise 4 pad 4", 2, 4, 3, 4, 9, 10, 1, 4),
+    DEPTHWISE("depthwise 4 pad 4 stride 2", 2, 4, 3, 4, 5, 5, 2, 4),
     DEPTHWISE("depthwise 160 2x2 plane", 9, 160, 2, 2, 2, 2, 1, 1),
     DEPTHWISE("depthwise 132 wide stride 2", 1, 132, 5, 63, 3, 32, 2, 1),
     DEPTHWISE("depthwise 8 no image", 0, 8, 5, 5, 5, 5, 1, 1),
