@@ -258,8 +258,9 @@ typedef enum tsri_random_dist {
     TSRI_RANDOM_NORMAL,      /* mean a, standard deviation b */
 } tsri_random_dist;
 
-/* attrs.reduce.op, besides sum, max and min: 0 where all elements are finite, else infinity. */
-enum { TSRI_REDUCE_FAULT = TSR_REDUCE_AVG + 1 };
+/* attrs.reduce.op, besides sum, max and min. FAULT: 0 where all elements are finite, else infinity.
+ * SQUARES, by lowering only, on GPUs: (x, sum?) -> f64 [], all squares of x, added to `sum`. */
+enum { TSRI_REDUCE_FAULT = TSR_REDUCE_AVG + 1, TSRI_REDUCE_SQUARES };
 
 enum { TSRI_OWN_OPTIONS = 6 }; /* that an op of a program's own may have */
 
@@ -283,7 +284,7 @@ typedef struct tsri_attrs {
             int32_t hides;  /* a masked element of the result hides what b has for it from a */
         } matmul;
         struct {
-            int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT */
+            int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT or _SQUARES */
             uint32_t axes; /* bit i: axis i is reduced */
             int32_t keepdim, pad_;
             double scale; /* factor on a sum: 1/n for a mean, from global sizes */

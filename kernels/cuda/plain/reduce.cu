@@ -179,8 +179,9 @@ static void shapes_of(const tsri_kernel_desc *d, int64_t kept[TSR_MAX_NDIM],
 tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0];
-    if (!tsri_cuda_is_float(x->dtype) && d->attrs->reduce.op == TSR_REDUCE_SUM &&
-        d->attrs->reduce.scale != 1)
+    if ((!tsri_cuda_is_float(x->dtype) && d->attrs->reduce.op == TSR_REDUCE_SUM &&
+         d->attrs->reduce.scale != 1) ||
+        d->attrs->reduce.op == TSRI_REDUCE_SQUARES)
         return tsri_cuda_decline(d);
     reduce *v = (reduce *)tsri_cuda_make(mem, d, run_reduce, "plain", sizeof *v);
     TSRI_NEED(v);
