@@ -171,6 +171,7 @@ struct tsri_kernel {
      * it. May decline (TSR_ERR_UNSUPPORTED). */
     tsr_status (*join)(tsri_mem *mem, int n, tsri_kernel *const *kernels, void *const *const *in,
                        void *const *const *out, tsri_kernel **out_kernel);
+    bool joins_in_order; /* the joined kernel gives what the n give in their order: they may meet */
 };
 
 /* Makes a kernel for `desc` (copied as far as needed), or declines. */

@@ -46,6 +46,10 @@ static inline double tsri_bn_count(const tsri_attrs *at, int64_t r)
     return (double)(tsri_bn_begin(at, r + 1) - tsri_bn_begin(at, r)) * (double)at->bn.spatial;
 }
 
+/* On GPUs, where rows are whole, lowering joins the parts of layer norm: an LN_APPLY with two
+ * results is (x, gamma?, beta?) -> y, stats; an LN_BWD_APPLY without bstats makes these sums, and
+ * with three results is (x, stats, gamma?, dy) -> dx, dgamma, dbeta. Kernels on CPUs, for which the
+ * roles below are, meet none of these. */
 static inline tsri_norm_roles tsri_ln_roles(const tsri_kernel_desc *d)
 {
     const bool apply = d->op == TSRI_OP_LN_APPLY, bwd_apply = d->op == TSRI_OP_LN_BWD_APPLY;

@@ -33,14 +33,14 @@ typedef enum tsr_on_nan {
 typedef enum tsr_fusion {
     TSR_FUSE_ANYTHING = 1, /* all of them */
     /* Batch norm with a ReLU or ReLU6 behind it, forward and backward; on CPUs group norm with its
-     * weight and bias. */
+     * weight and bias; on GPUs the parts of layer norm. */
     TSR_FUSE_ACTIVATIONS = 2,
     TSR_FUSE_SOFTMAX = 4, /* the parts of softmax, and those of cross entropy */
     /* On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their rows and what
      * reads them, by pieces of rows that stay in the cache. */
     TSR_FUSE_CHAINS = 8,
-    /* On CPUs: an optimizer's update with what makes its gradient, where nothing else reads this.
-     */
+    /* On CPUs: an optimizer's update with what makes its gradient, where nothing else reads this;
+     * on GPUs: the parts of the gradients' norm. */
     TSR_FUSE_UPDATES = 16,
     /* On CPUs: element-wise ops and reductions of f32 that share rows, by pieces likewise. */
     TSR_FUSE_ROWS = 32,

@@ -87,6 +87,59 @@ static __global__ void __launch_bounds__(THREADS) transpose_kernel(tiles t, T *d
     }
 }
 
+/* Elements of 2 bytes by pairs: half the loads and stores, of global and of shared memory, that
+ * transpose_kernel makes. A thread takes two words below each other and stores two words that
+ * belong to rows beside each other; 16 pairs of rows, every second bank, by two columns of words
+ * meet every bank once. */
+static __global__ void __launch_bounds__(THREADS)
+    transpose_pairs_kernel(tiles t, uint16_t *dst, const uint16_t *src)
+{
+    constexpr int SIDE = 64, WORDS = SIDE / 2, LANES = 32, ROWS = THREADS / LANES;
+    constexpr int HALF = LANES / 2;
+    __shared__ uint32_t tile[SIDE][WORDS + 1];
+    const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES;
+    const int64_t count = t.rest.count * t.low_tiles * t.high_tiles;
+    for (int64_t b = blockIdx.x; b < count; b += gridDim.x) {
+        int64_t at[2];
+        tsri_walk_at<2>(t.rest, b / (t.low_tiles * t.high_tiles), at);
+        const int64_t low = b % t.low_tiles * SIDE;
+        const int64_t high = b / t.low_tiles % t.high_tiles * SIDE;
+        const int nlow = (int)(t.low - low < SIDE ? t.low - low : SIDE);
+        const int nhigh = (int)(t.high - high < SIDE ? t.high - high : SIDE);
+        const uint16_t *from = src + at[1] + low * t.low_src + high;
+        uint16_t *to = dst + at[0] + high * t.high_dst + low;
+#pragma unroll
+        for (int r = row; r < SIDE; r += ROWS)
+            if (r < nlow && 2 * lane < nhigh)
+                tile[r][lane] = *(const uint32_t *)(from + r * t.low_src + 2 * lane);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < WORDS / HALF; i++)
+#pragma unroll
+            for (int r = 0; r < WORDS; r += 2 * ROWS) {
+                const int c = 2 * (i * HALF + lane % HALF), word = r + 2 * row + lane / HALF;
+                if (c >= nlow || 2 * word >= nhigh)
+                    continue;
+                const uint32_t above = tile[c][word], below = tile[c + 1][word];
+                uint32_t *first = (uint32_t *)(to + 2 * word * t.high_dst + c);
+                uint32_t *second = (uint32_t *)(to + (2 * word + 1) * t.high_dst + c);
+                *first = (above & 0xffffu) | below << 16;
+                *second = above >> 16 | (below & 0xffff0000u);
+            }
+        __syncthreads();
+    }
+}
+
+/* Whether all pairs of neighbours begin at multiples of 4 bytes, of elements of 2 bytes. */
+static bool has_pairs(const tiles *t, size_t size, uintptr_t address)
+{
+    bool has = size == 2 && address % 4 == 0;
+    has = has && !((t->low | t->high | t->low_src | t->high_dst) & 1);
+    for (int a = 0; a < t->rest.ndim; a++)
+        has = has && !((t->rest.stride[0][a] | t->rest.stride[1][a]) & 1);
+    return has;
+}
+
 /* Whether the walk is worth it, and its tiles. */
 static bool find_tiles(const tsri_cuda_walk *w, int side, tiles *t)
 {
@@ -126,6 +179,11 @@ static bool find_tiles(const tsri_cuda_walk *w, int side, tiles *t)
 static void transpose(const tiles *t, size_t size, void *dst, const void *src, cudaStream_t stream)
 {
     const unsigned blocks = tsri_blocks(t->rest.count * t->low_tiles * t->high_tiles, 1);
+    if (has_pairs(t, size, (uintptr_t)dst | (uintptr_t)src)) {
+        TSRI_LAUNCH(transpose_pairs_kernel, blocks, THREADS, stream, *t, (uint16_t *)dst,
+                    (const uint16_t *)src);
+        return;
+    }
     TSRI_SIZES(size, TSRI_LAUNCH((transpose_kernel<T, (sizeof(T) < 4 ? 64 : 32)>), blocks, THREADS,
                                  stream, *t, (T *)dst, (const T *)src));
 }

@@ -436,14 +436,14 @@ const tsri_section tsri_train_section = {
 static const tsri_field fusion_fields[] = {
     FUSION(activations,
            "Batch norm with a ReLU or ReLU6 behind it, forward and backward; on CPUs group norm "
-           "with its weight and bias."),
+           "with its weight and bias; on GPUs the parts of layer norm."),
     FUSION(softmax, "The parts of softmax, and those of cross entropy."),
     FUSION(chains,
            "On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their "
            "rows and what reads them, by pieces of rows that stay in the cache."),
     FUSION(updates,
            "On CPUs: an optimizer's update with what makes its gradient, where nothing else reads "
-           "this."),
+           "this; on GPUs the parts of the gradients' norm."),
     FUSION(rows, "On CPUs: element-wise ops and reductions of f32 that share rows, likewise."),
     FUSION(pools, "On CPUs: a ReLU before max pooling goes behind it, to fewer elements."),
 };

@@ -76,11 +76,12 @@ const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs)
     case TSRI_OP_BINARY:
         return tsri_binary_name((tsri_binary_fn)attrs->binary.fn);
     case TSRI_OP_REDUCE:
-        return attrs->reduce.op == TSR_REDUCE_MAX      ? "max"
-               : attrs->reduce.op == TSR_REDUCE_MIN    ? "min"
-               : attrs->reduce.op == TSRI_REDUCE_FAULT ? "find_inf"
-               : attrs->reduce.scale == 1              ? "sum"
-                                                       : "mean";
+        return attrs->reduce.op == TSR_REDUCE_MAX        ? "max"
+               : attrs->reduce.op == TSR_REDUCE_MIN      ? "min"
+               : attrs->reduce.op == TSRI_REDUCE_FAULT   ? "find_inf"
+               : attrs->reduce.op == TSRI_REDUCE_SQUARES ? "sum_squares"
+               : attrs->reduce.scale == 1                ? "sum"
+                                                         : "mean";
     default:
         return tsri_op_title(kind, attrs);
     }

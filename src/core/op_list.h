@@ -114,7 +114,7 @@
     /* Layer norm over the last attrs.ln.axes axes of x[row.., f..]; gamma, beta [f..] where       \
      * attrs.ln says. stats f64 [row.., 2]: sums of x and x^2. With N = attrs.ln.count:            \
      * m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps), xhat = (x - m) r. f64 data \
-     * has its rows' means subtracted before. */                                                   \
+     * has its rows' means subtracted before. Lowering joins them on GPUs: see kernels/norm.h. */  \
     X(LN_STATS, ln_stats)           /* (x) -> stats */                                             \
     X(LN_APPLY, ln_apply)           /* (x, stats, gamma?, beta?) -> xhat gamma + beta */           \
     X(LN_BWD_STATS, ln_bwd_stats)   /* (x, stats, gamma?, dy) -> f64 [row.., 2]: sums of           \
@@ -258,8 +258,9 @@ typedef enum tsri_random_dist {
     TSRI_RANDOM_NORMAL,      /* mean a, standard deviation b */
 } tsri_random_dist;
 
-/* attrs.reduce.op, besides sum, max and min: 0 where all elements are finite, else infinity. */
-enum { TSRI_REDUCE_FAULT = TSR_REDUCE_AVG + 1 };
+/* attrs.reduce.op, besides sum, max and min. FAULT: 0 where all elements are finite, else infinity.
+ * SQUARES, by lowering only, on GPUs: (x, sum?) -> f64 [], all squares of x, added to `sum`. */
+enum { TSRI_REDUCE_FAULT = TSR_REDUCE_AVG + 1, TSRI_REDUCE_SQUARES };
 
 enum { TSRI_OWN_OPTIONS = 6 }; /* that an op of a program's own may have */
 
@@ -283,7 +284,7 @@ typedef struct tsri_attrs {
             int32_t hides;  /* a masked element of the result hides what b has for it from a */
         } matmul;
         struct {
-            int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT */
+            int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT or _SQUARES */
             uint32_t axes; /* bit i: axis i is reduced */
             int32_t keepdim, pad_;
             double scale; /* factor on a sum: 1/n for a mean, from global sizes */

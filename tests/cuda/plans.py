@@ -58,6 +58,17 @@ def main():
         for p, sign in ((cpu, 1), (cuda, -1)):
             for op in p["ops"]:
                 count[op["op"]] = count.get(op["op"], 0) + sign
+        # On GPUs layer norm is one op forward and one back, also where x gets no gradient.
+        norms = [op for op in cuda["ops"] if op["op"].startswith("ln_")]
+        dx = {op["in"][0] for op in norms if op["op"] == "ln_bwd_apply"}
+        check(all(op["op"] in ("ln_apply", "ln_bwd_apply") or
+                  op["op"] == "ln_param_grad" and op["in"][0] not in dx for op in norms), f"{name}: layer norm in parts")
+        for part in ("ln_stats", "ln_bwd_stats", "ln_param_grad"):
+            check(count.pop(part, 0) >= 0, f"{name}: more {part} on GPUs")
+        # A gradient's part in their norm is one op on GPUs; on CPUs x x, a sum, a conversion, an addition.
+        norms = -count.pop("sum_squares", 0)
+        for part in ("mul", "sum", "cast", "add") if norms else ():
+            count[part] = count.get(part, 0) - norms + (part == "add")
         # On CPUs normalised activations are computed again for each product, rather than stored.
         again = {k for k in count if count[k] > 0}
         check(again <= {"bn_act", "bn_apply"} and not any(count[k] < 0 for k in count),

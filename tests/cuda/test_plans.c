@@ -281,12 +281,54 @@ static void test_nan(void **state)
     }
 }
 
+/* --- norms of many tensors -------------------------------------------------------------------- */
+enum { NORMS = 40 };
+
+/* Squares of all tensors are one step, on one rank and on two that have rows each. */
+static tsr_status norm(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const int n = tsr_world_size(w);
+    const tsr_placement *p = tsr_placement_parse(w, n > 1 ? "cuda:[0,1]" : "cuda:[0]");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(ROWS, IN), p, TSR_S(0)), *all[NORMS];
+    float rows[ROWS * IN];
+    double want = 0;
+    for (int i = 0; i < ROWS * IN; i++) {
+        rows[i] = (float)sin(0.7 * i);
+        want += (double)rows[i] * rows[i] * NORMS * (NORMS + 1) * (2 * NORMS + 1) / 6;
+    }
+    for (int i = 0; i < NORMS; i++)
+        all[i] = tsr_mul_scalar(x, i + 1);
+    tsr_output(g, "norm", tsr_global_norm(NORMS, all, 2), p, TSR_B);
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile(g, &plan));
+    int parts = 0;
+    for (int i = 0; i < plan->nsteps; i++)
+        parts = plan->steps[i].nparts > parts ? plan->steps[i].nparts : parts;
+    CHECK(parts == NORMS);
+    for (int run = 0; run < 3; run++) {
+        double got;
+        TSRI_TRY(tsr_feed(plan, "x", rows, sizeof rows));
+        TSRI_TRY(tsr_run(plan));
+        TSRI_TRY(tsr_fetch_scalar(plan, "norm", &got));
+        CHECK(fabs(got - sqrt(want)) <= 1e-6 * sqrt(want));
+    }
+    return TSR_OK;
+}
+
+static void test_norm(void **state)
+{
+    (void)state;
+    spawn_ok(1, norm, NULL);
+    spawn_ok(2, norm, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_captured),
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_late_error),
+        cmocka_unit_test(test_captured),   cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_late_error), cmocka_unit_test(test_norm),
         cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Updates of many parameters in one launch: the bits of the updates one by one, and the values of
- * the CPU's reference. Skipped where there is no device.
+ * the CPU's reference; and sums of many tensors' squares. Skipped where there is no device.
  */
 #include "cases.h"
 #include "on_cuda.h"
@@ -267,11 +267,126 @@ static void test_few(void **state)
     check(2, TSRI_OP_ADAM, 3, TSR_F32, TSR_F32);
 }
 
+/* --- sums of squares -------------------------------------------------------------------------- */
+/* Each is added to the one before, but that of OTHER to a number of its own; the first to none. */
+enum { OTHER = 3 };
+
+typedef struct squares {
+    tsri_kernel_desc desc[MOST];
+    tsri_attrs attrs;
+    tsri_kernel *kernel[MOST];
+    void *x[MOST], *own, *in[MOST][2], *out[MOST];
+    double want[MOST];
+} squares;
+
+static void *on_device(const void *host, size_t bytes)
+{
+    void *p = NULL;
+    if (!bytes)
+        return NULL;
+    assert_int_equal(device->ops->buffer_alloc(device, bytes, &p), TSR_OK);
+    if (host)
+        assert_int_equal(device->ops->copy_in(device, p, host, bytes, device->stream), TSR_OK);
+    return p;
+}
+
+static void squares_open(squares *s, tsr_dtype dtype)
+{
+    const double own = 5;
+    *s = (squares){.attrs.reduce = {.op = TSRI_REDUCE_SQUARES, .axes = 1, .scale = 1}};
+    s->own = on_device(&own, sizeof own);
+    for (int i = 0; i < MOST; i++) {
+        const tsri_arg x = vector(dtype, sizes[i]), one = {TSR_F64, 0, {0}, {0}, {0}, {0}};
+        void *host = filled(&x, (uint64_t)i + 1, false);
+        s->desc[i] = (tsri_kernel_desc){.op = TSRI_OP_REDUCE,
+                                        .attrs = &s->attrs,
+                                        .nin = i ? 2 : 1,
+                                        .nout = 1,
+                                        .in = {x, one},
+                                        .out = {one},
+                                        .stream = device->stream};
+        s->want[i] = i == OTHER ? own : i ? s->want[i - 1] : 0;
+        for (int64_t j = 0; j < sizes[i]; j++) {
+            double v;
+            tsri_convert(&v, TSR_F64, (char *)host + (size_t)j * tsr_dtype_size(dtype), dtype, 1);
+            s->want[i] += v * v;
+        }
+        s->in[i][0] = on_device(host, bytes_of(&x));
+        s->out[i] = on_device(NULL, sizeof(double));
+        s->in[i][1] = i == OTHER ? s->own : i ? s->out[i - 1] : NULL;
+        free(host);
+        assert_int_equal(
+            tsri_kernel_create(NULL, device->ops->kernels(), &s->desc[i], &s->kernel[i]), TSR_OK);
+    }
+}
+
+static void squares_close(squares *s, double *got)
+{
+    for (int i = 0; i < MOST; i++) {
+        assert_int_equal(
+            device->ops->copy_out(device, &got[i], s->out[i], sizeof *got, device->stream), TSR_OK);
+        device->ops->buffer_free(device, s->in[i][0], bytes_of(&s->desc[i].in[0]));
+        device->ops->buffer_free(device, s->out[i], sizeof(double));
+        s->kernel[i]->destroy(s->kernel[i]);
+    }
+    device->ops->buffer_free(device, s->own, sizeof(double));
+}
+
+static void squares_singly(squares *s)
+{
+    for (int i = 0; i < MOST; i++) {
+        const size_t bytes = s->kernel[i]->scratch_bytes;
+        void *scratch = on_device(NULL, bytes);
+        assert_int_equal(s->kernel[i]->run(s->kernel[i], s->in[i], &s->out[i], scratch), TSR_OK);
+        assert_int_equal(device->ops->stream_sync(device, device->stream), TSR_OK);
+        device->ops->buffer_free(device, scratch, bytes);
+    }
+}
+
+static void squares_joined(squares *s)
+{
+    void *const *in[MOST], *const *out[MOST];
+    tsri_kernel *k;
+    for (int i = 0; i < MOST; i++) {
+        assert_ptr_equal(s->kernel[i]->join, s->kernel[0]->join);
+        assert_true(s->kernel[i]->joins_in_order);
+        in[i] = s->in[i];
+        out[i] = &s->out[i];
+    }
+    assert_int_equal(s->kernel[0]->join(NULL, MOST, s->kernel, in, out, &k), TSR_OK);
+    assert_int_equal(k->scratch_bytes, 0);
+    assert_int_equal(k->run(k, NULL, NULL, NULL), TSR_OK);
+    assert_int_equal(device->ops->stream_sync(device, device->stream), TSR_OK);
+    k->destroy(k);
+}
+
+static void test_joined_squares(void **state)
+{
+    (void)state;
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        squares s;
+        double one[MOST], all[MOST];
+        squares_open(&s, dtypes[d]);
+        squares_singly(&s);
+        squares_close(&s, one);
+        squares_open(&s, dtypes[d]);
+        squares_joined(&s);
+        squares_close(&s, all);
+        for (int i = 0; i < MOST; i++)
+            if (one[i] != all[i] ||
+                !(fabs(one[i] - s.want[i]) <= (dtypes[d] == TSR_F64 ? 1e-12 : 1e-6) * s.want[i]))
+                fail_msg("squares of %s, %lld elements: %.17g alone, %.17g joined, not %.17g",
+                         tsr_dtype_name(dtypes[d]), (long long)sizes[i], one[i], all[i], s.want[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joined_updates),
         cmocka_unit_test(test_states_of_f32),
+        cmocka_unit_test(test_joined_squares),
         cmocka_unit_test(test_few),
     };
     int none = open_cuda();

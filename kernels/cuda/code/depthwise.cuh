@@ -84,43 +84,83 @@ static __device__ __forceinline__ tsri_dw_item tsri_dw_item_of(const tsri_dw &d,
     return t;
 }
 
-/* A few rows of one column. */
-template <typename T, int ROWS> struct tsri_dw_column {
-    tsri_pack<T, TSRI_DW_PACK> row[ROWS];
+/* A pack of channels as words: halves that are handled one by one would be moved one by one. */
+template <typename T> struct tsri_dw_pack {
+    enum { WORDS = TSRI_DW_PACK * sizeof(T) / sizeof(uint32_t) };
+    tsri_pack<uint32_t, WORDS> bits;
 };
 
-/* Reads columns of ROWS rows of a sample of data [n, h, w, c]; elements outside of it are 0. */
-template <typename T, int ROWS> struct tsri_dw_reader {
-    const T *at;     /* column 0 of the first row, at the thread's channel */
-    int64_t down;    /* elements from a row to the next */
-    int64_t right;   /* elements from a column to the next */
-    unsigned inside; /* bit r: row r lies in the sample */
-    int end;         /* the first column that is not read */
+template <typename T> static __device__ __forceinline__ tsri_dw_pack<T> tsri_dw_load(const T *p)
+{
+    return {tsri_load_pack<uint32_t, tsri_dw_pack<T>::WORDS>((const uint32_t *)p)};
+}
 
-    /* Reads columns up to `last`; those behind it are 0. */
+/* Channel i of a pack, for arithmetic. */
+template <typename T>
+static __device__ __forceinline__ float tsri_dw_at(const tsri_dw_pack<T> &p, int i)
+{
+    uint32_t word = p.bits.v[i * (int)sizeof(T) / 4];
+    float value;
+    if constexpr (std::is_same<T, __half>::value) {
+        const uint16_t bits = (uint16_t)(i & 1 ? word >> 16 : word);
+        return tsri_to<float>(__ushort_as_half(bits));
+    }
+    if constexpr (std::is_same<T, __nv_bfloat16>::value) /* the upper half of an f32 */
+        word = i & 1 ? word & 0xffff0000u : word << 16;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+/* A few rows of one column. */
+template <typename T, int ROWS> struct tsri_dw_column {
+    tsri_dw_pack<T> row[ROWS];
+};
+
+/* Reads columns of ROWS rows of a sample of data [n, h, w, c], one after the other; elements
+ * outside of it are 0. */
+template <typename T, int ROWS> struct tsri_dw_reader {
+    const T *at;       /* the next column of the first row, at the thread's channel */
+    int64_t down;      /* elements from a row to the next */
+    int64_t right;     /* elements from a column to the next */
+    bool inside[ROWS]; /* whether a row lies in the sample */
+    int column;        /* the next column */
+    unsigned end;      /* the first column that is not read */
+
+    /* Reads columns from `first` up to `last`; those behind it are 0. */
     __device__ __forceinline__ tsri_dw_reader(const T *data, int64_t n, int h, int w, int64_t c,
-                                              int64_t channel, int first_row, int last)
+                                              int64_t channel, int first_row, int first, int last)
     {
-        at = data + (n * h + first_row) * w * c + channel;
+        at = data + ((n * h + first_row) * w + first) * c + channel;
         down = w * c;
         right = c;
-        end = last + 1 < w ? last + 1 : w;
-        inside = 0;
+        column = first;
+        end = last < 0 ? 0u : last + 1 < w ? (unsigned)(last + 1) : (unsigned)w;
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            inside |= (unsigned)(first_row + r >= 0 && first_row + r < h) << r;
+            inside[r] = first_row + r >= 0 && first_row + r < h;
     }
 
-    __device__ __forceinline__ tsri_dw_column<T, ROWS> read(int column) const
+    __device__ __forceinline__ tsri_dw_column<T, ROWS> read(void)
     {
         tsri_dw_column<T, ROWS> v = {};
-        if (column < 0 || column >= end)
-            return v;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            if (inside >> r & 1)
-                v.row[r] = tsri_load_pack<T, TSRI_DW_PACK>(at + r * down + column * right);
+        read_on(v);
         return v;
+    }
+
+    /* Reads the next column to v, to which columns were read before: rows outside are 0 there. */
+    __device__ __forceinline__ void read_on(tsri_dw_column<T, ROWS> &v)
+    {
+        if ((unsigned)column < end) {
+            const T *from = at;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++, from += down)
+                if (inside[r])
+                    v.row[r] = tsri_dw_load<T>(from);
+        } else {
+            v = {};
+        }
+        at += right;
+        column++;
     }
 };
 

@@ -55,25 +55,52 @@ static __device__ __forceinline__ void add_column(float (&sum)[ROWS][PACK],
 #pragma unroll
             for (int i = 0; i < PACK; i++)
                 sum[q][i] =
-                    fmaf(tsri_pack_at(x.row[q * S + ky], i), taps[ky * 3 + kx][i], sum[q][i]);
+                    fmaf(tsri_dw_at<T>(x.row[q * S + ky], i), taps[ky * 3 + kx][i], sum[q][i]);
 }
 
-template <typename T, int ROWS>
-static __device__ __forceinline__ void store_column(const tsri_dw &d, const tsri_dw_item &item,
-                                                    int column, const float (&sum)[ROWS][PACK],
-                                                    const float *bias, T *y)
+/* Stores columns of ROWS results below each other, one after the other. */
+template <typename T, int ROWS> struct writer {
+    T *at;
+    int64_t down, right;
+    bool inside[ROWS];
+
+    __device__ __forceinline__ writer(T *y, const tsri_dw &d, const tsri_dw_item &item)
+    {
+        const int row = item.tile * ROWS;
+        at = y + ((int64_t)row * d.ow + item.begin) * d.c;
+        down = d.ow * d.c;
+        right = d.c;
+#pragma unroll
+        for (int q = 0; q < ROWS; q++)
+            inside[q] = row + q < d.oh;
+    }
+
+    __device__ __forceinline__ void store(const float (&sum)[ROWS][PACK])
+    {
+        T *to = at;
+#pragma unroll
+        for (int q = 0; q < ROWS; q++, to += down) {
+            tsri_pack<T, PACK> out;
+#pragma unroll
+            for (int i = 0; i < PACK; i++)
+                out.v[i] = tsri_to<T>(sum[q][i]);
+            if (inside[q])
+                tsri_store_pack<T, PACK>(to, out);
+        }
+        at += right;
+    }
+};
+
+/* Sums begin with the bias. */
+template <int ROWS>
+static __device__ __forceinline__ void begin_sums(float (&sum)[ROWS][PACK],
+                                                  const float (&bias)[PACK])
 {
 #pragma unroll
-    for (int q = 0; q < ROWS; q++) {
-        int row = item.tile * ROWS + q;
-        if (row >= d.oh)
-            break;
-        tsri_pack<T, PACK> out;
+    for (int q = 0; q < ROWS; q++)
 #pragma unroll
         for (int i = 0; i < PACK; i++)
-            out.v[i] = tsri_to<T>(sum[q][i] + bias[i]);
-        tsri_store_pack<T, PACK>(y + ((int64_t)row * d.ow + column) * d.c, out);
-    }
+            sum[q][i] = bias[i];
 }
 
 template <int ROWS>
@@ -87,67 +114,105 @@ static __device__ __forceinline__ void move(float (&to)[ROWS][PACK],
             to[q][i] = from[q][i];
 }
 
-/* Stride 1: a column of x belongs to three windows; AHEAD columns are under way. */
-template <typename T, int ROWS, int AHEAD>
-static __device__ __forceinline__ void walk_1(const tsri_dw &d, const tsri_dw_item &item,
-                                              int64_t channel, const float (&taps)[TAPS][PACK],
-                                              const float *bias, const T *x, T *y)
-{
+/* Stride 1: a column of x belongs to three windows; AHEAD columns are under way. Columns and sums
+ * change places every three columns, so three steps in a row move none of them. */
+template <typename T> struct walk_1 {
+    enum { ROWS = 2, AHEAD = sizeof(T) == 2 ? 3 : 1 };
     typedef tsri_dw_column<T, ROWS + 2> column;
-    int at = item.begin - d.pad_w; /* of x: the window's first column */
-    const tsri_dw_reader<T, ROWS + 2> reader(x, item.n, d.h, d.w, d.c, channel,
-                                             item.tile * ROWS - d.pad_h, item.end + 1 - d.pad_w);
-    column first = reader.read(at), second = reader.read(at + 1), next[AHEAD];
+    tsri_dw_reader<T, ROWS + 2> reader;
+    column first, second, next[AHEAD];
+
+    /* Sends for the first columns. */
+    __device__ __forceinline__ walk_1(const tsri_dw &d, const tsri_dw_item &item, int64_t channel,
+                                      const T *x)
+        : reader(x, item.n, d.h, d.w, d.c, channel, item.tile * ROWS - d.pad_h,
+                 item.begin - d.pad_w, item.end + 1 - d.pad_w)
+    {
+        first = reader.read();
+        second = reader.read();
 #pragma unroll
-    for (int a = 0; a < AHEAD; a++)
-        next[a] = reader.read(at + 2 + a);
-    float s0[ROWS][PACK] = {}, s1[ROWS][PACK] = {};
-    add_column<T, 1, ROWS>(s0, first, taps, 0);
-    add_column<T, 1, ROWS>(s0, second, taps, 1);
-    add_column<T, 1, ROWS>(s1, second, taps, 0);
-    for (int o = item.begin; o < item.end; o++, at++) {
-        const column now = next[0];
-#pragma unroll
-        for (int a = 0; a + 1 < AHEAD; a++)
-            next[a] = next[a + 1];
-        next[AHEAD - 1] = reader.read(at + 2 + AHEAD);
-        float s2[ROWS][PACK] = {};
-        add_column<T, 1, ROWS>(s0, now, taps, 2);
-        add_column<T, 1, ROWS>(s1, now, taps, 1);
-        add_column<T, 1, ROWS>(s2, now, taps, 0);
-        store_column<T, ROWS>(d, item, o, s0, bias, y);
-        move<ROWS>(s0, s1);
-        move<ROWS>(s1, s2);
+        for (int a = 0; a < AHEAD; a++)
+            next[a] = reader.read();
     }
-}
+
+    __device__ __forceinline__ void run(const tsri_dw &d, const tsri_dw_item &item,
+                                        const float (&taps)[TAPS][PACK], const float (&bias)[PACK],
+                                        T *y)
+    {
+        writer<T, ROWS> to(y, d, item);
+        float s0[ROWS][PACK], s1[ROWS][PACK];
+        begin_sums<ROWS>(s0, bias);
+        begin_sums<ROWS>(s1, bias);
+        add_column<T, 1, ROWS>(s0, first, taps, 0);
+        add_column<T, 1, ROWS>(s0, second, taps, 1);
+        add_column<T, 1, ROWS>(s1, second, taps, 0);
+#pragma unroll 3
+        for (int o = item.begin; o < item.end; o++) {
+            float s2[ROWS][PACK];
+            begin_sums<ROWS>(s2, bias);
+            add_column<T, 1, ROWS>(s0, next[0], taps, 2);
+            add_column<T, 1, ROWS>(s1, next[0], taps, 1);
+            add_column<T, 1, ROWS>(s2, next[0], taps, 0);
+            column last = next[0];
+#pragma unroll
+            for (int a = 0; a + 1 < AHEAD; a++)
+                next[a] = next[a + 1];
+            reader.read_on(last);
+            next[AHEAD - 1] = last;
+            to.store(s0);
+            move<ROWS>(s0, s1);
+            move<ROWS>(s1, s2);
+        }
+    }
+};
 
 /* Stride 2: every second column of x belongs to two windows. */
-template <typename T, int ROWS>
-static __device__ __forceinline__ void walk_2(const tsri_dw &d, const tsri_dw_item &item,
-                                              int64_t channel, const float (&taps)[TAPS][PACK],
-                                              const float *bias, const T *x, T *y)
-{
+template <typename T> struct walk_2 {
+    enum { ROWS = 1 };
     typedef tsri_dw_column<T, 2 * ROWS + 1> column;
-    int at = item.begin * 2 - d.pad_w;
-    const tsri_dw_reader<T, 2 * ROWS + 1> reader(
-        x, item.n, d.h, d.w, d.c, channel, item.tile * ROWS * 2 - d.pad_h, item.end * 2 - d.pad_w);
-    column first = reader.read(at), next1 = reader.read(at + 1), next2 = reader.read(at + 2);
-    float s0[ROWS][PACK] = {};
-    add_column<T, 2, ROWS>(s0, first, taps, 0);
-    for (int o = item.begin; o < item.end; o++, at += 2) {
-        const column now1 = next1, now2 = next2;
-        next1 = reader.read(at + 3);
-        next2 = reader.read(at + 4);
-        float s1[ROWS][PACK] = {};
-        add_column<T, 2, ROWS>(s0, now1, taps, 1);
-        add_column<T, 2, ROWS>(s0, now2, taps, 2);
-        add_column<T, 2, ROWS>(s1, now2, taps, 0);
-        store_column<T, ROWS>(d, item, o, s0, bias, y);
-        move<ROWS>(s0, s1);
-    }
-}
+    tsri_dw_reader<T, 2 * ROWS + 1> reader;
+    column first, next1, next2;
 
-enum { ROWS_1 = 2, ROWS_2 = 1 }; /* of y, in a tile, by stride */
+    __device__ __forceinline__ walk_2(const tsri_dw &d, const tsri_dw_item &item, int64_t channel,
+                                      const T *x)
+        : reader(x, item.n, d.h, d.w, d.c, channel, item.tile * ROWS * 2 - d.pad_h,
+                 item.begin * 2 - d.pad_w, item.end * 2 - d.pad_w)
+    {
+        first = reader.read();
+        next1 = reader.read();
+        next2 = reader.read();
+    }
+
+    __device__ __forceinline__ void run(const tsri_dw &d, const tsri_dw_item &item,
+                                        const float (&taps)[TAPS][PACK], const float (&bias)[PACK],
+                                        T *y)
+    {
+        writer<T, ROWS> to(y, d, item);
+        float s0[ROWS][PACK];
+        begin_sums<ROWS>(s0, bias);
+        add_column<T, 2, ROWS>(s0, first, taps, 0);
+#pragma unroll 2
+        for (int o = item.begin; o < item.end; o++) {
+            float s1[ROWS][PACK];
+            begin_sums<ROWS>(s1, bias);
+            add_column<T, 2, ROWS>(s0, next1, taps, 1);
+            add_column<T, 2, ROWS>(s0, next2, taps, 2);
+            add_column<T, 2, ROWS>(s1, next2, taps, 0);
+            reader.read_on(next1);
+            reader.read_on(next2);
+            to.store(s0);
+            move<ROWS>(s0, s1);
+        }
+    }
+};
+
+template <typename T, int S> struct walk_of {
+    typedef walk_1<T> type;
+};
+template <typename T> struct walk_of<T, 2> {
+    typedef walk_2<T> type;
+};
+enum { ROWS_1 = walk_1<float>::ROWS, ROWS_2 = walk_2<float>::ROWS }; /* of y, in a tile */
 
 template <typename T, int S>
 static __global__ void __launch_bounds__(THREADS, 2)
@@ -156,44 +221,43 @@ static __global__ void __launch_bounds__(THREADS, 2)
 {
     __shared__ filter f;
     const unsigned chunk = blockIdx.x % (unsigned)d.chunks;
-    load_filter(d, chunk, w, bias, &f);
-    __syncthreads();
     const tsri_dw_place place = tsri_dw_place_of(d, chunk);
     const int64_t i = (int64_t)(blockIdx.x / (unsigned)d.chunks) * d.height + place.row;
-    if (place.idle || i >= d.items)
+    const bool idle = place.idle || i >= d.items;
+    /* The first columns come while the filter does. */
+    const tsri_dw_item item = tsri_dw_item_of(d, idle ? 0 : (int)i);
+    typename walk_of<T, S>::type walk(d, item, idle ? 0 : place.channel, x);
+    load_filter(d, chunk, w, bias, &f);
+    __syncthreads();
+    if (idle)
         return;
-    const tsri_dw_item item = tsri_dw_item_of(d, (int)i);
-    float taps[TAPS][PACK];
+    float taps[TAPS][PACK], shift[PACK];
     take_taps(f, place.column, taps);
-    y += item.n * d.oh * d.ow * d.c + place.channel;
-    if (S == 1)
-        walk_1<T, ROWS_1, sizeof(T) == 2 ? 2 : 1>(d, item, place.channel, taps,
-                                                  &f.bias[place.column * PACK], x, y);
-    else
-        walk_2<T, ROWS_2>(d, item, place.channel, taps, &f.bias[place.column * PACK], x, y);
+#pragma unroll
+    for (int k = 0; k < PACK; k++)
+        shift[k] = f.bias[place.column * PACK + k];
+    walk.run(d, item, taps, shift, y + item.n * d.oh * d.ow * d.c + place.channel);
 }
 
 /* Adds a pack of dy with one tap. */
 template <typename T>
-static __device__ __forceinline__ void add(float (&sum)[PACK], const tsri_pack<T, PACK> &g,
+static __device__ __forceinline__ void add(float (&sum)[PACK], const tsri_dw_pack<T> &g,
                                            const float (&tap)[PACK])
 {
 #pragma unroll
     for (int i = 0; i < PACK; i++)
-        sum[i] = fmaf(tsri_pack_at(g, i), tap[i], sum[i]);
+        sum[i] = fmaf(tsri_dw_at<T>(g, i), tap[i], sum[i]);
 }
 
 template <typename T>
-static __device__ __forceinline__ void store_inside(const tsri_dw &d, int row, int column,
-                                                    const float (&sum)[PACK], T *dx)
+static __device__ __forceinline__ void store_if(bool inside, T *to, const float (&sum)[PACK])
 {
-    if (row < 0 || row >= d.h || column < 0 || column >= d.w)
-        return;
     tsri_pack<T, PACK> out;
 #pragma unroll
     for (int i = 0; i < PACK; i++)
         out.v[i] = tsri_to<T>(sum[i]);
-    tsri_store_pack<T, PACK>(dx + ((int64_t)row * d.w + column) * d.c, out);
+    if (inside)
+        tsri_store_pack<T, PACK>(to, out);
 }
 
 /* Stride 2. Padded position 2a + b of dx (per axis) is under tap b of position a of dy and, where b
@@ -215,13 +279,18 @@ static __global__ void __launch_bounds__(THREADS, 3)
     take_taps(f, place.column, taps);
     dx += item.n * d.h * d.w * d.c + place.channel;
     const int pair = d.rows_begin + item.tile, row = 2 * pair - d.pad_h;
-    const tsri_dw_reader<T, 2> reader(dy, item.n, d.oh, d.ow, d.c, place.channel, pair - 1,
-                                      item.end - 1);
-    tsri_dw_column<T, 2> left = reader.read(item.begin - 1), next = reader.read(item.begin);
-    for (int j = item.begin; j < item.end; j++) {
+    const bool upper = row >= 0 && row < d.h, lower = row + 1 >= 0 && row + 1 < d.h;
+    const int64_t down = d.w * d.c;
+    int column = 2 * item.begin - d.pad_w;
+    dx += row * down + column * d.c;
+    tsri_dw_reader<T, 2> reader(dy, item.n, d.oh, d.ow, d.c, place.channel, pair - 1,
+                                item.begin - 1, item.end - 1);
+    tsri_dw_column<T, 2> left = reader.read(), next = reader.read();
+    for (int j = item.begin; j < item.end; j++, column += 2, dx += 2 * d.c) {
         const tsri_dw_column<T, 2> now = next;
-        next = reader.read(j + 1);
-        const int column = 2 * j - d.pad_w;
+        next = reader.read();
+        const bool first = (unsigned)column < (unsigned)d.w;
+        const bool second = (unsigned)(column + 1) < (unsigned)d.w;
         float s00[PACK] = {}, s01[PACK] = {}, s10[PACK] = {}, s11[PACK] = {};
         add(s00, now.row[1], taps[0]);
         add(s00, left.row[1], taps[2]);
@@ -232,10 +301,10 @@ static __global__ void __launch_bounds__(THREADS, 3)
         add(s10, now.row[1], taps[3]);
         add(s10, left.row[1], taps[5]);
         add(s11, now.row[1], taps[4]);
-        store_inside(d, row, column, s00, dx);
-        store_inside(d, row, column + 1, s01, dx);
-        store_inside(d, row + 1, column, s10, dx);
-        store_inside(d, row + 1, column + 1, s11, dx);
+        store_if(upper && first, dx, s00);
+        store_if(upper && second, dx + d.c, s01);
+        store_if(lower && first, dx + down, s10);
+        store_if(lower && second, dx + down + d.c, s11);
         left = now;
     }
 }

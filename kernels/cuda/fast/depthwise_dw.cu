@@ -28,7 +28,7 @@ static __device__ __forceinline__ grads<ROWS> grads_of(const tsri_dw_column<T, R
     for (int q = 0; q < ROWS; q++)
 #pragma unroll
         for (int i = 0; i < PACK; i++)
-            g.v[q][i] = tsri_pack_at(dy.row[q], i);
+            g.v[q][i] = tsri_dw_at<T>(dy.row[q], i);
     return g;
 }
 
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void add_column(float (&sum)[TAPS][PACK],
 #pragma unroll
             for (int i = 0; i < PACK; i++)
                 sum[ky * 3 + kx][i] =
-                    fmaf(tsri_pack_at(x.row[q * S + ky], i), g.v[q][i], sum[ky * 3 + kx][i]);
+                    fmaf(tsri_dw_at<T>(x.row[q * S + ky], i), g.v[q][i], sum[ky * 3 + kx][i]);
 }
 
 /* Stride 1: a column of x is in the windows of three columns of dy. */
@@ -54,18 +54,18 @@ static __device__ __forceinline__ void walk_1(const tsri_dw &d, const tsri_dw_it
                                               int64_t channel, const T *x, const T *dy,
                                               float (&sum)[TAPS][PACK])
 {
-    const tsri_dw_reader<T, ROWS + 2> xs(x, item.n, d.h, d.w, d.c, channel,
-                                         item.tile * ROWS - d.pad_h, item.end + 1 - d.pad_w);
-    const tsri_dw_reader<T, ROWS> ds(dy, item.n, d.oh, d.ow, d.c, channel, item.tile * ROWS,
-                                     item.end - 1);
-    tsri_dw_column<T, ROWS + 2> x_next = xs.read(item.begin - d.pad_w);
-    tsri_dw_column<T, ROWS> dy_next = ds.read(item.begin);
+    tsri_dw_reader<T, ROWS + 2> xs(x, item.n, d.h, d.w, d.c, channel, item.tile * ROWS - d.pad_h,
+                                   item.begin - d.pad_w, item.end + 1 - d.pad_w);
+    tsri_dw_reader<T, ROWS> ds(dy, item.n, d.oh, d.ow, d.c, channel, item.tile * ROWS, item.begin,
+                               item.end - 1);
+    tsri_dw_column<T, ROWS + 2> x_next = xs.read();
+    tsri_dw_column<T, ROWS> dy_next = ds.read();
     grads<ROWS> g1 = {}, g2 = {};
     for (int o = item.begin; o < item.end + 2; o++) {
         const tsri_dw_column<T, ROWS + 2> now = x_next;
         const grads<ROWS> g0 = grads_of<T, ROWS>(dy_next);
-        x_next = xs.read(o + 1 - d.pad_w);
-        dy_next = ds.read(o + 1);
+        x_next = xs.read();
+        dy_next = ds.read();
         add_column<T, 1, ROWS>(sum, now, g0, 0);
         add_column<T, 1, ROWS>(sum, now, g1, 1);
         add_column<T, 1, ROWS>(sum, now, g2, 2);
@@ -81,20 +81,20 @@ static __device__ __forceinline__ void walk_2(const tsri_dw &d, const tsri_dw_it
                                               float (&sum)[TAPS][PACK])
 {
     typedef tsri_dw_column<T, 2 * ROWS + 1> column;
-    const tsri_dw_reader<T, 2 * ROWS + 1> xs(
-        x, item.n, d.h, d.w, d.c, channel, item.tile * ROWS * 2 - d.pad_h, item.end * 2 - d.pad_w);
-    const tsri_dw_reader<T, ROWS> ds(dy, item.n, d.oh, d.ow, d.c, channel, item.tile * ROWS,
-                                     item.end - 1);
-    int at = item.begin * 2 - d.pad_w;
-    column next0 = xs.read(at), next1 = xs.read(at + 1);
-    tsri_dw_column<T, ROWS> dy_next = ds.read(item.begin);
+    tsri_dw_reader<T, 2 * ROWS + 1> xs(x, item.n, d.h, d.w, d.c, channel,
+                                       item.tile * ROWS * 2 - d.pad_h, item.begin * 2 - d.pad_w,
+                                       item.end * 2 - d.pad_w);
+    tsri_dw_reader<T, ROWS> ds(dy, item.n, d.oh, d.ow, d.c, channel, item.tile * ROWS, item.begin,
+                               item.end - 1);
+    column next0 = xs.read(), next1 = xs.read();
+    tsri_dw_column<T, ROWS> dy_next = ds.read();
     grads<ROWS> g1 = {};
-    for (int o = item.begin; o < item.end + 1; o++, at += 2) {
+    for (int o = item.begin; o < item.end + 1; o++) {
         const column now0 = next0, now1 = next1;
         const grads<ROWS> g0 = grads_of<T, ROWS>(dy_next);
-        next0 = xs.read(at + 2);
-        next1 = xs.read(at + 3);
-        dy_next = ds.read(o + 1);
+        next0 = xs.read();
+        next1 = xs.read();
+        dy_next = ds.read();
         add_column<T, 2, ROWS>(sum, now0, g0, 0);
         add_column<T, 2, ROWS>(sum, now1, g0, 1);
         add_column<T, 2, ROWS>(sum, now0, g1, 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling, channels last: the mean of whole planes, and maxima of any windows. */
+/* Pooling, channels last: the mean of whole planes, and maxima and means of any windows. */
 #include "kernels/cuda/code/pool.cuh"
 #include "kernels/cuda/code/channels.cuh"
 
@@ -145,7 +145,7 @@ tsr_status tsri_fast_adaptive_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, 
     return create_mean(mem, d, &d->out[0], &d->in[0], out);
 }
 
-/* --- maxima ----------------------------------------------------------------------------------- */
+/* --- windows ---------------------------------------------------------------------------------- */
 enum { PACK = 4 };
 
 /* Counts are below 2^31. */
@@ -153,12 +153,13 @@ typedef struct windows {
     int kernel[2], stride[2], pad[2];
     int big[2], small[2];
     int packs, count; /* of channels; packs of the result */
+    bool count_pad;   /* means: the divisor counts positions outside */
 } windows;
 
-typedef struct max_pool {
+typedef struct window_pool {
     tsri_cuda_kernel base;
     windows w;
-} max_pool;
+} window_pool;
 
 /* Where pack i of a channels-last tensor is. */
 typedef struct spot {
@@ -268,39 +269,123 @@ static __global__ void __launch_bounds__(THREADS)
     tsri_store_pack<T, PACK>(dx + i * PACK, out);
 }
 
-template <typename T> static void launch_max(const max_pool *m, void *const *in, void *const *out)
+static __device__ __forceinline__ float divisor(const windows &v, int h, int w)
 {
-    const unsigned grid = tsri_blocks(m->w.count, THREADS);
-    if (m->base.desc.op == TSRI_OP_MAX_POOL)
-        TSRI_LAUNCH((max_kernel<T>), grid, THREADS, m->base.stream, m->w, (const T *)in[0],
-                    (T *)out[0], m->base.desc.nout > 1 ? (int32_t *)out[1] : NULL);
-    else
-        TSRI_LAUNCH((max_dx_kernel<T>), grid, THREADS, m->base.stream, m->w, (const int32_t *)in[0],
-                    (const T *)in[1], (T *)out[0]);
+    if (v.count_pad)
+        return (float)(v.kernel[0] * v.kernel[1]);
+    int h0, h1, w0, w1;
+    window(v, 0, h, &h0, &h1);
+    window(v, 1, w, &w0, &w1);
+    return (float)((h1 - h0) * (w1 - w0));
 }
 
-static tsr_status max_run(const tsri_cuda_kernel *k, void *const *in, void *const *out,
-                          void *scratch)
+/* Sums as plain/pool.cu's, line by line. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    window_mean_kernel(windows v, const T *__restrict__ x, T *__restrict__ y)
+{
+    const int64_t i = tsri_first();
+    if (i >= v.count)
+        return;
+    const spot s = spot_of((int)i, v.packs, v.small);
+    int h0, h1, w0, w1;
+    window(v, 0, s.h, &h0, &h1);
+    window(v, 1, s.w, &w0, &w1);
+    float sum[PACK] = {};
+    for (int a = h0; a < h1; a++) {
+        float line[PACK] = {};
+        for (int b = w0; b < w1; b++) {
+            const tsri_pack<T, PACK> in =
+                tsri_load_pack<T, PACK>(x + offset(s.n, a, b, s.pack, v.big, v.packs));
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                line[k] += tsri_pack_at(in, k);
+        }
+#pragma unroll
+        for (int k = 0; k < PACK; k++)
+            sum[k] += line[k];
+    }
+    const float by = divisor(v, s.h, s.w);
+    tsri_pack<T, PACK> out;
+#pragma unroll
+    for (int k = 0; k < PACK; k++)
+        out.v[k] = tsri_to<T>(sum[k] / by);
+    tsri_store_pack<T, PACK>(y + i * PACK, out);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    window_mean_dx_kernel(windows v, const T *__restrict__ dy, T *__restrict__ dx)
+{
+    const int64_t i = tsri_first();
+    if (i >= v.count)
+        return;
+    const spot s = spot_of((int)i, v.packs, v.big);
+    int h0, h1, w0, w1;
+    holders(v, 0, s.h, &h0, &h1);
+    holders(v, 1, s.w, &w0, &w1);
+    float sum[PACK] = {};
+    for (int a = h0; a < h1; a++)
+        for (int b = w0; b < w1; b++) {
+            const tsri_pack<T, PACK> g =
+                tsri_load_pack<T, PACK>(dy + offset(s.n, a, b, s.pack, v.small, v.packs));
+            const float part = 1 / divisor(v, a, b);
+#pragma unroll
+            for (int k = 0; k < PACK; k++)
+                sum[k] = fmaf(tsri_pack_at(g, k), part, sum[k]);
+        }
+    tsri_pack<T, PACK> out;
+#pragma unroll
+    for (int k = 0; k < PACK; k++)
+        out.v[k] = tsri_to<T>(sum[k]);
+    tsri_store_pack<T, PACK>(dx + i * PACK, out);
+}
+
+template <typename T>
+static void launch_windows(const window_pool *m, void *const *in, void *const *out)
+{
+    const unsigned grid = tsri_blocks(m->w.count, THREADS);
+    switch (m->base.desc.op) {
+    case TSRI_OP_MAX_POOL:
+        TSRI_LAUNCH((max_kernel<T>), grid, THREADS, m->base.stream, m->w, (const T *)in[0],
+                    (T *)out[0], m->base.desc.nout > 1 ? (int32_t *)out[1] : NULL);
+        break;
+    case TSRI_OP_MAX_POOL_DX:
+        TSRI_LAUNCH((max_dx_kernel<T>), grid, THREADS, m->base.stream, m->w, (const int32_t *)in[0],
+                    (const T *)in[1], (T *)out[0]);
+        break;
+    case TSRI_OP_AVG_POOL:
+        TSRI_LAUNCH((window_mean_kernel<T>), grid, THREADS, m->base.stream, m->w, (const T *)in[0],
+                    (T *)out[0]);
+        break;
+    default:
+        TSRI_LAUNCH((window_mean_dx_kernel<T>), grid, THREADS, m->base.stream, m->w,
+                    (const T *)in[0], (T *)out[0]);
+    }
+}
+
+static tsr_status windows_run(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                              void *scratch)
 {
     (void)scratch;
-    const max_pool *m = (const max_pool *)k;
+    const window_pool *m = (const window_pool *)k;
     if (!m->w.count)
         return TSR_OK;
     switch (k->desc.out[0].dtype) {
     case TSR_DTYPE_F32:
-        launch_max<float>(m, in, out);
+        launch_windows<float>(m, in, out);
         break;
     case TSR_DTYPE_F16:
-        launch_max<__half>(m, in, out);
+        launch_windows<__half>(m, in, out);
         break;
     default:
-        launch_max<__nv_bfloat16>(m, in, out);
+        launch_windows<__nv_bfloat16>(m, in, out);
     }
     return tsri_cuda_launched(k);
 }
 
-static tsr_status create_max(tsri_mem *mem, const tsri_kernel_desc *d, const tsri_arg *big,
-                             const tsri_arg *small, tsri_kernel **out_kernel)
+static tsr_status create_windows(tsri_mem *mem, const tsri_kernel_desc *d, const tsri_arg *big,
+                                 const tsri_arg *small, tsri_kernel **out_kernel)
 {
     const int64_t count = tsri_cuda_count(&d->out[0]) / PACK;
     bool nhwc = true;
@@ -312,8 +397,9 @@ static tsr_status create_max(tsri_mem *mem, const tsri_kernel_desc *d, const tsr
     if (!tsri_pool_takes(d) || big->dtype == TSR_F64 || !nhwc || big->shape[1] % PACK ||
         count > (int64_t)THREADS << 20)
         return tsri_cuda_decline(d);
-    max_pool *m = (max_pool *)tsri_cuda_make(mem, d, max_run, "cuda", sizeof *m);
+    window_pool *m = (window_pool *)tsri_cuda_make(mem, d, windows_run, "cuda", sizeof *m);
     TSRI_NEED(m);
+    m->w.count_pad = d->attrs->pool.count_include_pad;
     for (int i = 0; i < 2; i++) {
         m->w.kernel[i] = d->attrs->pool.kernel[i];
         m->w.stride[i] = d->attrs->pool.stride[i];
@@ -329,10 +415,20 @@ static tsr_status create_max(tsri_mem *mem, const tsri_kernel_desc *d, const tsr
 
 tsr_status tsri_fast_max_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out)
 {
-    return create_max(mem, d, &d->in[0], &d->out[0], out);
+    return create_windows(mem, d, &d->in[0], &d->out[0], out);
 }
 
 tsr_status tsri_fast_max_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out)
 {
-    return create_max(mem, d, &d->out[0], &d->in[1], out);
+    return create_windows(mem, d, &d->out[0], &d->in[1], out);
+}
+
+tsr_status tsri_fast_avg_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out)
+{
+    return create_windows(mem, d, &d->in[0], &d->out[0], out);
+}
+
+tsr_status tsri_fast_avg_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out)
+{
+    return create_windows(mem, d, &d->out[0], &d->in[0], out);
 }

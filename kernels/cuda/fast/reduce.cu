@@ -13,6 +13,7 @@
  * Chunks follow from shapes alone, so that results are those of every GPU.
  */
 #include "kernels/cuda/code/fold.cuh"
+#include "kernels/cuda/code/squares.cuh"
 
 enum {
     THREADS = 256,
@@ -317,6 +318,8 @@ static void plan_chunks(const tsri_kernel_desc *d, reduce *v)
 tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     reduce plan = {};
+    if (d->attrs->reduce.op == TSRI_REDUCE_SQUARES)
+        return tsri_cuda_squares(mem, d, out_kernel);
     if (!tsri_cuda_is_float(d->in[0].dtype) || !tsri_cuda_is_float(d->out[0].dtype) ||
         !classify(d, &plan))
         return tsri_cuda_decline(d);

@@ -20,6 +20,8 @@ const tsri_kernels tsri_kernels_cublaslt = {
             [TSRI_OP_CONV2D_DW] = tsri_lt_conv2d_dw,
             [TSRI_OP_FLASH_ATTENTION] = tsri_lt_flash_attention,
             [TSRI_OP_FLASH_ATTENTION_DX] = tsri_lt_flash_attention_dx,
+            [TSRI_OP_RECURRENT] = tsri_lt_recurrent,
+            [TSRI_OP_RECURRENT_DX] = tsri_lt_recurrent_dx,
         },
 };
 

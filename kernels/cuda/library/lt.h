@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products by cuBLASLt: lt_ops.c says which product an op is, lt.c describes it to the library and
- * runs it, lt_algo.c chooses the algorithm, lt_attention.c makes attention of several products.
+ * runs it, lt_algo.c chooses the algorithm, lt_attention.c and lt_recurrent.c make attention and
+ * recurrent layers of several products.
  */
 #ifndef TESSERA_KERNELS_CUDA_LT_H
 #define TESSERA_KERNELS_CUDA_LT_H
@@ -78,5 +79,8 @@ tsri_kernel_create_fn tsri_lt_matmul, tsri_lt_linear, tsri_lt_linear_dx, tsri_lt
 
 /* lt_attention.c */
 tsri_kernel_create_fn tsri_lt_flash_attention, tsri_lt_flash_attention_dx;
+
+/* lt_recurrent.c */
+tsri_kernel_create_fn tsri_lt_recurrent, tsri_lt_recurrent_dx;
 
 #endif

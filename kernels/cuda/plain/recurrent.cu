@@ -6,8 +6,7 @@
  * states between steps lie in scratch, in the type of sums. Loops over gates have a constant number
  * of turns, so that what a gate has stays in registers.
  */
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/recurrent.h"
+#include "kernels/cuda/code/recurrent.cuh"
 
 enum { THREADS = 256, OPERANDS = 7, RESULTS = 4 };
 
@@ -57,51 +56,20 @@ static __device__ __forceinline__ int64_t place(const shape &v, int64_t step)
     return v.reverse ? v.size.t - 1 - step : step;
 }
 
-template <typename A> static __device__ __forceinline__ A sigmoid(A x)
-{
-    return (A)1 / ((A)1 + tsri_exp(-x));
-}
-
-/* Return the slope s of a tanh, and of a sigmoid, y, by its operand. */
-template <typename A> static __device__ __forceinline__ A tanh_back(A y, A s)
-{
-    return s * ((A)1 - y * y);
-}
-
-template <typename A> static __device__ __forceinline__ A sigmoid_back(A y, A s)
-{
-    return s * y * ((A)1 - y);
-}
-
 /* Unit j of a step at time t, from the state's part s of its gates: returns its state. */
 template <typename T, typename A>
 static __device__ A step_unit(const shape &v, const buffers &b, int64_t t, int64_t n, int64_t j,
                               const A *s, A before, A *cell)
 {
     const int64_t h = v.size.h;
-    A x[TSRI_CELL_GATES], gate[TSRI_CELL_GATES], y;
+    A x[TSRI_CELL_GATES], gate[TSRI_CELL_GATES];
 #pragma unroll
     for (int i = 0; i < TSRI_CELL_GATES; i++)
         if (i < v.size.gates)
             x[i] = load<A, T>(v, b, v.role.x, t, n, i * h + j);
-    if (v.cell == TSRI_CELL_LSTM) {
-        gate[0] = sigmoid(x[0] + s[0]);
-        gate[1] = sigmoid(x[1] + s[1]);
-        gate[2] = (A)tanh(x[2] + s[2]);
-        gate[3] = sigmoid(x[3] + s[3]);
-        *cell = gate[1] * *cell + gate[0] * gate[2];
+    const A y = tsri_cell_step(v.cell, x, s, before, cell, gate);
+    if (v.role.cells >= 0)
         store<T>(v, b, v.role.cells, t, n, j, *cell);
-        y = gate[3] * (A)tanh(*cell);
-    } else if (v.cell == TSRI_CELL_GRU) {
-        gate[0] = sigmoid(x[0] + s[0]);
-        gate[1] = sigmoid(x[1] + s[1]);
-        gate[2] = (A)tanh(x[2] + gate[0] * s[2]);
-        gate[3] = s[2];
-        y = gate[2] + gate[1] * (before - gate[2]);
-    } else {
-        y = x[0] + s[0];
-        y = v.cell == TSRI_CELL_TANH ? (A)tanh(y) : y <= 0 ? (A)0 : y;
-    }
 #pragma unroll
     for (int i = 0; i < TSRI_CELL_GATES; i++)
         if (i < v.size.saved)
@@ -166,30 +134,14 @@ static __device__ void step_unit_back(const shape &v, const buffers &b, int64_t 
     if (v.role.first >= 0)
         before = step ? load<A, T>(v, b, v.role.states, place(v, step - 1), n, j)
                       : load<A, T>(v, b, v.role.first, 0, n, j);
-    *dh_at = 0;
-    if (v.cell == TSRI_CELL_LSTM) {
-        const A e = (A)tanh(y);
-        A dc = *dc_at + tanh_back(e, dh * gate[3]);
-        if (v.role.dc >= 0)
-            dc += load<A, T>(v, b, v.role.dc, t, n, j);
-        d[0] = sigmoid_back(gate[0], dc * gate[2]);
-        d[1] = sigmoid_back(gate[1], dc * before);
-        d[2] = tanh_back(gate[2], dc * gate[0]);
-        d[3] = sigmoid_back(gate[3], dh * e);
-        *dc_at = dc * gate[1];
-    } else if (v.cell == TSRI_CELL_GRU) {
-        d[2] = tanh_back(gate[2], dh * ((A)1 - gate[1]));
-        d[0] = sigmoid_back(gate[0], d[2] * gate[3]);
-        d[1] = sigmoid_back(gate[1], dh * (before - gate[2]));
-        *dh_at = dh * gate[1];
-    } else {
-        d[0] = v.cell == TSRI_CELL_TANH ? tanh_back(y, dh) : y > 0 ? dh : (A)0;
-    }
+    if (v.role.dc >= 0)
+        *dc_at += load<A, T>(v, b, v.role.dc, t, n, j);
+    *dh_at = tsri_cell_back(v.cell, gate, y, before, dh, dc_at, d);
 #pragma unroll
     for (int i = 0; i < TSRI_CELL_GATES; i++) {
         if (i >= v.size.gates)
             continue;
-        s[i * h] = v.role.ds >= 0 && i == 2 ? d[2] * gate[0] : d[i];
+        s[i * h] = tsri_cell_slope(v.cell, gate, d, i);
         store<T>(v, b, v.role.dx, t, n, i * h + j, d[i]);
         if (v.role.ds >= 0)
             store<T>(v, b, v.role.ds, t, n, i * h + j, s[i * h]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions over axes, argmax and sums along an axis, of any dtype and strides. */
+#include "kernels/cuda/code/argmax.cuh"
 #include "kernels/cuda/code/map_code.cuh"
 #include "kernels/cuda/rows.cuh"
 
@@ -178,8 +179,9 @@ static void shapes_of(const tsri_kernel_desc *d, int64_t kept[TSR_MAX_NDIM],
 tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0];
-    if (!tsri_cuda_is_float(x->dtype) && d->attrs->reduce.op == TSR_REDUCE_SUM &&
-        d->attrs->reduce.scale != 1)
+    if ((!tsri_cuda_is_float(x->dtype) && d->attrs->reduce.op == TSR_REDUCE_SUM &&
+         d->attrs->reduce.scale != 1) ||
+        d->attrs->reduce.op == TSRI_REDUCE_SQUARES)
         return tsri_cuda_decline(d);
     reduce *v = (reduce *)tsri_cuda_make(mem, d, run_reduce, "plain", sizeof *v);
     TSRI_NEED(v);
@@ -298,56 +300,6 @@ tsr_status tsri_plain_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ker
 }
 
 /* --- argmax ----------------------------------------------------------------------------------- */
-/* Operands: x, then y. A NaN is the greatest; of equal ones the first is taken. */
-template <typename T> struct argmax_op : tsri_row_op<T> {
-    typedef typename sum_of<T>::type A;
-    enum { INPUTS = 1, OPERANDS = 2, REDUCES = 1, MAPS = 0 };
-    int64_t *y;
-
-    struct State {
-        A best;
-        int64_t at; /* -1: none yet */
-    };
-    struct Row {};
-    static __device__ __forceinline__ bool beats(A v, A b)
-    {
-        return v > b || (v != v && b == b);
-    }
-    static __device__ __forceinline__ void take(State &s, A v, int64_t at)
-    {
-        if (at >= 0 && (s.at < 0 || beats(v, s.best) || (!beats(s.best, v) && at < s.at))) {
-            s.best = v;
-            s.at = at;
-        }
-    }
-    __device__ __forceinline__ void begin(Row &, int64_t, const int64_t *) const
-    {
-    }
-    __device__ __forceinline__ State start(void) const
-    {
-        return State{0, -1};
-    }
-    template <int N>
-    __device__ __forceinline__ void add(State &s, const Row &, const tsri_pack<T, N> *v,
-                                        const tsri_spot &spot) const
-    {
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            take(s, tsri_to<A>(v[0].v[j]), spot.column + j);
-    }
-    template <int LANES>
-    __device__ __forceinline__ void finish(State &s, Row &, int64_t, int64_t,
-                                           const int64_t *at) const
-    {
-        for (int x = LANES / 2; x; x /= 2) {
-            const A v = __shfl_xor_sync(0xffffffffu, s.best, x);
-            take(s, v, __shfl_xor_sync(0xffffffffu, s.at, x));
-        }
-        if (tsri_lane<LANES>() == 0)
-            y[at[1]] = s.at;
-    }
-};
-
 typedef struct axis_kernel {
     tsri_cuda_kernel kernel;
     tsri_cuda_walk rows, columns;
@@ -360,7 +312,7 @@ static tsr_status run_argmax(const tsri_cuda_kernel *k, void *const *in, void *c
     const axis_kernel *v = (const axis_kernel *)k;
     TSRI_NUMBERS(
         k->desc.in[0].dtype,
-        tsri_launch_plain(argmax_op<T>{{{(const T *)in[0], NULL}, NULL}, (int64_t *)out[0]},
+        tsri_launch_plain(tsri_argmax_op<T>{{{(const T *)in[0], NULL}, NULL}, (int64_t *)out[0]},
                           v->rows, v->columns, k->stream));
     return tsri_cuda_launched(k);
 }
@@ -418,8 +370,9 @@ static __global__ void scan_lines_kernel(scan_args g, const T *x, typename scan_
     }
 }
 
-/* The sum of v over the threads up to and with this one; *all: over the block. */
-template <typename A> static __device__ A scan_block(A v, A *all)
+/* The sum of v over the threads before this one, and with it if INCLUSIVE; *all: over the block. No
+ * difference of sums: an infinity reaches the threads behind it only. */
+template <bool INCLUSIVE, typename A> static __device__ A scan_block(A v, A *all)
 {
     __shared__ A warps[THREADS / TSRI_WARP];
     const int lane = (int)threadIdx.x % TSRI_WARP, warp = (int)threadIdx.x / TSRI_WARP;
@@ -438,7 +391,10 @@ template <typename A> static __device__ A scan_block(A v, A *all)
         sum += warps[w];
     }
     *all = sum;
-    return before + v;
+    if (INCLUSIVE)
+        return before + v;
+    const A left = __shfl_up_sync(0xffffffffu, v, 1);
+    return before + (lane > 0 ? left : (A)0);
 }
 
 /* A block a line, THREADS elements at a time. */
@@ -455,13 +411,63 @@ static __global__ void scan_kernel(scan_args g, const T *x, typename scan_of<T>:
             A v = 0, all;
             if (c < g.n)
                 v = tsri_to<A>(x[at[1] + g.begin[1] + c * g.step[1]]);
-            v = scan_block(v, &all);
+            v = scan_block<true>(v, &all);
             if (c < g.n)
                 y[at[0] + g.begin[0] + c * g.step[0]] =
                     tsri_to<typename scan_of<T>::result>(carry + v);
             carry += all;
         }
     }
+}
+
+/* Lines of neighbours, begun and cut at multiples of V: a thread has a pack of V in a turn. */
+template <typename T, int V>
+static __global__ void scan_packs_kernel(scan_args g, const T *x, typename scan_of<T>::result *y)
+{
+    typedef typename scan_of<T>::type A;
+    typedef typename scan_of<T>::result Y;
+    const bool back = g.step[1] < 0;
+    for (int64_t l = blockIdx.x; l < g.lines.count; l += gridDim.x) {
+        int64_t at[2];
+        tsri_walk_at<2>(g.lines, l, at);
+        A carry = 0;
+        for (int64_t c0 = 0; c0 < g.n; c0 += THREADS * V) {
+            const int64_t c = c0 + (int64_t)threadIdx.x * V, place = back ? g.n - V - c : c;
+            A v[V] = {}, all;
+            if (c < g.n) {
+                const tsri_pack<T, V> in = tsri_load_pack<T, V>(x + at[1] + place);
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    v[i] = (i ? v[i ? i - 1 : 0] : (A)0) +
+                           tsri_to<A>(back ? in.v[V - 1 - i] : in.v[i]);
+            }
+            const A before = carry + scan_block<false>(v[V - 1], &all);
+            if (c < g.n) {
+                tsri_pack<Y, V> out;
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    out.v[i] = tsri_to<Y>(before + (back ? v[V - 1 - i] : v[i]));
+                tsri_store_pack<Y, V>(y + at[0] + place, out);
+            }
+            carry += all;
+        }
+    }
+}
+
+/* The elements of a pack: 16 bytes of floats, and 32 of the sums of whole numbers. */
+template <typename T> static constexpr int scan_pack()
+{
+    return std::is_integral<T>::value ? 4 : 16 / (int)sizeof(T);
+}
+
+template <typename T> static bool has_packs(const scan_args &g)
+{
+    bool has =
+        (g.step[0] == 1 || g.step[0] == -1) && g.step[0] == g.step[1] && g.n % scan_pack<T>() == 0;
+    for (int a = 0; a < g.lines.ndim; a++)
+        for (int o = 0; o < 2; o++)
+            has = has && g.lines.stride[o][a] % scan_pack<T>() == 0;
+    return has;
 }
 
 template <typename T> static void launch_scan(const scan *v, const void *x, void *y)
@@ -471,7 +477,10 @@ template <typename T> static void launch_scan(const scan *v, const void *x, void
     const scan_args &g = v->args;
     const int64_t step = g.step[1] < 0 ? -g.step[1] : g.step[1];
     const bool across = step < g.lines.stride[1][0] || g.lines.count == 1;
-    if (g.n >= LINES && (across || g.lines.count < FEW))
+    if (g.n >= THREADS && has_packs<T>(g))
+        TSRI_LAUNCH((scan_packs_kernel<T, scan_pack<T>()>), tsri_blocks(g.lines.count, 1), THREADS,
+                    v->kernel.stream, g, (const T *)x, (Y *)y);
+    else if (g.n >= LINES && (across || g.lines.count < FEW))
         TSRI_LAUNCH((scan_kernel<T>), tsri_blocks(g.lines.count, 1), THREADS, v->kernel.stream, g,
                     (const T *)x, (Y *)y);
     else

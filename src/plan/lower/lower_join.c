@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Joining: neighbouring steps whose kernels can do their work in one launch become one step. The
- * steps must not meet: none may write what another reads or writes.
+ * steps must not meet: none may write what another reads or writes; unless the kernel keeps their
+ * order.
  */
 #include "src/plan/lower/lower.h"
 
@@ -68,7 +69,7 @@ static int run_length(const tsr_plan *plan, int first, touched *t)
     for (int i = first; i < plan->nsteps; i++, n++) {
         const tsri_step *s = &plan->steps[i];
         if (!joins(s) || s->kernel->join != plan->steps[first].kernel->join ||
-            meets(plan, t, s->item))
+            (!s->kernel->joins_in_order && meets(plan, t, s->item)))
             break;
         touch(plan, t, s->item);
     }

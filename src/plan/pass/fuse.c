@@ -7,7 +7,8 @@
  * their axis is whole on every rank. On CPUs layer norm takes in the product and the sum behind it
  * whose other operands are one number for many features each, as group norm has them; its gradient
  * takes in the product before it. There, too, a ReLU before max pooling goes behind it, where
- * elements are fewer.
+ * elements are fewer. On GPUs layer norm becomes one pass forward and one back, and a gradient's
+ * part in a norm of many one op.
  */
 #include <string.h>
 
@@ -265,6 +266,168 @@ static tsr_status join_layer_norm_backward(fuser *f, int i)
     return TSR_OK;
 }
 
+/* --- layer norm on GPUs ----------------------------------------------------------------------- */
+static bool set_results(tsr_plan *plan, tsri_item *it, int n, const int *out)
+{
+    int *copy = tsri_pool_dup(&plan->pool, out, (size_t)n * sizeof *out);
+    if (!copy)
+        return false;
+    it->out = copy;
+    it->nout = n;
+    return true;
+}
+
+/* Whether an item strictly between two others reads a value. */
+static bool is_read_between(const fuser *f, int first, int last, int value)
+{
+    for (int i = first + 1; i < last; i++) {
+        const tsri_item *it = &f->plan->items[i];
+        for (int j = 0; it->kind != TSRI_ITEM_DEAD && j < it->nin; j++)
+            if (it->in[j] == value)
+                return true;
+    }
+    return false;
+}
+
+/* ln_stats -> ln_apply: the latter makes the statistics of its rows, and so reads x once. The
+ * gradient reads them, too. */
+static tsr_status join_layer_norm_stats(fuser *f, int i)
+{
+    tsri_item *it = &f->plan->items[i];
+    const int x = it->in[0], value = it->in[1], m = f->maker[value];
+    tsri_item *stats = m < 0 ? NULL : &f->plan->items[m];
+    if (!stats || !is_kernel(stats, TSRI_OP_LN_STATS) || stats->in[0] != x ||
+        is_read_between(f, m, i, value))
+        return TSR_OK;
+    int in[3] = {x}, n = 1;
+    for (int j = 2; j < it->nin; j++)
+        in[n++] = it->in[j];
+    TSRI_NEED(set_operands(f->plan, it, n, in) &&
+              set_results(f->plan, it, 2, (int[]){it->out[0], value}));
+    stats->kind = TSRI_ITEM_DEAD;
+    f->maker[value] = i;
+    f->readers[value]--;
+    f->readers[x]--;
+    return TSR_OK;
+}
+
+/* ln_bwd_stats, ln_param_grad -> ln_bwd_apply: it makes its rows' sums and the gradients of gamma
+ * and beta, and so reads its operands once. */
+static tsr_status join_layer_norm_sums(fuser *f, int i)
+{
+    tsr_plan *plan = f->plan;
+    tsri_item *it = &plan->items[i];
+    const int n = it->nin - 1;
+    tsri_item *sums = maker_of(f, it->in[n], TSRI_OP_LN_BWD_STATS, 1);
+    if (!sums || sums->nin != n || memcmp(sums->in, it->in, (size_t)n * sizeof *it->in) != 0)
+        return TSR_OK;
+    join(it, TSRI_OP_LN_BWD_APPLY, n, sums, NULL);
+    for (int j = i + 1; j < plan->nitems; j++) {
+        tsri_item *grads = &plan->items[j];
+        if (!is_kernel(grads, TSRI_OP_LN_PARAM_GRAD) || grads->in[0] != it->in[0] ||
+            grads->in[1] != it->in[1] || grads->in[2] != it->in[n - 1])
+            continue;
+        TSRI_NEED(set_results(plan, it, 3, (int[]){it->out[0], grads->out[0], grads->out[1]}));
+        f->maker[grads->out[0]] = f->maker[grads->out[1]] = i;
+        grads->kind = TSRI_ITEM_DEAD;
+        break;
+    }
+    return TSR_OK;
+}
+
+/* Layer norm of rows that are whole: one pass forward and one back. */
+static tsr_status join_layer_norm_on_gpu(fuser *f, int i)
+{
+    const tsri_item *it = &f->plan->items[i];
+    if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+        return TSR_OK;
+    return it->kernel.op == TSRI_OP_LN_APPLY       ? join_layer_norm_stats(f, i)
+           : it->kernel.op == TSRI_OP_LN_BWD_APPLY ? join_layer_norm_sums(f, i)
+                                                   : TSR_OK;
+}
+
+/* --- norms of gradients on GPUs --------------------------------------------------------------- */
+/* Whether an item behind `first` and not behind `last` writes over a value. */
+static bool is_written_over(const fuser *f, int first, int last, int value)
+{
+    for (int i = first + 1; i <= last; i++) {
+        const tsri_item *it = &f->plan->items[i];
+        for (int j = 0; it->kind == TSRI_ITEM_KERNEL && j < it->nout; j++) {
+            const int over = tsri_op_over(it->kernel.op, j);
+            if (over >= 0 && it->in[over] == value)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_squares(const tsri_item *it)
+{
+    return is_kernel(it, TSRI_OP_REDUCE) && it->kernel.attrs.reduce.op == TSRI_REDUCE_SQUARES;
+}
+
+/* x x -> sum -> f64: becomes a sum of squares, in the conversion's place. */
+static tsr_status join_squares(fuser *f, int i)
+{
+    tsr_plan *plan = f->plan;
+    tsri_item *it = &plan->items[i];
+    if (plan->values[it->out[0]].dtype != TSR_F64 || plan->values[it->out[0]].shape.ndim > 0)
+        return TSR_OK;
+    tsri_item *sum = maker_of(f, it->in[0], TSRI_OP_REDUCE, 1);
+    if (!sum || sum->kernel.attrs.reduce.op != TSR_REDUCE_SUM ||
+        sum->kernel.attrs.reduce.scale != 1)
+        return TSR_OK;
+    tsri_item *square = maker_of(f, sum->in[0], TSRI_OP_BINARY, 1);
+    if (!square || square->kernel.attrs.binary.fn != TSRI_BINARY_MUL ||
+        square->in[0] != square->in[1])
+        return TSR_OK;
+    const int x = square->in[0], ndim = plan->values[x].shape.ndim;
+    if (!tsri_is_float(plan->values[x].dtype) ||
+        sum->kernel.attrs.reduce.axes != (uint32_t)((1ull << ndim) - 1) ||
+        is_written_over(f, f->maker[sum->in[0]], i, x))
+        return TSR_OK;
+    TSRI_NEED(set_operands(plan, it, 1, &x));
+    it->kernel.attrs = sum->kernel.attrs;
+    it->kernel.attrs.reduce.op = TSRI_REDUCE_SQUARES;
+    join(it, TSRI_OP_REDUCE, 1, sum, square);
+    f->readers[x]--;
+    return TSR_OK;
+}
+
+/* sum + a sum of squares: is added by the latter, in the addition's place. */
+static tsr_status join_squares_sum(fuser *f, int i)
+{
+    tsr_plan *plan = f->plan;
+    tsri_item *it = &plan->items[i];
+    const int part = it->in[1], m = f->maker[part];
+    tsri_item *squares = m < 0 ? NULL : &plan->items[m];
+    if (it->kernel.attrs.binary.fn != TSRI_BINARY_ADD || !squares || !is_squares(squares) ||
+        squares->nin != 1 || f->readers[part] != 1 || it->in[0] == part ||
+        plan->values[it->in[0]].dtype != TSR_F64 || plan->values[it->in[0]].shape.ndim > 0 ||
+        is_written_over(f, m, i, squares->in[0]))
+        return TSR_OK;
+    TSRI_NEED(set_operands(plan, it, 2, (int[]){squares->in[0], it->in[0]}));
+    it->kernel.attrs = squares->kernel.attrs;
+    join(it, TSRI_OP_REDUCE, 2, squares, NULL);
+    return TSR_OK;
+}
+
+/* The norm of many gradients: one op for each, which lowering joins, where there were four. */
+static tsr_status join_norms(fuser *f)
+{
+    scan(f);
+    for (int i = 0; i < f->plan->nitems; i++) {
+        const tsri_item *it = &f->plan->items[i];
+        if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+            continue;
+        if (it->kernel.op == TSRI_OP_CAST)
+            TSRI_TRY(join_squares(f, i));
+        else if (it->kernel.op == TSRI_OP_BINARY)
+            TSRI_TRY(join_squares_sum(f, i));
+    }
+    return TSR_OK;
+}
+
 /* --- ReLU behind max pooling ------------------------------------------------------------------ */
 /* ReLU is monotonic, and keeps a NaN: the largest of a window is the same before and behind it.
  * Where that is not above 0, another place of the window may be said to have it, but no gradient
@@ -377,11 +540,14 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
         for (int i = 0; i < plan->nitems; i++) {
             TSRI_TRY(join_layer_norm_backward(&f, i));
             TSRI_TRY(join_layer_norm(&f, &plan->items[i]));
+            TSRI_TRY(join_layer_norm_on_gpu(&f, i));
         }
     }
     for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {
         join_softmax(&f, &plan->items[i]);
         TSRI_TRY(join_cross_entropy(&f, &plan->items[i]));
     }
+    if (tsri_plan_fuses(plan, TSR_FUSE_UPDATES))
+        TSRI_TRY(join_norms(&f));
     return tsri_plan_fuses(plan, TSR_FUSE_POOLS) ? swap_pools(&f) : TSR_OK;
 }

@@ -85,6 +85,12 @@ static const char *joined(const tsri_item *it)
         return "softmax_dot and softmax_bwd";
     case TSRI_OP_CE:
         return "softmax_max, ce_terms and ce_finish";
+    case TSRI_OP_LN_APPLY:
+        return it->nout > 1 ? "ln_stats and ln_apply" : NULL;
+    case TSRI_OP_LN_BWD_APPLY: /* x, statistics, gamma where there is one, dy: no sums */
+        return it->nout > 1 ? "ln_bwd_stats, ln_bwd_apply and ln_param_grad"
+               : it->nin == 3 + it->kernel.attrs.ln.has_gamma ? "ln_bwd_stats and ln_bwd_apply"
+                                                              : NULL;
     case TSRI_OP_UNARY:
         return it->kernel.is_moved ? "relu goes behind max_pool" : NULL;
     case TSRI_OP_UNARY_GRAD:

@@ -216,6 +216,10 @@ static tsr_status layer_norm(tsr_world *w, void *arg)
     TRY(same_shard(&r, "y", y));
     TRY(same_shard(&r, "dx", dx));
     CHECK(bytes < 1000 && (bytes > 0) == split);
+    /* On GPUs whole rows are one pass forward and one back. */
+    const bool apart = split || tsr_placement_device(r.p) == TSR_DEVICE_CPU;
+    CHECK(ran(&r, "ln_stats") == apart && ran(&r, "ln_apply"));
+    CHECK(ran(&r, "ln_bwd_stats") == apart && ran(&r, "ln_bwd_apply"));
     return TSR_OK;
 }
 
