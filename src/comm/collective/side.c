@@ -326,13 +326,21 @@ tsr_status tsri_side_start(tsri_side_call *call)
         TSRI_TRY(tsri_side_release(s->first));
     TSRI_TRY(judge(s, say(s, call)));
     call->coll.is_agreed = s->words != NULL;
-    if (s->inner)
-        TSRI_TRY(judge(s, s->comm->ops->start(s->inner, &call->coll, &call->ticket)));
-    call->state = TSRI_SIDE_STARTED;
     call->next = NULL;
     *s->last = call;
     s->last = &call->next;
     s->ncalls++;
+    tsr_status status =
+        s->inner ? s->comm->ops->start(s->inner, &call->coll, &call->ticket) : TSR_OK;
+    if (status != TSR_OK) {
+        status = judge(s, status); /* which looks at its word, too */
+        void (*over)(tsri_side_call *) = call->over;
+        call->over = NULL;
+        forget(s, call);
+        call->over = over;
+        return status;
+    }
+    call->state = TSRI_SIDE_STARTED;
     return TSR_OK;
 }
 
