@@ -90,7 +90,8 @@ static tsr_status fill_bucket(tsr_ddp *d, int b, int first)
                                    .dtype = dtype,
                                    .nparams = end - first,
                                    .params = d->listed + first,
-                                   .group = d->group};
+                                   .group = d->group,
+                                   .device = TSR_DEVICE_CPU};
     TSRI_TRY(d->device->ops->buffer_alloc(d->device, bucket->bytes ? bucket->bytes : ALIGN,
                                           &bucket->pub.data));
     char *at = bucket->pub.data;

@@ -185,7 +185,7 @@ NAMED = {
     "tsr_print_at.every": "1", "tsr_read_gradient_at.g": "f.trained", "tsr_check_gradients.n": "1", "tsr_check_gradients.dims": "&(const tsr_dims){1, {2}}", "tsr_optimizer_state.param": "f.variable",
     "tsr_optimizer_state.name": '"momentum_buffer"', "tsr_ddp_step_with.optimizer": "f.local_optimizer", "tsr_ddp_minimize_at.optimizer": "f.local_optimizer",
     "tsr_ddp_minimize_at.losses": "(tsr_tensor *[]){f.local_loss}", "tsr_ddp_read_gradient_at.g": "f.local_graph",
-    "tsr_ddp_read_gradient_at.v": "f.local_variable", "tsr_ddp_gradient.v": "f.local_variable", "tsr_ddp_bucket_bytes.index": "0",
+    "tsr_ddp_read_gradient_at.v": "f.local_variable", "tsr_ddp_gradient.v": "f.local_variable", "tsr_ddp_gradient_get.v": "f.local_variable", "tsr_ddp_bucket_bytes.index": "0",
     "tsr_op_apply_at.n": "1", "tsr_op_apply_all_at.n": "1", "tsr_op_verify.dims": "&(const tsr_dims){1, {2}}",
     "tsr_optimizer_create.name": '"same"', "tsr_plugin_load.path": "PLUGIN", "tsr_rank_sum_at.x": "f.local_x", "tsr_convert_sync_batchnorm.m": "f.bn_module",
     **{f"tsr_bitwise_{f}_at.{x}": "f.ids" for f in ("and", "or", "xor", "left_shift", "right_shift") for x in "xy"},
