@@ -7,7 +7,8 @@
  *   ddp_backward.c  gradients into buckets, declared in a local graph
  *   ddp_run.c       a run: forward and backward, buckets reduced as they fill
  *   ddp_reduce.c    reducing a bucket: averages, compression, hooks
- *   ddp_device.c    all of a bucket that is in a device's memory
+ *   ddp_device.c    that on a device
+ *   ddp_memory.c    a bucket's memory, on a device or not
  *   ddp_step.c      the update
  *   ddp_minimize.c  all of that as one declaration
  *   ddp_send.c      one rank's values for all
@@ -172,20 +173,21 @@ tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root);
 
 /* ddp_reduce.c */
 tsr_status tsri_ddp_make_small(tsr_ddp *d);
-tsr_dtype tsri_ddp_small_dtype(const tsr_ddp *d);
-bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b);
 tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket);
 tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket);
 /* Adds n elements of `from` to those of `into`; f16 and bf16 are added in f32. */
 void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from);
 
-/* ddp_device.c. Whether buckets lie on a device with streams; and what is put into the stream of
- * compute there, or done at once. */
+/* ddp_memory.c. The dtype of compressed gradients, and whether a bucket has such. */
+tsr_dtype tsri_ddp_small_dtype(const tsr_ddp *d);
+bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b);
+/* Whether buckets lie on a device with streams; and what is put into the stream of compute there,
+ * or done at once. */
 bool tsri_ddp_on_device(const tsr_ddp *d);
 tsr_status tsri_ddp_clear(tsr_ddp *d, void *data, size_t bytes);
 tsr_status tsri_ddp_copy(tsr_ddp *d, void *dst, const void *src, size_t bytes);
 tsr_status tsri_ddp_add_to(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *into, const void *from);
-/* The device's part of functions that go without `_on_device`. */
+/* ddp_device.c. The device's part of functions that go without `_on_device`. */
 tsr_status tsri_ddp_make_on_device(tsr_ddp *d);
 void tsri_ddp_free_on_device(tsr_ddp *d);
 tsr_status tsri_ddp_start_on_device(tsr_ddp *d, int bucket);

@@ -22,56 +22,6 @@ struct tsri_ddp_scale {
     tsri_kernel *kernel;
 };
 
-bool tsri_ddp_on_device(const tsr_ddp *d)
-{
-    return d->device && d->device->ops->move;
-}
-
-/* --- memory, in the stream of compute --------------------------------------------------------- */
-
-/* The zeros that a gradient is taken for: +0, which is no identity of a sum. */
-tsr_status tsri_ddp_clear(tsr_ddp *d, void *data, size_t bytes)
-{
-    if (!tsri_ddp_on_device(d)) {
-        memset(data, 0, bytes);
-        return TSR_OK;
-    }
-    return d->device->ops->fill(d->device, TSR_U8, TSR_REDUCE_SUM, (int64_t)bytes, data,
-                                d->device->stream);
-}
-
-static tsr_status move(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *dst, int nsrc,
-                       const void *const *src)
-{
-    const tsri_move m = {.dtype = dtype,
-                         .op = TSR_REDUCE_SUM,
-                         .ndim = 1,
-                         .length = {n},
-                         .src_step = {1},
-                         .dst_step = {1},
-                         .nsrc = nsrc,
-                         .src = src,
-                         .dst = dst};
-    return n ? d->device->ops->move(d->device, &m, d->device->stream) : TSR_OK;
-}
-
-tsr_status tsri_ddp_copy(tsr_ddp *d, void *dst, const void *src, size_t bytes)
-{
-    if (tsri_ddp_on_device(d))
-        return move(d, TSR_U8, (int64_t)bytes, dst, 1, &src);
-    memcpy(dst, src, bytes);
-    return TSR_OK;
-}
-
-tsr_status tsri_ddp_add_to(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *into, const void *from)
-{
-    const void *src[2] = {into, from};
-    if (tsri_ddp_on_device(d))
-        return move(d, dtype, n, into, 2, src);
-    tsri_ddp_add(dtype, n, into, from);
-    return TSR_OK;
-}
-
 /* --- kernels of a bucket ---------------------------------------------------------------------- */
 
 /* Returns the factor of gradients: as on the host, the mean over all ranks takes 1/n in f32, other

@@ -6,18 +6,6 @@
 #include "src/core/convert.h"
 #include "src/train/ddp.h"
 
-tsr_dtype tsri_ddp_small_dtype(const tsr_ddp *d)
-{
-    return d->opts.hook == TSR_DDP_FP16_COMPRESS   ? TSR_F16
-           : d->opts.hook == TSR_DDP_BF16_COMPRESS ? TSR_BF16
-                                                   : TSR_DTYPE_NONE;
-}
-
-bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b)
-{
-    return !d->opts.hook_fn && tsri_ddp_small_dtype(d) && tsr_dtype_size(b->pub.dtype) > 2;
-}
-
 tsr_status tsri_ddp_make_small(tsr_ddp *d)
 {
     if (d->side)
@@ -31,32 +19,6 @@ tsr_status tsri_ddp_make_small(tsr_ddp *d)
 
 /* --- arithmetic ------------------------------------------------------------------------------- */
 enum { CHUNK = 512 };
-
-void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from)
-{
-    if (dtype == TSR_F32) {
-        float *a = into;
-        const float *b = from;
-        for (int64_t i = 0; i < n; i++)
-            a[i] += b[i];
-    } else if (dtype == TSR_F64) {
-        double *a = into;
-        const double *b = from;
-        for (int64_t i = 0; i < n; i++)
-            a[i] += b[i];
-    } else {
-        float a[CHUNK], b[CHUNK];
-        for (int64_t at = 0; at < n; at += CHUNK) {
-            int64_t m = n - at < CHUNK ? n - at : CHUNK;
-            uint16_t *to = (uint16_t *)into + at;
-            tsri_convert(a, TSR_F32, to, dtype, m);
-            tsri_convert(b, TSR_F32, (const uint16_t *)from + at, dtype, m);
-            for (int64_t i = 0; i < m; i++)
-                a[i] += b[i];
-            tsri_convert(to, dtype, a, TSR_F32, m);
-        }
-    }
-}
 
 /* x[i] times 1/divisor, the factor rounded to the dtype first, as PyTorch has it. */
 static void scale(tsr_dtype dtype, int64_t n, void *x, double divisor)

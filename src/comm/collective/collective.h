@@ -7,6 +7,8 @@
  *   run.c    a task, done with any communicator
  *   send.c   send and recv
  *   side.c   a group between devices
+ *   submit.c            which way a task goes: by host memory, or by a device's
+ *   over.c              a group's end
  *   work.c              tasks under way: each group's queue, its thread, waiting
  *
  * The engine talks through a twin of the world's communicator, so plans and collectives do not
@@ -125,20 +127,27 @@ tsr_status tsri_region_take(tsri_engine *engine, size_t bytes, void **out_ptr);
 tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out);
 void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
 
-/* work.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
+/* submit.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
  * its arrays. */
 tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work);
-/* Does so for a task whose buffers are in host memory. */
+/* work.c. Does so for a task whose buffers are in host memory. */
 tsr_status tsri_work_submit_host(tsr_group *g, const tsri_task *task, tsr_work **out_work);
 /* A handle with a copy of the task and its arrays; its end. */
 tsr_work *tsri_work_new(tsr_group *g, const tsri_task *task);
 void tsri_work_free(tsr_work *w);
-/* TSR_OK, or the error that has ended the group. */
+/* Waits until the task is done, or for so long: then TSR_ERR_TIMEOUT. The handle stays. */
+tsr_status tsri_work_wait_host(tsr_work *w, double timeout_s);
+
+/* over.c. TSR_OK, or the error that has ended the group; that error. */
 tsr_status tsri_group_check(tsr_group *g);
+tsr_status tsri_group_fail_over(tsr_group *g);
 bool tsri_group_is_over(tsr_group *g);
-/* The last error of the rank's thread, which was in no call of the inner group, ends the group, if
- * it is the first; its members' next calls fail. */
+/* The thread's last error ends the group, if it is the first; its members' next calls fail. tells:
+ * the other members hear of it by the inner group, in a call of which nobody else is. */
+void tsri_group_end_by(tsr_group *g, bool tells, tsr_status status);
+/* Does so by the rank's thread, and tells if it may. */
 void tsri_group_end(tsr_group *g, tsr_status status);
+
 /* The rest of the queue is done, the thread has ended, handles are freed. */
 void tsri_work_close(tsr_group *g);
 

@@ -194,22 +194,6 @@ tsr_status tsri_side_of(tsr_group *g, tsri_device *device, tsri_side **out_side)
     return TSR_OK;
 }
 
-/* --- order ------------------------------------------------------------------------------------ */
-
-tsr_status tsri_side_follow(tsri_side *s)
-{
-    const tsri_device_ops *ops = s->device->ops;
-    TSRI_TRY(ops->event_record(s->device, s->compute, s->device->stream));
-    return ops->event_wait(s->device, s->stream, s->compute);
-}
-
-tsr_status tsri_side_lead(tsri_side *s)
-{
-    const tsri_device_ops *ops = s->device->ops;
-    TSRI_TRY(ops->event_record(s->device, s->side, s->stream));
-    return ops->event_wait(s->device, s->device->stream, s->side);
-}
-
 /* --- calls ------------------------------------------------------------------------------------ */
 
 /* The first error ends the group. */

@@ -39,7 +39,8 @@ struct tsri_side {
 tsr_status tsri_side_of(tsr_group *g, tsri_device *device, tsri_side **out_side);
 void tsri_side_destroy(tsri_side *s);
 
-/* The side's stream goes on after all that is in the stream of compute; and the reverse. */
+/* side_memory.c. The side's stream goes on after all that is in the stream of compute; and the
+ * reverse. */
 tsr_status tsri_side_follow(tsri_side *s);
 tsr_status tsri_side_lead(tsri_side *s);
 
@@ -61,7 +62,7 @@ bool tsri_side_is_ready(const tsri_side_call *call);
 /* Work that is put into the side's stream from now on may write over the sources. May wait for
  * peers' hosts. */
 tsr_status tsri_side_release(tsri_side_call *call);
-/* side_memory.c. Memory of the device for the side's stream: its next user writes to it in that
+/* Memory of the device for the side's stream: its next user writes to it in that
  * stream. */
 tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out);
 void tsri_side_give(tsri_scratch *scratch);

@@ -1,6 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory and arithmetic in a side's stream. */
+/* Order, memory and arithmetic of a side's stream. */
 #include "src/comm/collective/side.h"
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+tsr_status tsri_side_follow(tsri_side *s)
+{
+    const tsri_device_ops *ops = s->device->ops;
+    TSRI_TRY(ops->event_record(s->device, s->compute, s->device->stream));
+    return ops->event_wait(s->device, s->stream, s->compute);
+}
+
+tsr_status tsri_side_lead(tsri_side *s)
+{
+    const tsri_device_ops *ops = s->device->ops;
+    TSRI_TRY(ops->event_record(s->device, s->side, s->stream));
+    return ops->event_wait(s->device, s->device->stream, s->side);
+}
 
 /* --- memory ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tasks under way: each group's queue, and the threads that work it off. */
-#include "src/comm/collective/side.h"
+#include "src/comm/collective/collective.h"
 #include "src/comm/flight/flight.h"
 #include "src/core/clock.h"
 #include "src/core/live.h"
@@ -10,57 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- errors ----------------------------------------------------------------------------------- */
-
-static tsr_status fail_over(tsr_group *g)
-{
-    return tsri_fail((tsr_status)atomic_load(&g->over), "%s", g->text);
-}
-
-static bool is_over(tsr_group *g)
-{
-    return atomic_load_explicit(&g->over, memory_order_acquire) != TSR_OK;
-}
-
-bool tsri_group_is_over(tsr_group *g)
-{
-    return is_over(g);
-}
-
-tsr_status tsri_group_check(tsr_group *g)
-{
-    return is_over(g) ? fail_over(g) : TSR_OK;
-}
-
-/* The thread's last error becomes the group's, if it is the first. `tells`: the other members hear
- * of it by the inner group. */
-static void end_group(tsr_group *g, bool tells, tsr_status status)
-{
-    pthread_mutex_lock(&g->lock);
-    bool first = !is_over(g);
-    if (first) {
-        snprintf(g->text, sizeof g->text, "%s", tsr_last_error());
-        atomic_store(&g->over, (int)status);
-    }
-    pthread_mutex_unlock(&g->lock);
-    tsri_comm *comm = g->engine->comm;
-    if (!first)
-        return;
-    tsri_flight_fail(g->engine->world, 0, status);
-    if (g->inner && tells && TSRI_COMM_HAS(comm, poison))
-        comm->ops->poison(g->inner, status, g->text);
-}
-
 static tsr_status run(tsr_group *g, tsri_task *task)
 {
-    if (is_over(g)) {
+    if (tsri_group_is_over(g)) {
         tsri_flight_refused(g->engine->world->flight, task->flight);
-        return fail_over(g);
+        return tsri_group_fail_over(g);
     }
     tsr_status status = tsri_task_run(g, task);
     if (status != TSR_OK)
         /* A sender does not tell: another thread may be in a call of the inner group. */
-        end_group(g, task->kind != TSRI_TASK_SEND, status);
+        tsri_group_end_by(g, task->kind != TSRI_TASK_SEND, status);
     return status;
 }
 
@@ -74,12 +33,6 @@ static tsri_queue *queue_of(tsr_group *g, const tsri_task *task)
 static bool has_left(tsri_queue *q)
 {
     return atomic_load_explicit(&q->left, memory_order_acquire) > 0;
-}
-
-void tsri_group_end(tsr_group *g, tsr_status status)
-{
-    /* Nobody else may be in a call of the inner group. */
-    end_group(g, !has_left(&g->queue) && !has_left(&g->sends), status);
 }
 
 /* Does the first task of a queue; the lock is held at both ends, but not between. */
@@ -237,16 +190,6 @@ static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **o
     return TSR_OK;
 }
 
-tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work)
-{
-    tsri_device *device;
-    if (is_over(g))
-        return fail_over(g);
-    TSRI_TRY(tsri_task_device(g, task, &device));
-    return device ? tsri_side_submit(g, device, task, out_work)
-                  : tsri_work_submit_host(g, task, out_work);
-}
-
 tsr_status tsri_work_submit_host(tsr_group *g, const tsri_task *task, tsr_work **out_work)
 {
     if (out_work)
@@ -318,23 +261,9 @@ static bool await_done(tsr_work *w, double timeout_s)
     return done;
 }
 
-tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
+tsr_status tsri_work_wait_host(tsr_work *w, double timeout_s)
 {
-    if (!work || !*work)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_work_wait: no handle (it is NULL; was it waited for already?)");
-    if (!(timeout_s >= 0))
-        return tsri_fail(TSR_ERR_INVALID, "tsr_work_wait: a timeout of %g s; expected 0 or more",
-                         timeout_s);
-    TSRI_TRY(tsri_live_check(*work, TSRI_LIVE_WORK, __func__));
-    tsr_work *w = *work;
     tsr_group *g = w->group;
-    if (w->task.side) {
-        tsr_status ended = tsri_side_wait(w, timeout_s);
-        if (ended != TSR_ERR_TIMEOUT || tsri_group_is_over(g))
-            *work = NULL;
-        return ended;
-    }
     bool at_once = atomic_load_explicit(&w->done, memory_order_acquire) && !has_left(&g->sends);
     if (!at_once && !await_done(w, timeout_s))
         return tsri_fail_at(w->task.loc, TSR_ERR_TIMEOUT,
@@ -342,22 +271,5 @@ tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
                             "waited for again",
                             tsri_task_name(w->task.kind), (unsigned long long)w->task.number,
                             g->engine->world->rank, timeout_s);
-    tsr_status status = w->status;
-    if (status == TSR_OK && w->staged_for)
-        status = w->device->ops->copy_in(w->device, w->staged_for, w->staged,
-                                         (size_t)w->task.count * tsr_dtype_size(w->task.dtype),
-                                         w->device->stream);
-    tsri_work_free(w);
-    *work = NULL;
-    if (status != TSR_OK && !is_over(g))
-        return status;
-    return status == TSR_OK ? TSR_OK : fail_over(g);
-}
-
-bool tsr_work_test(tsr_work *work)
-{
-    if (!tsri_is_live(work, TSRI_LIVE_WORK, __func__))
-        return true;
-    return work->task.side ? tsri_side_test(work)
-                           : atomic_load_explicit(&work->done, memory_order_acquire);
+    return TSR_OK;
 }
