@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work on the memory of buckets, wherever it is: at once in host memory, in the stream of compute on
- * a device. */
+/* Work on the memory of buckets, wherever it is: at once in host memory, in the stream of compute
+ * on a device. */
 #include <string.h>
 
 #include "kernels/device.h"
