@@ -132,11 +132,18 @@ void tsri_ddp_free_on_device(tsr_ddp *d)
     tsri_device *dev = d->device;
     if (!d->side)
         return;
+    /* An error that is met here has ended the group before, and the last error stays. */
+    char text[2048];
+    snprintf(text, sizeof text, "%s", tsr_last_error());
     for (int i = 0; i < d->nbuckets && d->buckets; i++)
         tsri_side_unprepare(&d->buckets[i].call);
     tsri_side_unprepare(&d->sending);
     dev->ops->stream_sync(dev, d->side->stream);
     dev->ops->stream_sync(dev, dev->stream);
+    if (text[0])
+        tsri_fail(TSR_ERR_STATE, "%s", text);
+    else
+        tsri_error_clear();
     for (int i = 0; i < d->nbuckets && d->buckets; i++) {
         tsri_ddp_bucket *b = &d->buckets[i];
         while (b->scales) {
