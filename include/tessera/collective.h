@@ -15,16 +15,16 @@
  * where the call belongs all the same.
  *
  * On GPUs, as in PyTorch:
- *  - A call is put behind the work that plans have put into the GPU's stream so far, and returns.
- *    Later plans, and tsr_copy, follow it: at once in the blocking form, else from tsr_work_wait
- * on. The host waits for peers at most, never for the GPU. With a timeout of its own, tsr_work_wait
- *    waits until the work is done.
- *  - The order of calls holds among those on GPUs, and among those on host memory, not between the
- *    two. A barrier, and a send or recv of GPU memory, which goes through host memory, are of the
- *    host.
- *  - Errors of work under way, and timeouts, come from the next call or tsr_sync.
- *  - Where each rank has a GPU of its own, NCCL does the work: then the order of sums is NCCL's,
- * and sums of f16 and bf16 are rounded on the way.
+ *  - A call is queued after the work that plans have queued on the GPU, and returns. Later plans
+ *    and tsr_copy run after it: in the blocking form at once, else from tsr_work_wait on. The host
+ *    waits for peers at most, never for the GPU. With a timeout of its own, tsr_work_wait waits
+ *    until the work is done.
+ *  - Calls on GPUs are ordered among each other, and calls on host memory are, but the two kinds
+ *    are not ordered with each other. A barrier counts as a call on host memory, and so does a send
+ *    or recv of GPU memory, which is copied through host memory.
+ *  - The next call or tsr_sync reports errors of pending work, and timeouts.
+ *  - Where each rank has a GPU of its own, NCCL does the work: it chooses the order of sums, and
+ *    rounds sums of f16 and bf16 on the way.
  *
  * All are collective over the group (send and recv: over the two). Where ranks disagree - another
  * operation, size, dtype, op or root; a rank that does not come in time, has left or died - every
@@ -77,13 +77,13 @@ TSR_API tsr_status tsr_alloc_on(tsr_world *world, tsr_device device, size_t byte
 /* Gives back memory of tsr_alloc or tsr_alloc_on, which no work under way uses. NULL is fine. Not
  * collective. */
 TSR_API void tsr_free(tsr_world *world, void *ptr);
-/* Copies bytes between host memory and this rank's GPU, or within one of them, behind the work that
- * the GPU has been given; src may be used again on return, and host memory at dst is complete. Not
- * collective. Errors: TSR_ERR_INVALID, and what the GPU has met. */
+/* Copies bytes between host memory and this rank's GPU, or within one of them, after the work that
+ * is queued on the GPU. On return src may be reused, and dst is complete if it is host memory. Not
+ * collective. Errors: TSR_ERR_INVALID, and errors of the queued work. */
 TSR_API tsr_status tsr_copy(tsr_world *world, void *dst, const void *src, size_t bytes);
-/* Waits for all work that this rank's GPU has been given, by plans and by calls of groups, waited
- * for or not; tells what has failed. Returns at once without a GPU. Not collective, but waits for
- * peers that calls need. */
+/* Waits for all work that plans and calls of groups have queued on this rank's GPU, and returns its
+ * first error. Returns at once without a GPU. Not collective, but it waits for the peers of pending
+ * calls. */
 TSR_API tsr_status tsr_sync(tsr_world *world);
 
 /*

@@ -39,8 +39,8 @@ typedef enum tsr_fusion {
     /* On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their rows and what
      * reads them, by pieces of rows that stay in the cache. */
     TSR_FUSE_CHAINS = 8,
-    /* On CPUs: an optimizer's update with what makes its gradient, where nothing else reads this;
-     * on GPUs: the parts of the gradients' norm. */
+    /* On CPUs: an optimizer's update with its gradient's producer, where the update is the only
+     * consumer; on GPUs: the parts of the gradients' norm. */
     TSR_FUSE_UPDATES = 16,
     /* On CPUs: element-wise ops and reductions of f32 that share rows, by pieces likewise. */
     TSR_FUSE_ROWS = 32,

@@ -441,9 +441,10 @@ static const tsri_field fusion_fields[] = {
     FUSION(chains,
            "On CPUs: 1x1 and depthwise convolutions and linear layers with what makes their "
            "rows and what reads them, by pieces of rows that stay in the cache."),
-    FUSION(updates,
-           "On CPUs: an optimizer's update with what makes its gradient, where nothing else reads "
-           "this; on GPUs the parts of the gradients' norm."),
+    FUSION(
+        updates,
+        "On CPUs: an optimizer's update with its gradient's producer, where the update is the only "
+        "consumer; on GPUs: the parts of the gradients' norm."),
     FUSION(rows, "On CPUs: element-wise ops and reductions of f32 that share rows, likewise."),
     FUSION(pools, "On CPUs: a ReLU before max pooling goes behind it, to fewer elements."),
 };

@@ -126,7 +126,7 @@ template <typename T, int ROWS> struct tsri_dw_reader {
     int column;        /* the next column */
     unsigned end;      /* the first column that is not read */
 
-    /* Reads columns from `first` up to `last`; those behind it are 0. */
+    /* Reads columns `first` to `last`; later columns are 0. */
     __device__ __forceinline__ tsri_dw_reader(const T *data, int64_t n, int h, int w, int64_t c,
                                               int64_t channel, int first_row, int first, int last)
     {

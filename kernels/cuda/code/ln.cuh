@@ -305,7 +305,8 @@ static inline tsri_ln_operands tsri_ln_find(const tsri_kernel_desc *d)
     return at;
 }
 
-/* x and what has its shape are of one float dtype; gamma, beta and their gradients of any. */
+/* Returns whether x and the operands of its shape share one float dtype. gamma, beta and their
+ * gradients may have any. */
 static inline bool tsri_ln_takes(const tsri_kernel_desc *d)
 {
     const tsr_dtype dtype = d->in[0].dtype;
