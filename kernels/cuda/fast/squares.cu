@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums of squares of whole tensors, each added to a running total, and many of them in two launches:
- * blocks square the chunks of a table in device memory, and one block adds the chunks' sums, tensor
- * after tensor. Sizes alone determine the chunks, so every GPU computes the same results.
+ * Sums of squares of whole tensors, each added to a running total, and many of them in two
+ * launches: blocks square the chunks of a table in device memory, and one block adds the chunks'
+ * sums, tensor after tensor. Sizes alone determine the chunks, so every GPU computes the same
+ * results.
  */
 #include "kernels/cuda/code/squares.cuh"
 
