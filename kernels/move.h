@@ -8,6 +8,8 @@
 #include <tessera/base.h>
 #include <tessera/sbp.h>
 
+#include <string.h>
+
 /*
  * dst[dst_at + sum i_a dst_step[a]] = src[0][..] op src[1][..] op ..., for 0 <= i_a < length[a],
  * where sources are read at src_at + sum i_a src_step[a]. nsrc 1: a copy. Several are reduced in
@@ -25,5 +27,22 @@ typedef struct tsri_move {
     const void *const *src;
     void *dst;
 } tsri_move;
+
+/* A move of `count` elements that lie one after the other on both sides. */
+static inline tsri_move tsri_move_flat(tsr_dtype dtype, tsr_reduce_op op, int64_t count, int nsrc,
+                                       const void *const *src, void *dst)
+{
+    tsri_move m;
+    memset(&m, 0, sizeof m);
+    m.dtype = dtype;
+    m.op = op;
+    m.ndim = 1;
+    m.length[0] = count;
+    m.src_step[0] = m.dst_step[0] = 1;
+    m.nsrc = nsrc;
+    m.src = src;
+    m.dst = dst;
+    return m;
+}
 
 #endif

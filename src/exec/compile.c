@@ -15,9 +15,12 @@
 /* Returns what the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)
 {
+    char before[2048]; /* the last error stays */
+    snprintf(before, sizeof before, "%s", tsr_last_error());
     for (int k = 0; k < TSRI_DEVICES; k++) /* nobody may still be running it */
         if (plan->part[k].device && plan->part[k].device->ops->stream_sync)
             plan->part[k].device->ops->stream_sync(plan->part[k].device, NULL);
+    tsri_fail(TSR_OK, "%s", before);
     tsri_replay_drop(&plan->replay);
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];

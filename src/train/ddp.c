@@ -352,7 +352,7 @@ static tsr_status fill(tsr_ddp *d)
         d->listed[i] = d->params[i].v;
     TSRI_TRY(send_values(d));
     TSRI_TRY(tsri_ddp_make_buckets(d));
-    TSRI_TRY(tsri_ddp_make_small(d));
+    TSRI_TRY(d->side ? tsri_ddp_make_on_device(d) : tsri_ddp_make_small(d));
     TSRI_TRY(tsr_alloc(d->world, (size_t)d->nparams, (void **)&d->used));
     d->info = (tsr_ddp_info){.nranks = d->nranks,
                              .rank = d->rank,
@@ -434,8 +434,9 @@ tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_ddp_get_info: ddp or info is NULL, or info->size is not set");
     size_t size = info->size < sizeof *info ? info->size : sizeof *info;
-    TSRI_TRY(tsri_ddp_fetch_norm((tsr_ddp *)(uintptr_t)ddp));
     tsr_ddp_info all = ddp->info;
+    if (ddp->norm_of)
+        TSRI_TRY(tsr_fetch_scalar(ddp->norm_of, "norm", &all.grad_norm));
     all.size = info->size;
     memcpy(info, &all, size);
     return TSR_OK;

@@ -181,6 +181,8 @@ void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from);
 /* ddp_memory.c. The dtype of compressed gradients, and whether a bucket has such. */
 tsr_dtype tsri_ddp_small_dtype(const tsr_ddp *d);
 bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b);
+/* Returns 1/divisor, rounded to the dtype. */
+double tsri_ddp_factor(double divisor, tsr_dtype dtype);
 /* Whether buckets lie on a device with streams; and what is put into the stream of compute there,
  * or done at once. */
 bool tsri_ddp_on_device(const tsr_ddp *d);

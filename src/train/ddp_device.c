@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "src/core/convert.h"
 #include "src/train/ddp.h"
 
 /* A kernel that multiplies a bucket by 1/divisor; a joined rank may change the divisor. */
@@ -23,21 +22,6 @@ struct tsri_ddp_scale {
 };
 
 /* --- kernels of a bucket ---------------------------------------------------------------------- */
-
-/* Returns the factor of gradients: as on the host, the mean over all ranks takes 1/n in f32, other
- * means a factor that is rounded to the dtype. */
-static double factor_of(const tsr_ddp *d, tsr_dtype dtype)
-{
-    float factor = (float)(1 / d->divisor);
-    uint16_t rounded;
-    if (dtype == TSR_F64)
-        return 1 / d->divisor;
-    if (dtype == TSR_F32 || d->divisor == (double)d->nranks)
-        return (double)factor;
-    tsri_convert(&rounded, dtype, &factor, TSR_F32, 1);
-    tsri_convert(&factor, TSR_F32, &rounded, dtype, 1);
-    return (double)factor;
-}
 
 static tsr_status find_scale(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, double factor,
                              tsri_kernel **out_kernel)
@@ -132,18 +116,14 @@ void tsri_ddp_free_on_device(tsr_ddp *d)
     tsri_device *dev = d->device;
     if (!d->side)
         return;
-    /* An error that is met here has ended the group before, and the last error stays. */
-    char text[2048];
-    snprintf(text, sizeof text, "%s", tsr_last_error());
+    char before[2048]; /* the last error stays */
+    snprintf(before, sizeof before, "%s", tsr_last_error());
     for (int i = 0; i < d->nbuckets && d->buckets; i++)
         tsri_side_unprepare(&d->buckets[i].call);
     tsri_side_unprepare(&d->sending);
     dev->ops->stream_sync(dev, d->side->stream);
     dev->ops->stream_sync(dev, dev->stream);
-    if (text[0])
-        tsri_fail(TSR_ERR_STATE, "%s", text);
-    else
-        tsri_error_clear();
+    tsri_fail(TSR_OK, "%s", before);
     for (int i = 0; i < d->nbuckets && d->buckets; i++) {
         tsri_ddp_bucket *b = &d->buckets[i];
         while (b->scales) {
@@ -179,7 +159,10 @@ static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
     }
     if (d->divisor == 1 && from == addends)
         return TSR_OK;
-    const double factor = b->narrow ? (double)(float)(1 / d->divisor) : factor_of(d, b->seg.dtype);
+    /* As on the host: the mean over all ranks takes 1/n in f32, and so do compressed gradients. */
+    const bool rounds = !b->narrow && d->divisor != (double)d->nranks;
+    const double factor =
+        tsri_ddp_factor(d->divisor, rounds || b->seg.dtype == TSR_F64 ? b->seg.dtype : TSR_F32);
     TSRI_TRY(find_scale(d, b, b->seg.dtype, factor, &scale));
     return run_kernel(scale, from, addends);
 }

@@ -19,6 +19,19 @@ bool tsri_ddp_is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b)
     return !d->opts.hook_fn && tsri_ddp_small_dtype(d) && tsr_dtype_size(b->pub.dtype) > 2;
 }
 
+double tsri_ddp_factor(double divisor, tsr_dtype dtype)
+{
+    float factor = (float)(1 / divisor);
+    uint16_t rounded;
+    if (dtype == TSR_F64)
+        return 1 / divisor;
+    if (dtype == TSR_F32)
+        return (double)factor;
+    tsri_convert(&rounded, dtype, &factor, TSR_F32, 1);
+    tsri_convert(&factor, TSR_F32, &rounded, dtype, 1);
+    return (double)factor;
+}
+
 enum { CHUNK = 512 };
 
 void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from)
@@ -66,15 +79,7 @@ tsr_status tsri_ddp_clear(tsr_ddp *d, void *data, size_t bytes)
 static tsr_status move(tsr_ddp *d, tsr_dtype dtype, int64_t n, void *dst, int nsrc,
                        const void *const *src)
 {
-    const tsri_move m = {.dtype = dtype,
-                         .op = TSR_REDUCE_SUM,
-                         .ndim = 1,
-                         .length = {n},
-                         .src_step = {1},
-                         .dst_step = {1},
-                         .nsrc = nsrc,
-                         .src = src,
-                         .dst = dst};
+    const tsri_move m = tsri_move_flat(dtype, TSR_REDUCE_SUM, n, nsrc, src, dst);
     return n ? d->device->ops->move(d->device, &m, d->device->stream) : TSR_OK;
 }
 

@@ -8,8 +8,6 @@
 
 tsr_status tsri_ddp_make_small(tsr_ddp *d)
 {
-    if (d->side)
-        return tsri_ddp_make_on_device(d);
     for (int i = 0; i < d->nbuckets; i++)
         if (tsri_ddp_is_compressed(d, &d->buckets[i]))
             TSRI_TRY(tsr_alloc(d->world, (size_t)d->buckets[i].pub.count * 2 + 64,
@@ -23,19 +21,18 @@ enum { CHUNK = 512 };
 /* x[i] times 1/divisor, the factor rounded to the dtype first, as PyTorch has it. */
 static void scale(tsr_dtype dtype, int64_t n, void *x, double divisor)
 {
+    const double exact = tsri_ddp_factor(divisor, dtype);
+    const float factor = (float)exact;
     if (dtype == TSR_F64) {
         double *a = x;
         for (int64_t i = 0; i < n; i++)
-            a[i] *= 1 / divisor;
+            a[i] *= exact;
     } else if (dtype == TSR_F32) {
-        float *a = x, factor = (float)(1 / divisor);
+        float *a = x;
         for (int64_t i = 0; i < n; i++)
             a[i] *= factor;
     } else {
-        float a[CHUNK], factor = (float)(1 / divisor);
-        uint16_t rounded;
-        tsri_convert(&rounded, dtype, &factor, TSR_F32, 1);
-        tsri_convert(&factor, TSR_F32, &rounded, dtype, 1);
+        float a[CHUNK];
         for (int64_t at = 0; at < n; at += CHUNK) {
             int64_t m = n - at < CHUNK ? n - at : CHUNK;
             uint16_t *to = (uint16_t *)x + at;

@@ -62,8 +62,8 @@ bool tsri_side_is_ready(const tsri_side_call *call);
 /* Work that is put into the side's stream from now on may write over the sources. May wait for
  * peers' hosts. */
 tsr_status tsri_side_release(tsri_side_call *call);
-/* Memory of the device for the side's stream: its next user writes to it in that
- * stream. */
+/* Takes memory of the device for work in the side's stream, which follows compute first: a new
+ * block is cleared there. Its next user writes to it in the side's stream. */
 tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out);
 void tsri_side_give(tsri_scratch *scratch);
 void tsri_side_free_blocks(tsri_side *s);

@@ -48,11 +48,7 @@ tsr_status tsri_side_take(tsri_side *s, size_t bytes, tsri_scratch *out)
         b = tsri_mem_alloc(&d->world->mem, sizeof *b);
         TSRI_NEED(b);
         tsr_status status = d->ops->buffer_alloc(d, all, &b->p);
-        if (status == TSR_OK)
-            status = tsri_side_follow(s); /* the device clears it in the stream of compute */
         if (status != TSR_OK) {
-            if (b->p)
-                d->ops->buffer_free(d, b->p, all);
             tsri_mem_free(b);
             return tsri_fail_prefix(status, "memory of a collective");
         }
@@ -86,14 +82,7 @@ void tsri_side_free_blocks(tsri_side *s)
 tsr_status tsri_side_move(tsri_device *d, void *dst, const void *src, size_t bytes,
                           tsri_stream *stream)
 {
-    const tsri_move m = {.dtype = TSR_U8,
-                         .ndim = 1,
-                         .length = {(int64_t)bytes},
-                         .src_step = {1},
-                         .dst_step = {1},
-                         .nsrc = 1,
-                         .src = &src,
-                         .dst = dst};
+    const tsri_move m = tsri_move_flat(TSR_U8, TSR_REDUCE_SUM, (int64_t)bytes, 1, &src, dst);
     return bytes ? d->ops->move(d, &m, stream) : TSR_OK;
 }
 

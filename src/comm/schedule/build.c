@@ -69,13 +69,7 @@ void tsri_nccl_push_send(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dt
 void tsri_nccl_push_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                          int nsrc, const tsri_nccl_place *sources, tsri_nccl_place dst)
 {
-    const tsri_move move = {.dtype = dtype,
-                            .op = b->coll->op,
-                            .ndim = 1,
-                            .length = {count},
-                            .src_step = {1},
-                            .dst_step = {1},
-                            .nsrc = nsrc};
+    const tsri_move move = tsri_move_flat(dtype, b->coll->op, count, nsrc, NULL, NULL);
     if (count > 0)
         tsri_nccl_push_move(b, phase, move, sources, dst);
 }
