@@ -117,6 +117,10 @@ tsr_status tsri_cuda_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cu
 /* Returns the error of the launches since the last call, naming the kernel. The last line of every
  * run. */
 tsr_status tsri_cuda_launched(const tsri_cuda_kernel *k);
+/* Copies a kernel's table into device memory of its own, *out_table, which the kernel's `finish`
+ * frees by cudaFree. Waits for the copy. what: the table, in messages. */
+tsr_status tsri_cuda_upload(const tsri_cuda_kernel *k, const void *table, size_t bytes,
+                            const char *what, void **out_table);
 /* The refusal: TSR_ERR_UNSUPPORTED naming op and dtypes. */
 tsr_status tsri_cuda_decline(const tsri_kernel_desc *desc);
 

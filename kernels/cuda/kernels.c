@@ -43,6 +43,18 @@ tsr_status tsri_cuda_check(cudaError_t error, const char *what)
                      "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
+tsr_status tsri_cuda_upload(const tsri_cuda_kernel *k, const void *table, size_t bytes,
+                            const char *what, void **out_table)
+{
+    TSRI_ON_GPU(k->device);
+    cudaError_t error = cudaMalloc(out_table, bytes);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(*out_table, table, bytes, cudaMemcpyHostToDevice, k->stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(k->stream);
+    return tsri_cuda_check(error, what);
+}
+
 static tsr_status run_kernel(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const tsri_cuda_kernel *kernel = (const tsri_cuda_kernel *)k;

@@ -52,6 +52,22 @@ typedef struct tiles {
     int64_t low_tiles, high_tiles; /* tiles along each */
 } tiles;
 
+/* Where a tile begins in the source and in the destination, and its elements along each axis. */
+typedef struct tile_spot {
+    int64_t from, to;
+    int nlow, nhigh;
+} tile_spot;
+
+template <int SIDE> static __device__ __forceinline__ tile_spot spot_of(const tiles &t, int64_t b)
+{
+    int64_t at[2];
+    tsri_walk_at<2>(t.rest, b / (t.low_tiles * t.high_tiles), at);
+    const int64_t low = b % t.low_tiles * SIDE, high = b / t.low_tiles % t.high_tiles * SIDE;
+    return {at[1] + low * t.low_src + high, at[0] + high * t.high_dst + low,
+            (int)(t.low - low < SIDE ? t.low - low : SIDE),
+            (int)(t.high - high < SIDE ? t.high - high : SIDE)};
+}
+
 /* Through shared memory, so that both sides are read and written along their innermost axis. Rows
  * of a tile are an odd number of words apart: a column meets every bank once. */
 template <typename T, int SIDE>
@@ -62,26 +78,21 @@ static __global__ void __launch_bounds__(THREADS) transpose_kernel(tiles t, T *d
     const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES;
     const int64_t count = t.rest.count * t.low_tiles * t.high_tiles;
     for (int64_t b = blockIdx.x; b < count; b += gridDim.x) {
-        int64_t at[2];
-        tsri_walk_at<2>(t.rest, b / (t.low_tiles * t.high_tiles), at);
-        const int64_t low = b % t.low_tiles * SIDE;
-        const int64_t high = b / t.low_tiles % t.high_tiles * SIDE;
-        const int nlow = (int)(t.low - low < SIDE ? t.low - low : SIDE);
-        const int nhigh = (int)(t.high - high < SIDE ? t.high - high : SIDE);
-        const T *from = src + at[1] + low * t.low_src + high;
-        T *to = dst + at[0] + high * t.high_dst + low;
+        const tile_spot at = spot_of<SIDE>(t, b);
+        const T *from = src + at.from;
+        T *to = dst + at.to;
 #pragma unroll
         for (int r = row; r < SIDE; r += ROWS)
 #pragma unroll
             for (int c = lane; c < SIDE; c += LANES)
-                if (r < nlow && c < nhigh)
+                if (r < at.nlow && c < at.nhigh)
                     tile[r][c] = from[r * t.low_src + c];
         __syncthreads();
 #pragma unroll
         for (int r = row; r < SIDE; r += ROWS)
 #pragma unroll
             for (int c = lane; c < SIDE; c += LANES)
-                if (r < nhigh && c < nlow)
+                if (r < at.nhigh && c < at.nlow)
                     to[r * t.high_dst + c] = tile[c][r];
         __syncthreads();
     }
@@ -100,17 +111,12 @@ static __global__ void __launch_bounds__(THREADS)
     const int lane = threadIdx.x % LANES, row = threadIdx.x / LANES;
     const int64_t count = t.rest.count * t.low_tiles * t.high_tiles;
     for (int64_t b = blockIdx.x; b < count; b += gridDim.x) {
-        int64_t at[2];
-        tsri_walk_at<2>(t.rest, b / (t.low_tiles * t.high_tiles), at);
-        const int64_t low = b % t.low_tiles * SIDE;
-        const int64_t high = b / t.low_tiles % t.high_tiles * SIDE;
-        const int nlow = (int)(t.low - low < SIDE ? t.low - low : SIDE);
-        const int nhigh = (int)(t.high - high < SIDE ? t.high - high : SIDE);
-        const uint16_t *from = src + at[1] + low * t.low_src + high;
-        uint16_t *to = dst + at[0] + high * t.high_dst + low;
+        const tile_spot at = spot_of<SIDE>(t, b);
+        const uint16_t *from = src + at.from;
+        uint16_t *to = dst + at.to;
 #pragma unroll
         for (int r = row; r < SIDE; r += ROWS)
-            if (r < nlow && 2 * lane < nhigh)
+            if (r < at.nlow && 2 * lane < at.nhigh)
                 tile[r][lane] = *(const uint32_t *)(from + r * t.low_src + 2 * lane);
         __syncthreads();
 #pragma unroll
@@ -118,7 +124,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int r = 0; r < WORDS; r += 2 * ROWS) {
                 const int c = 2 * (i * HALF + lane % HALF), word = r + 2 * row + lane / HALF;
-                if (c >= nlow || 2 * word >= nhigh)
+                if (c >= at.nlow || 2 * word >= at.nhigh)
                     continue;
                 const uint32_t above = tile[c][word], below = tile[c + 1][word];
                 uint32_t *first = (uint32_t *)(to + 2 * word * t.high_dst + c);

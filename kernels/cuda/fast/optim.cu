@@ -173,18 +173,6 @@ static int64_t list_pieces(const tsri_update *updates, int n, int64_t chunk, pie
     return count;
 }
 
-static tsr_status upload(joined *v, const void *table, size_t bytes)
-{
-    const int before = tsri_gpu_enter(v->kernel.device);
-    cudaError_t error = cudaMalloc(&v->table, bytes);
-    if (error == cudaSuccess)
-        error = cudaMemcpyAsync(v->table, table, bytes, cudaMemcpyHostToDevice, v->kernel.stream);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(v->kernel.stream);
-    tsri_gpu_leave(&before);
-    return tsri_cuda_check(error, "a table of updates");
-}
-
 /* `updates` is the table's beginning, which grows by the pieces. */
 static tsr_status fill_table(tsri_mem *mem, joined *v, tsri_update **updates, int n)
 {
@@ -201,7 +189,7 @@ static tsr_status fill_table(tsri_mem *mem, joined *v, tsri_update **updates, in
     TSRI_NEED(table);
     *updates = table;
     list_pieces(table, n, v->chunk, (piece *)((char *)table + head));
-    TSRI_TRY(upload(v, table, bytes));
+    TSRI_TRY(tsri_cuda_upload(&v->kernel, table, bytes, "a table of updates", &v->table));
     v->pieces = (const piece *)((char *)v->table + head);
     return TSR_OK;
 }

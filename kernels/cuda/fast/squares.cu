@@ -200,18 +200,6 @@ static tsr_status run_joined(const tsri_cuda_kernel *k, void *const *in, void *c
     return tsri_cuda_launched(k);
 }
 
-static tsr_status upload(joined *v, const void *table, size_t bytes)
-{
-    const int before = tsri_gpu_enter(v->kernel.device);
-    cudaError_t error = cudaMalloc(&v->table, bytes);
-    if (error == cudaSuccess)
-        error = cudaMemcpyAsync(v->table, table, bytes, cudaMemcpyHostToDevice, v->kernel.stream);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(v->kernel.stream);
-    tsri_gpu_leave(&before);
-    return tsri_cuda_check(error, "a table of sums of squares");
-}
-
 static tsr_status fill_table(tsri_mem *mem, joined *v, tsri_kernel *const *kernels,
                              void *const *const *in, void *const *const *out)
 {
@@ -230,7 +218,8 @@ static tsr_status fill_table(tsri_mem *mem, joined *v, tsri_kernel *const *kerne
         for (int64_t end = at + chunks_of(table[i].count); at < end; at++)
             owner[at] = i;
     }
-    const tsr_status status = upload(v, table, bytes);
+    const tsr_status status =
+        tsri_cuda_upload(&v->kernel, table, bytes, "a table of sums of squares", &v->table);
     tsri_mem_free(table);
     return status;
 }

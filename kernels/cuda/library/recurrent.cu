@@ -26,10 +26,9 @@ template <typename T> static __global__ void step_kernel(tsri_recurrent_step v)
                 x[k] = load<A, T>(v.x, row + k * h);
                 s[k] = ((const A *)v.products)[row + k * h] + load<A, T>(v.bias, k * h + j);
             }
-        const A before = v.h0 ? load<A, T>(v.h0, i) : state[i];
         if (v.cells)
-            cell = v.c0 ? load<A, T>(v.c0, i) : cells[i];
-        const A y = tsri_cell_step(v.cell, x, s, before, &cell, gate);
+            cell = cells[i];
+        const A y = tsri_cell_step(v.cell, x, s, state[i], &cell, gate);
         if (v.cells) {
             cells[i] = cell;
             ((T *)v.cells)[i] = tsri_to<T>(cell);
@@ -65,17 +64,20 @@ template <typename T> static __global__ void back_kernel(tsri_recurrent_back v)
             if (k >= v.size.gates)
                 continue;
             ((T *)v.dx)[row + k * h] = tsri_to<T>(d[k]);
+            const A slope = tsri_cell_slope(v.cell, gate, d, k);
             if (v.ds)
-                ((T *)v.ds)[row + k * h] = tsri_to<T>(tsri_cell_slope(v.cell, gate, d, k));
+                ((T *)v.ds)[row + k * h] = tsri_to<T>(slope);
+            if (v.slopes)
+                ((A *)v.slopes)[row + k * h] = slope;
         }
     }
 }
 
-template <typename T>
-static __global__ void store_kernel(const tsri_acc<T> *from, T *to, int64_t count)
+template <typename From, typename To>
+static __global__ void copy_kernel(const From *from, To *to, int64_t count)
 {
     for (int64_t i = tsri_first(); i < count; i += tsri_step())
-        to[i] = tsri_to<T>(from[i]);
+        to[i] = tsri_to<To>(from[i]);
 }
 
 void tsri_recurrent_forward(const tsri_recurrent_step *s, cudaStream_t stream)
@@ -90,9 +92,16 @@ void tsri_recurrent_backward(const tsri_recurrent_back *s, cudaStream_t stream)
                                       THREADS, stream, *s));
 }
 
+void tsri_recurrent_load(tsr_dtype dtype, const void *from, void *to, int64_t count,
+                         cudaStream_t stream)
+{
+    TSRI_FLOATS(dtype, TSRI_LAUNCH((copy_kernel<T, tsri_acc<T>>), tsri_blocks(count, THREADS),
+                                   THREADS, stream, (const T *)from, (tsri_acc<T> *)to, count));
+}
+
 void tsri_recurrent_store(tsr_dtype dtype, const void *from, void *to, int64_t count,
                           cudaStream_t stream)
 {
-    TSRI_FLOATS(dtype, TSRI_LAUNCH((store_kernel<T>), tsri_blocks(count, THREADS), THREADS, stream,
-                                   (const tsri_acc<T> *)from, (T *)to, count));
+    TSRI_FLOATS(dtype, TSRI_LAUNCH((copy_kernel<tsri_acc<T>, T>), tsri_blocks(count, THREADS),
+                                   THREADS, stream, (const tsri_acc<T> *)from, (T *)to, count));
 }

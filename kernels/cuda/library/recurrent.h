@@ -18,8 +18,8 @@ typedef struct tsri_recurrent_step {
     tsr_dtype dtype;
     tsri_cell cell;
     tsri_recurrent_sizes size;
-    const void *x, *bias, *h0, *c0; /* x: of this step. h0, c0: of the first one, else NULL */
-    void *y, *cells, *gates;        /* of this step; those that are not there are NULL */
+    const void *x, *bias;    /* x: of this step; bias may be NULL */
+    void *y, *cells, *gates; /* of this step; those that are not there are NULL */
     void *products, *state, *cell_state;
 } tsri_recurrent_step;
 
@@ -33,14 +33,17 @@ typedef struct tsri_recurrent_back {
     /* This step's; before: y or cells of the step before. Operands may be NULL. */
     const void *states, *before, *gates, *dy, *dc;
     void *dx, *ds;
-    bool begins; /* dh and dcell are 0 yet */
+    bool begins;  /* dh and dcell are 0 yet */
+    void *slopes; /* those of the state's products, not rounded; NULL: ds or dx has them */
     void *dh, *dcell;
 } tsri_recurrent_back;
 
 /* dh, dcell -> dx and ds, and what of dh and dcell the step before gets besides products. */
 void tsri_recurrent_backward(const tsri_recurrent_back *s, cudaStream_t stream);
 
-/* `count` numbers of scratch to a result of a dtype. */
+/* Copies `count` numbers of an operand of a dtype to scratch, and from scratch to a result. */
+void tsri_recurrent_load(tsr_dtype dtype, const void *from, void *to, int64_t count,
+                         cudaStream_t stream);
 void tsri_recurrent_store(tsr_dtype dtype, const void *from, void *to, int64_t count,
                           cudaStream_t stream);
 
