@@ -49,7 +49,8 @@ tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line)
         return value;                                                            \
     }
 COMPOSED(tanhshrink, tsr_sub(x, tsr_tanh(x)))
-COMPOSED(logit, tsri_as(&c, tsr_log(tsr_div(x, tsr_add_scalar(tsr_neg(x), 1))), x))
+/* By two logarithms, since through log(x / (1 - x)) the gradient at 1 is 0 times infinity. */
+COMPOSED(logit, tsri_as(&c, tsr_sub(tsr_log(x), tsr_log1p(tsr_neg(x))), x))
 
 tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line)
 {

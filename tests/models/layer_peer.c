@@ -461,7 +461,7 @@ static tsr_status rank(tsr_world *w, void *arg)
     TSR_TRY(set_params(&all));
     TSR_TRY(save(j, m, "weights"));
     for (int i = 0; i < of->nin; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", i);
         if (of->in[i].kind)
             TSR_TRY(feed(plan, name, &of->in[i], i));

@@ -116,6 +116,8 @@ tsr_status tsr_copy(tsr_world *world, void *dst, const void *src, size_t bytes)
                          !world ? "the world"
                          : !dst ? "dst"
                                 : "src");
+    if (bytes > PTRDIFF_MAX)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_copy: no memory has %zu bytes", bytes);
     tsri_device *to = tsri_device_of_memory(world, dst), *from = tsri_device_of_memory(world, src);
     if (!bytes)
         return TSR_OK;
