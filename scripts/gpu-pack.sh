@@ -47,7 +47,7 @@ for t in json.load(sys.stdin):
     name = os.path.basename(cmd[0]).removeprefix("test_")
     given = " ".join(k + "=" + v for k, v in sorted(env.items())
                      if k not in ("TESSERA_CUDA_MODULE", "TESSERA_TEST_DEVICE", "LD_LIBRARY_PATH")
-                     and not k.startswith("EMULATED"))
+                     and (k, v) != ("TESSERA_CUDA_COMM", "local") and not k.startswith("EMULATED"))
     words = ["@/" + os.path.basename(c) if o else c for c, o in zip(cmd, own)]
     if tuple(words) not in seen:
         seen[tuple(words)] = name

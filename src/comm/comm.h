@@ -242,9 +242,9 @@ typedef enum tsri_device_comm_of {
 
 /*
  * Makes the communicator between devices of a kind that has streams, of the ranks in `ranks`, the
- * same list on all of them: NCCL where each has a GPU of its own, else the local one on device
- * memory. TESSERA_CUDA_COMM=nccl or local overrides. Collective over these ranks. Goes before the
- * device: whoever made it destroys it.
+ * same list on all of them: NCCL, for which each has a GPU of its own, or by
+ * TESSERA_CUDA_COMM=local the local one on device memory. Collective over these ranks. Goes before
+ * the device: whoever made it destroys it. TSR_ERR_INVALID where ranks share a GPU unasked.
  */
 tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nranks,
                                    const int *ranks, tsri_device_comm_of of, tsri_comm **out_comm);

@@ -65,9 +65,9 @@ same() {
     for way in "${ways[@]}"; do
         case $way in
         alone) continue ;;
-        processes) before=(env EMULATED_DEVICES=1 "$tessera" launch -n "$ranks" --) ;;
+        processes) before=(env EMULATED_DEVICES=1 TESSERA_CUDA_COMM=local "$tessera" launch -n "$ranks" --) ;;
         given) before=() ;;
-        *) before=(env "EMULATED_DEVICES=$way") ;;
+        *) before=(env "EMULATED_DEVICES=$way" TESSERA_CUDA_COMM="$([ "$ranks" -le "$way" ] || echo local)") ;;
         esac
         output "${before[@]}" "$folder/$program" "${@//@/$way}" --device cuda >"$work/cuda"
         check "$program $*, GPUs: $way"

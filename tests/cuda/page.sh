@@ -20,8 +20,8 @@ same() {
     printf 'FAIL %s\n--- cpu\n%s\n--- cuda\n%s\n' "$1" "$cpu" "$cuda"
     failed=1
 }
-same "thread ranks, one GPU" env EMULATED_DEVICES=1 "$work/fit"
+same "thread ranks, one GPU" env EMULATED_DEVICES=1 TESSERA_CUDA_COMM=local "$work/fit"
 same "thread ranks, two GPUs" env EMULATED_DEVICES=2 "$work/fit"
-same "processes" env EMULATED_DEVICES=1 "$build/src/cli/tessera" launch -n 2 -- "$work/fit"
+same "processes" env EMULATED_DEVICES=1 TESSERA_CUDA_COMM=local "$build/src/cli/tessera" launch -n 2 -- "$work/fit"
 [ $failed -eq 0 ] && echo ok
 exit $failed

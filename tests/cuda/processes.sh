@@ -3,7 +3,7 @@
 # Ranks that are processes and share a GPU read each other's memory by CUDA IPC: the same losses as
 # on CPUs. usage: processes.sh TESSERA EMULATED EXPERIMENTS
 tessera=$1 folder=$3
-export TESSERA_CUDA_MODULE=$2 OMP_NUM_THREADS=1
+export TESSERA_CUDA_MODULE=$2 TESSERA_CUDA_COMM=local OMP_NUM_THREADS=1
 failed=0
 
 # "step 1: loss 2.25"; what else a run says, of a failed one all.

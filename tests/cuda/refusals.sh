@@ -43,11 +43,12 @@ fi
 expect "expected a number of bytes" TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=much
 expect 'asks for 9000000000000 bytes' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=9000000000000
 expect 'expected at least 65536 bytes' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=65535
-expect 'raise the variable TESSERA_CUDA_ARENA_BYTES' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=65536
+expect 'raise the variable TESSERA_CUDA_ARENA_BYTES' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=65536 TESSERA_CUDA_COMM=local
 expect 'older than the' TESSERA_CUDA_MODULE="$emulated" EMULATED_DRIVER=12040
 expect 'GPU 0 is of compute capability 8.6, and the kernels of this build are for 9.0 and later ones: build with -Dgpu-arch=86' \
     TESSERA_CUDA_MODULE="$emulated" EMULATED_CAPABILITY=8.6
 expect 'finds no GPU' TESSERA_CUDA_MODULE="$emulated" EMULATED_DEVICES=0 CUDA_VISIBLE_DEVICES=
 expect "TESSERA_CUDA_COMM" TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_COMM=carrier-pigeon
+expect '4 ranks of one machine have 1 GPU: ranks 0 and 1 share the GPU' TESSERA_CUDA_MODULE="$emulated" EMULATED_DEVICES=1
 [ $failed -eq 0 ] && echo ok
 exit $failed

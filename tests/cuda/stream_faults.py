@@ -55,7 +55,7 @@ def run(module, build, fault, test, seed):
     """What the test said, if it failed."""
     program, extra = TESTS[test]
     env = {"OMP_NUM_THREADS": "1", "TESSERA_CHECK": "1", "PATH": "/usr/bin:/bin", "TESSERA_CUDA_MODULE": module,
-           "EMULATED_SEED": str(seed), "TESSERA_FAULT": str(fault), **extra}
+           "EMULATED_SEED": str(seed), "TESSERA_CUDA_COMM": "local", "TESSERA_FAULT": str(fault), **extra}
     try:
         p = subprocess.run([f"{build}/tests/cuda/{program}"], env=env, capture_output=True, text=True,
                            errors="replace", timeout=LIMIT, check=False)

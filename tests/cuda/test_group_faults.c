@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What goes wrong between the GPUs of a group: a rank that leaves, is late, skips a call or calls
- * something else, buffers in two memories, too little memory. Every rank that is concerned gets an
- * error that names the rank, within the timeout; and afterwards the same process works.
+ * something else, buffers in two memories, too little memory, a failed call of NCCL, a killed
+ * process. Every rank that is concerned gets an error that names the rank, within the timeout; and
+ * afterwards the same process works.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <cmocka.h>
 
 #include "src/core/clock.h"
@@ -180,7 +182,39 @@ static tsr_status no_memory(tsr_world *w, void *arg)
         status = tsr_ddp_close(&ddp);
     CHECK(status != TSR_OK);
     CHECK(says(tsr_world_rank(w) == 1 ? "bytes" : "rank 1", ""));
-    return tsr_world_rank(w) == 1 ? TSR_OK : TSR_OK;
+    return TSR_OK;
+}
+
+/* NCCL refuses rank 1's second call, or finds later that its network is gone. */
+static tsr_status nccl_fails(tsr_world *w, void *arg)
+{
+    const bool later = *(const bool *)arg;
+    tsr_group *g;
+    float *x;
+    TSRI_TRY(begin(w, &g, &x));
+    double from = tsri_now_s();
+    tsr_status status = settle(w, tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM));
+    CHECK(status != TSR_OK && says("all_reduce", later ? "a peer is gone" : "rank 1"));
+    CHECK(later || tsr_world_rank(w) == 0 || says("NCCL", "the network is down"));
+    CHECK(tsri_now_s() - from < 2 * options.timeout_s);
+    CHECK(tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM) != TSR_OK);
+    return TSR_OK;
+}
+
+/* A process that shares the GPU is killed, in the middle of what its peers wait for. */
+static tsr_status killed(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x;
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    if (tsr_world_rank(w) == 1)
+        raise(SIGKILL);
+    double from = tsri_now_s();
+    CHECK(settle(w, tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM)) == TSR_ERR_REMOTE);
+    CHECK(says("rank 1", ""));
+    CHECK(tsri_now_s() - from < 2 * options.timeout_s);
+    return TSR_OK;
 }
 
 static void try(int n, tsr_rank_fn *fn, void *arg, bool fails)
@@ -221,13 +255,46 @@ static void test_memory(void **state)
     try(2, no_memory, NULL, false);
 }
 
+static bool by_nccl(void)
+{
+    const char *comm = getenv("TESSERA_CUDA_COMM");
+    return comm && !strcmp(comm, "nccl");
+}
+
+/* Before the others: a process that has opened a GPU can't fork ranks that do. */
+static void test_killed(void **state)
+{
+    (void)state;
+    if (by_nccl()) /* whose stand-in joins threads alone */
+        skip();
+    assert_int_not_equal(tsr_spawn_processes_with(3, killed, NULL, &options), TSR_OK);
+    if (!strstr(tsr_last_error(), "rank 1 was killed by signal 9"))
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(tsr_spawn_processes_with(3, good, NULL, &options), TSR_OK);
+}
+
+static void test_nccl_fails(void **state)
+{
+    (void)state;
+    if (!by_nccl())
+        skip();
+    for (int later = 0; later < 2; later++) {
+        bool arg = later;
+        setenv("EMULATED_NCCL_FAILS", later ? "1:2:later" : "1:2", 1);
+        tsr_status status = tsr_spawn_with(2, nccl_fails, &arg, &options);
+        unsetenv("EMULATED_NCCL_FAILS");
+        if (status != TSR_OK)
+            fail_msg("%s: %s", later ? "later" : "at once", tsr_last_error());
+        assert_int_equal(tsr_spawn_with(2, good, NULL, &options), TSR_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_differs),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_nccl_fails),
+        cmocka_unit_test(test_late),    cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_differs), cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -370,16 +370,20 @@ static tsr_status chosen_body(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
-/* Ranks that share a device: the local one, where the build has it. */
+/* Ranks that share a device: an error on all of them, unless the local one was asked for. */
 static tsr_status shared_body(tsr_world *w, void *arg)
 {
-    static const int two[] = {0, 1};
+    static const int three[] = {0, 1, 2};
     tsri_comm *c;
-    (void)arg;
-    tsr_status status = create(w, 2, two, &c);
-    CHECK(status == TSR_ERR_UNSUPPORTED || (status == TSR_OK && strcmp(c->ops->name, "nccl")));
-    if (status == TSR_OK)
-        c->ops->destroy(c);
+    if (!arg) {
+        CHECK(create(w, 3, three, &c) == TSR_ERR_INVALID);
+        CHECK_TEXT("3 ranks of one machine have 2 GPUs: ranks 0 and 2 share the GPU ");
+        CHECK_TEXT("; start one rank a GPU, or let ranks share by TESSERA_CUDA_COMM=local");
+        return TSR_OK;
+    }
+    TSRI_TRY(create(w, 3, three, &c));
+    CHECK(!strcmp(c->ops->name, "local"));
+    c->ops->destroy(c);
     return TSR_OK;
 }
 
@@ -409,6 +413,7 @@ static tsr_status uninvited_body(tsr_world *w, void *arg)
 
 static void test_choice(void **state)
 {
+    bool shares = true;
     (void)state;
     unsetenv("TESSERA_CUDA_COMM");
     setenv("EMULATED_DEVICES", "3", 1);
@@ -416,8 +421,11 @@ static void test_choice(void **state)
     setenv("EMULATED_NO_NETWORK", "1", 1);
     nr_spawn(3, uninvited_body, NULL, 0);
     unsetenv("EMULATED_NO_NETWORK");
+    setenv("EMULATED_DEVICES", "2", 1);
+    nr_spawn(3, shared_body, NULL, 0);
+    setenv("TESSERA_CUDA_COMM", "local", 1);
+    nr_spawn(3, shared_body, &shares, 0);
     unsetenv("EMULATED_DEVICES");
-    nr_spawn(2, shared_body, NULL, 0);
     setenv("TESSERA_CUDA_COMM", "mpi", 1);
     nr_spawn(2, wrong_body, NULL, 0);
     setenv("TESSERA_CUDA_COMM", "nccl", 1);

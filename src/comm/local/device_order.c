@@ -119,6 +119,14 @@ void tsri_device_group_close(tsri_local_group *g)
 
 /* --- peers ------------------------------------------------------------------------------------ */
 
+/* A process that has died has nothing that can be opened: its death is the error then. */
+static tsr_status opened(tsri_local_group *g, tsr_status status)
+{
+    if (status != TSR_OK)
+        TSRI_TRY(tsri_local_check_members(g));
+    return status;
+}
+
 static tsr_status meet_process(tsri_local_group *g, int m)
 {
     tsri_local_device *d = tsri_local_device_of(g);
@@ -127,7 +135,7 @@ static tsr_status meet_process(tsri_local_group *g, int m)
     tsri_share share;
     memcpy(&share, place->region, sizeof share);
     if (!*base)
-        TSRI_TRY(d->device->ops->region_open(d->device, &share, base));
+        TSRI_TRY(opened(g, d->device->ops->region_open(d->device, &share, base)));
     g->peer[m] = (tsri_peer){*base, place->bytes};
     of(g)->peer[m] =
         tsri_mem_alloc(&d->local.pub.world->mem, TSRI_DEVICE_EVENTS * sizeof(tsri_event *));
@@ -151,7 +159,7 @@ static tsr_status find_event(tsri_local_group *g, int m, int i, tsri_event **out
     if (!dg->peer[m][i]) {
         tsri_share share;
         memcpy(&share, place->event[i], sizeof share);
-        TSRI_TRY(d->device->ops->event_open(d->device, &share, &dg->peer[m][i]));
+        TSRI_TRY(opened(g, d->device->ops->event_open(d->device, &share, &dg->peer[m][i])));
     }
     *out_event = dg->peer[m][i];
     return TSR_OK;

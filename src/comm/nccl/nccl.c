@@ -260,7 +260,7 @@ tsr_status tsri_nccl_talk(tsri_nccl *n, const tsri_nccl_group *g, const tsri_col
     }
     tsri_watch_leave(n->watch);
     return settle(n, comm, r, 1.25 * n->pub.world->timeout_s + 1,
-                  coll->what ? coll->what : tsri_coll_kind_name(coll->kind));
+                  coll->what && *coll->what ? coll->what : tsri_coll_kind_name(coll->kind));
 }
 
 const char *tsri_nccl_version(void)

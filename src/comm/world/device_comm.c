@@ -81,6 +81,28 @@ static bool find_sharers(const saying *all, int nranks, int *out_a, int *out_b)
     return false;
 }
 
+/* Ranks that share a GPU wait for each other's kernels; that is for tests, and on request. */
+static tsr_status want_no_sharers(const saying *all, int nranks, const int *ranks)
+{
+    int a, b, here = 0, gpus = 0;
+    if (!find_sharers(all, nranks, &a, &b))
+        return TSR_OK;
+    for (int i = 0; i < nranks; i++) {
+        if (strcmp(all[i].machine, all[a].machine))
+            continue;
+        int first = 0; /* the first rank of this one's GPU */
+        while (strcmp(all[first].machine, all[i].machine) ||
+               strcmp(all[first].device, all[i].device))
+            first++;
+        here++;
+        gpus += first == i;
+    }
+    return tsri_fail(TSR_ERR_INVALID,
+                     "%d ranks of one machine have %d GPU%s: ranks %d and %d share the GPU %s; "
+                     "start one rank a GPU, or let ranks share by TESSERA_CUDA_COMM=local",
+                     here, gpus, gpus == 1 ? "" : "s", ranks[a], ranks[b], all[a].device);
+}
+
 /* The first of the ranks makes the id. */
 static tsr_status invite(tsr_world *world, int nranks, const int *ranks, const tsri_module *module,
                          invitation *out)
@@ -128,7 +150,6 @@ static tsr_status create_nccl(tsr_world *world, tsri_device *device, int nranks,
 tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nranks,
                                    const int *ranks, tsri_device_comm_of of, tsri_comm **out_comm)
 {
-    int a, b;
     const saying mine = say(device);
     saying *all = tsri_mem_alloc(&world->mem, (size_t)nranks * sizeof *all);
     if (!all) {
@@ -141,14 +162,12 @@ tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nr
                                (int64_t)(sizeof mine / sizeof(int64_t)), &mine, (int64_t *)all);
     if (status == TSR_OK)
         status = check_sayings(all, nranks, ranks);
-    if (status == TSR_OK) {
-        choice chosen = (choice)all[0].choice;
-        if (chosen == CHOICE_OPEN)
-            chosen = find_sharers(all, nranks, &a, &b) ? CHOICE_LOCAL : CHOICE_NCCL;
-        status = chosen == CHOICE_NCCL
-                     ? create_nccl(world, device, nranks, ranks, all, &comm)
-                     : tsri_local_create_device(world, device, nranks, ranks, of, &comm);
-    }
+    if (status == TSR_OK && all[0].choice == CHOICE_OPEN)
+        status = want_no_sharers(all, nranks, ranks);
+    if (status == TSR_OK)
+        status = all[0].choice == CHOICE_LOCAL
+                     ? tsri_local_create_device(world, device, nranks, ranks, of, &comm)
+                     : create_nccl(world, device, nranks, ranks, all, &comm);
     tsri_mem_free(all);
     if (status == TSR_OK)
         *out_comm = comm;

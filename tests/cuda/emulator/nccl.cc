@@ -316,6 +316,24 @@ static bool go_on(struct ncclComm *comm, const std::vector<op_ptr> &ops, std::ve
     return std::all_of(now.begin(), now.end(), [](const op_ptr &o) { return o->done; });
 }
 
+/* EMULATED_NCCL_FAILS=RANK:CALL[:later]: that launch of the member in each communicator is refused,
+ * or accepted and found later by ncclCommGetAsyncError. */
+static ncclResult_t planted_failure(struct ncclComm *comm)
+{
+    const char *said = getenv("EMULATED_NCCL_FAILS");
+    int rank, call, end = 0;
+    if (!said || sscanf(said, "%d:%d%n", &rank, &call, &end) < 2 || rank != comm->rank ||
+        call != comm->all->launches[(size_t)rank])
+        return ncclSuccess;
+    if (strcmp(said + end, ":later")) {
+        last_error = "the network is down";
+        return ncclSystemError;
+    }
+    last_error = "a peer is gone";
+    comm->all->error = ncclRemoteError;
+    return ncclSuccess;
+}
+
 /* One launch: what one member puts into one communicator at once. */
 static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::vector<op_ptr> &ops)
 {
@@ -332,6 +350,9 @@ static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::v
     for (const op_ptr &o : ops)
         note(comm, o, captured);
     comm->all->launches[(size_t)comm->rank]++;
+    ncclResult_t planted = planted_failure(comm);
+    if (planted != ncclSuccess)
+        return planted;
     comm->told = false;
     int &alive = captured ? comm->graphs : comm->enqueued;
     alive++;
