@@ -6,7 +6,7 @@
  *     tessera launch -n 3 async_all_reduce [--device cpu|cuda] [--gpu 0,1]
  *
  * Alone, it starts three thread ranks. With --device cuda the numbers lie in the memory of GPUs,
- * one a rank; ranks share GPUs where there are fewer.
+ * one a rank; with TESSERA_CUDA_COMM=local ranks share GPUs.
  */
 #define _DEFAULT_SOURCE /* setenv, usleep, also under -std=c17 */
 #include <stdio.h>

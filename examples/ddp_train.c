@@ -6,8 +6,8 @@
  *
  *     tessera launch -n 2 ddp_train [--device cpu|cuda] [--gpu 0,1]
  *
- * Alone, it starts two thread ranks. With --device cuda each rank trains on a GPU; ranks share GPUs
- * where there are fewer.
+ * Alone, it starts two thread ranks. With --device cuda each rank trains on a GPU of its own;
+ * with TESSERA_CUDA_COMM=local ranks share GPUs.
  */
 #define _DEFAULT_SOURCE /* setenv, also under -std=c17 */
 #include <stdio.h>

@@ -4,7 +4,8 @@
  * losses out, gradients averaged. A layer over local graphs and collectives, for programs that come
  * from there; a program over global tensors (S(0) inputs, B parameters) says the same in one graph.
  *
- * Each rank makes its own copy of the model on tsr_local_placement, declares graphs of its own
+ * Each rank makes its own copy of the model on tsr_local_placement (on a GPU:
+ * tsr_local_placement_on), declares graphs of its own
  * (TSR_GRAPH_OPTS(.local = true)), which may differ from rank to rank, and trains:
  *
  *     tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 25), &ddp);
@@ -103,9 +104,11 @@ typedef struct tsr_ddp_opts {
                 __VA_ARGS__)
 
 /*
- * Wraps a module, all of whose variables are on tsr_local_placement. opts may be NULL. Collective
- * over the group: ranks compare parameters (TSR_ERR_MISMATCH names the first that differs, and
- * both), then take over the first rank's values. Errors: TSR_ERR_PLACEMENT, TSR_ERR_INVALID,
+ * Wraps a module, all of whose variables are on tsr_local_placement or tsr_local_placement_on. opts
+ * may be NULL. Makes the module this rank's own (tsr_module_set_local): tsr_save, tsr_load and
+ * tsr_variable_get of it are no collectives then. Collective over the group: ranks compare
+ * parameters (TSR_ERR_MISMATCH names the first that differs, and both), then take over the first
+ * rank's values. Errors: TSR_ERR_PLACEMENT, TSR_ERR_INVALID,
  * TSR_ERR_NO_MEMORY.
  */
 TSR_API tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp **out_ddp);

@@ -210,12 +210,14 @@ typedef struct tsr_load_opts {
  * `num_batches_tracked` is ignored. The names of file and module must be the same, unless the load
  * is said to be partial. Every rank reads its own part. All ranks validate everything
  * first and agree; on any error nothing is changed and every rank gets it. Collective over all
- * ranks. opts may be NULL. Errors: TSR_ERR_INVALID with the names that are missing and those that
- * are extra; TSR_ERR_IO, TSR_ERR_FORMAT, TSR_ERR_SHAPE, TSR_ERR_DTYPE naming the tensor.
+ * ranks, unless the module is this rank's own (tsr_module_set_local). opts may be NULL. Errors:
+ * TSR_ERR_INVALID with the names that are missing and those that are extra; TSR_ERR_IO,
+ * TSR_ERR_FORMAT, TSR_ERR_SHAPE, TSR_ERR_DTYPE naming the tensor.
  */
 TSR_API tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts);
 /* Writes all variables (of [R, c] statistics the first row) as a safetensors file that PyTorch
- * reads. Collective over all ranks; rank 0 writes. */
+ * reads. Collective over all ranks, of which rank 0 writes, unless the module is this rank's own.
+ */
 TSR_API tsr_status tsr_save(tsr_module *m, const char *path);
 
 #ifdef __cplusplus

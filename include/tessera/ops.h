@@ -364,7 +364,8 @@ typedef struct tsr_group tsr_group;
  * gradients: x counts for the losses of all ranks. Their plans' runs meet here, so each rank must
  * run as many of these sums of the group, in the same order; what differs between the ranks is an
  * error of the run that names both places (TSR_ERR_MISMATCH), a rank that does not come is
- * TSR_ERR_TIMEOUT. For small tensors: on GPUs x goes through the host's memory.
+ * TSR_ERR_TIMEOUT. On GPUs it goes by the group's own stream, and the host does not wait. The group
+ * must be alive whenever the plan runs.
  */
 TSR_API tsr_tensor *tsr_rank_sum_at(tsr_tensor *x, const tsr_group *group, const char *file,
                                     int line);

@@ -71,8 +71,10 @@ void tsri_call_fill(tsri_call_entry *call, const tsri_coll *coll, int first, int
 
 char *tsri_call_text(const tsri_call_entry *call, char *buf, size_t size)
 {
-    int n = snprintf(buf, size, "%s #%llu", tsri_coll_kind_name(call->kind),
-                     (unsigned long long)(call->number ? call->number : tsri_seq_count(call->seq)));
+    const unsigned long long number = call->number ? call->number : tsri_seq_count(call->seq);
+    int n = snprintf(buf, size, "%s", tsri_coll_kind_name(call->kind));
+    if (number && n > 0 && (size_t)n < size) /* 0: it is prepared, and not made yet */
+        n += snprintf(buf + n, size - (size_t)n, " #%llu", number);
     if (call->what[0] && n > 0 && (size_t)n < size)
         n += snprintf(buf + n, size - (size_t)n, " '%s'", call->what);
     if (call->file[0] && n > 0 && (size_t)n < size)

@@ -223,6 +223,9 @@ typedef struct tsri_comm_ops {
     bool (*ready)(tsri_group *g, const tsri_ticket *ticket);
     /* Optional: the world rank of the first member that has not come to a call; -1: all have. */
     int (*late)(tsri_group *g, const tsri_ticket *ticket);
+    /* Optional: TSR_OK, or TSR_ERR_DEAD where a member that has not come to a call never will, with
+     * a text that names it. */
+    tsr_status (*lost)(tsri_group *g, const tsri_ticket *ticket);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {

@@ -22,7 +22,7 @@
     X(VARIABLE, variable)   /* () -> x: reads a variable in place */                              \
     X(TO_GLOBAL, to_global) /* (x) -> x: a signature, and nothing else */                         \
     /* Between ranks: the executor communicates. (x0, x1, ..) -> y0, y1, ..: of each the sum over \
-     * attrs.rank_sum.ranks, from the local graph of each of them; on CPUs. */                    \
+     * attrs.rank_sum.ranks, from the local graph of each of them. */                             \
     X(RANK_SUM, rank_sum)
 
 /* X(ENUM, name): those with a kernel in the reference. */
@@ -388,6 +388,7 @@ typedef struct tsri_attrs {
         struct {
             const int *ranks; /* of the world; the graph's */
             int32_t nranks, pad_;
+            const struct tsr_group *group;
         } rank_sum;
         struct {
             int32_t has, pad_; /* bit i: the update keeps its state i */

@@ -123,6 +123,7 @@ typedef struct tsri_item_box {
     bool is_bucket;     /* joins conversions that could wait: runs in the bulk lane */
     const int *ranks;   /* a sum over local graphs: these nranks ranks of the world; else NULL */
     int nranks;
+    const struct tsr_group *group; /* of these ranks */
     /* Until scheduling joins it: a conversion that may wait for others, as only an optimizer waits
      * for it, or nothing does. */
     tsri_bucket_part part; /* its bucket when signatures were chosen */

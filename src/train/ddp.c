@@ -50,7 +50,7 @@ static tsr_status collect(tsr_variable *v, const char *name, void *arg)
     if (v->placement != d->here)
         return tsri_fail(TSR_ERR_PLACEMENT,
                          "tsr_ddp_create: %s is on %s; each rank's copy of the module belongs on "
-                         "tsr_local_placement, here %s",
+                         "tsr_local_placement or tsr_local_placement_on, here %s",
                          name, tsr_placement_text(v->placement), tsr_placement_text(d->here));
     if (fits_any(d->opts.nignored, d->opts.ignored, name))
         return TSR_OK;

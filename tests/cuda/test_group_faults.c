@@ -34,7 +34,7 @@ static void drop(void *arg, tsr_log_level level, const char *text)
 }
 
 static const tsr_world_opts options = {
-    .size = sizeof options, .arena_bytes = 16 << 20, .timeout_s = 2, .threads = 1, .log = drop};
+    .size = sizeof options, .arena_bytes = 16 << 20, .timeout_s = 4, .threads = 1, .log = drop};
 
 /* A group whose ranks are connected, and a buffer. */
 static tsr_status begin(tsr_world *w, tsr_group **out_g, float **out_x)
@@ -87,7 +87,7 @@ static tsr_status late(tsr_world *w, void *arg)
     (void)arg;
     TSRI_TRY(begin(w, &g, &x));
     if (tsr_world_rank(w) == 1) {
-        tsri_sleep_s(6);
+        tsri_sleep_s(10);
         return TSR_OK;
     }
     double from = tsri_now_s();
@@ -110,6 +110,22 @@ static tsr_status leaves(tsr_world *w, void *arg)
         return tsr_set_error(TSR_ERR_IO, "can't read the data");
     CHECK(settle(w, tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM)) != TSR_OK);
     CHECK(says("rank 1", ""));
+    return TSR_OK;
+}
+
+/* Rank 1 has returned without an error, and its peer hears of it long before the timeout. */
+static tsr_status returns(tsr_world *w, void *arg)
+{
+    tsr_group *g;
+    float *x;
+    (void)arg;
+    TSRI_TRY(begin(w, &g, &x));
+    if (tsr_world_rank(w) == 1)
+        return TSR_OK;
+    double from = tsri_now_s();
+    CHECK(settle(w, tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM)) == TSR_ERR_DEAD);
+    CHECK(says("rank 1 has left", "test_group_faults.c"));
+    CHECK(tsri_now_s() - from < options.timeout_s / 2);
     return TSR_OK;
 }
 
@@ -236,6 +252,7 @@ static void test_leaves(void **state)
 {
     (void)state;
     try(2, leaves, NULL, true);
+    try(2, returns, NULL, false);
 }
 
 static void test_differs(void **state)

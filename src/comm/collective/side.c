@@ -106,10 +106,28 @@ static tsr_status explain(tsri_side *s, tsr_status status)
     return tsri_fail(status, "%s", text);
 }
 
+/* A member that has not come to a call, and never will, is an error. */
+static tsr_status check_lost(const tsri_side_call *call)
+{
+    const tsri_side *s = call->side;
+    if (call->is_said)
+        return s->group->engine->comm->ops->lost(s->words, &call->word_ticket);
+    return s->inner && TSRI_COMM_HAS(s->comm, lost) ? s->comm->ops->lost(s->inner, &call->ticket)
+                                                    : TSR_OK;
+}
+
 static tsr_status poll_words(void *arg)
 {
     tsri_side *s = arg;
     TSRI_TRY(meet_those_there(s));
+    const tsri_side_call *c = s->first;
+    while (c && !c->is_said)
+        c = c->next;
+    const double now = tsri_now_s(), between_looks = 0.05;
+    if (c && now - s->looked_s > between_looks) { /* the oldest to which not all have come */
+        s->looked_s = now;
+        TSRI_TRY(check_lost(c));
+    }
     return explain(s, s->comm->ops->check(s->comm));
 }
 
@@ -283,10 +301,10 @@ static void await_peers(const tsri_side_call *call, bool (*is_there)(const tsri_
 {
     const tsri_side *s = call->side;
     double until = tsri_now_s() + s->device->world->timeout_s / 2;
-    for (int turn = 0; !is_there(call); turn++) {
+    for (int turn = 1; !is_there(call); turn++) {
         tsri_side_advance_all(s->group->engine);
         if (tsri_group_is_over(s->group) || s->comm->ops->check(s->comm) != TSR_OK ||
-            tsri_now_s() > until)
+            (turn % 500 == 0 && check_lost(call) != TSR_OK) || tsri_now_s() > until)
             return;
         if (turn < 100)
             sched_yield();

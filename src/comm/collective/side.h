@@ -25,6 +25,7 @@ struct tsri_side {
     tsri_group *inner; /* likewise */
     tsri_group *words; /* of the host, for calls that are compared apart; NULL: none are */
     tsri_poll poll;    /* of `words` */
+    double looked_s;   /* when it last looked for lost members */
     tsri_stream *stream;
     tsri_event *compute, *side;    /* by which the two streams follow each other */
     bool in_place;                 /* a sum by all_reduce may have one buffer as src and dst */
@@ -91,6 +92,12 @@ tsr_status tsri_side_submit(tsr_group *g, tsri_device *device, const tsri_task *
                             tsr_work **out_work);
 tsr_status tsri_side_wait(tsr_work *w, double timeout_s);
 bool tsri_side_test(tsr_work *w);
+
+/* side_group.c. Makes the group of one call of a plan of local graphs between devices, whose
+ * operations go through the side of `group`; it is what coll->prepared keeps until unprepare. Not
+ * collective: the call's first start is, and makes the side. */
+tsr_status tsri_side_group_make(tsr_group *group, tsri_device *device, tsri_coll *coll,
+                                tsri_group **out_group);
 
 /* A call that is made once, from start to release. */
 tsr_status tsri_side_once(tsri_side *s, const tsri_coll *coll);

@@ -116,6 +116,7 @@ static const tsri_comm_ops ops = {
     .unprepare = tsri_local_unprepare,
     .released = tsri_local_released,
     .ready = tsri_local_ready,
+    .lost = tsri_local_lost,
 };
 
 tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nranks,

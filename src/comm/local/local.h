@@ -286,6 +286,7 @@ bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket);
 /* The call is none in two phases. */
 bool tsri_local_ready(tsri_group *pub, const tsri_ticket *ticket);
 int tsri_local_late(tsri_group *pub, const tsri_ticket *ticket);
+tsr_status tsri_local_lost(tsri_group *pub, const tsri_ticket *ticket);
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text);
 /* task.c: the vtable's `task`; flow.c: the memory for it. */
 tsr_status tsri_local_task(tsri_group *pub, struct tsri_task *task);

@@ -33,6 +33,7 @@ static const tsri_comm_ops ops = {
     .poison = tsri_local_poison,
     .ready = tsri_local_ready,
     .late = tsri_local_late,
+    .lost = tsri_local_lost,
 };
 
 tsr_status tsri_local_twin(tsri_comm *c, tsri_comm **out_comm)

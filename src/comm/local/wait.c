@@ -405,6 +405,25 @@ void tsri_local_await_writers(tsri_local_group *g, uint64_t seq)
     }
 }
 
+tsr_status tsri_local_lost(tsri_group *pub, const tsri_ticket *ticket)
+{
+    tsri_local_group *g = pub->priv;
+    uint64_t last = ticket->seq + tsri_local_records_of(ticket->coll) - 1;
+    for (int i = 0; i < pub->nranks; i++) {
+        if (i == pub->index || tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, last))
+            continue;
+        const char *why = why_gone(g->local, pub->ranks[i]);
+        char text[192];
+        /* Looked at again: it may have come, and only then gone. */
+        if (why && !tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, last))
+            return tsri_fail(
+                TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s", pub->ranks[i], why,
+                g->local->pub.world->rank,
+                tsri_call_text(tsri_call_of(&g->members[pub->index], last), text, sizeof text));
+    }
+    return TSR_OK;
+}
+
 tsr_status tsri_local_check_members(tsri_local_group *g)
 {
     TSRI_TRY(tsri_local_check_abort(g->local));

@@ -33,8 +33,9 @@ static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, i
 
 static void describe(const tsri_call_entry *c, char *buf, size_t size)
 {
-    snprintf(buf, size, "%s '%s' (%s%s, root %d, %lld segments, %lld bytes)",
-             tsri_coll_kind_name(c->kind), c->what, tsri_reduce_name(c->op),
+    char name[192];
+    snprintf(buf, size, "%s: %s%s, root %d, %lld segments, %lld bytes",
+             tsri_call_text(c, name, sizeof name), tsri_reduce_name(c->op),
              c->algo == TSRI_ALGO_TWO_PHASE ? ", two-phase" : "", (int)c->root, (long long)c->nseg,
              (long long)c->bytes);
 }
@@ -43,7 +44,7 @@ static void describe(const tsri_call_entry *c, char *buf, size_t size)
 static tsr_status compare(const tsri_group *g, const saying *all)
 {
     for (int i = 1; i < g->nranks; i++) {
-        char first[256], other[256];
+        char first[320], other[320];
         if (tsri_call_agrees(&all[0].call, &all[i].call))
             continue;
         describe(&all[0].call, first, sizeof first);

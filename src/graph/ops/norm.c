@@ -161,8 +161,6 @@ static const tsri_op *joined_by(const tsr_tensor *stats, tsr_tensor **out_share)
         return NULL;
     const tsr_tensor *sums = stats->op->in[0];
     *out_share = stats->op->in[1];
-    while (sums->op->kind == TSRI_OP_TO_GLOBAL)
-        sums = sums->op->in[0];
     return sums->op->kind == TSRI_OP_RANK_SUM ? sums->op : NULL;
 }
 

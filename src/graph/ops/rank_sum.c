@@ -30,43 +30,24 @@ bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attr
     *attrs = (tsri_attrs){0};
     attrs->rank_sum.ranks = ranks;
     attrs->rank_sum.nranks = n;
+    attrs->rank_sum.group = group;
     return true;
-}
-
-/* A placement of this rank alone, as a CPU. NULL, with the graph failed, when there is no memory.
- */
-static const tsr_placement *host_of(tsr_graph *g, const tsr_placement *p)
-{
-    const int one[TSR_MAX_HIERARCHY] = {1, 1, 1, 1};
-    if (tsr_placement_device(p) == TSR_DEVICE_CPU)
-        return p;
-    const tsr_placement *host = NULL;
-    tsr_status status = tsri_placement_intern(g->world, TSR_DEVICE_CPU, tsr_placement_ndim(p), one,
-                                              &g->world->rank, &host);
-    if (status != TSR_OK)
-        tsri_graph_fail_last(g, status);
-    return host;
 }
 
 bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, tsr_tensor **out,
                         tsri_loc loc)
 {
     tsr_graph *g = x[0]->graph;
-    const tsr_placement *home = x[0]->placement, *host = host_of(g, home);
-    tsr_tensor *in[TSRI_RULE_MAX_ARGS];
-    tsr_dims shapes[TSRI_RULE_MAX_ARGS];
-    tsr_dtype dtypes[TSRI_RULE_MAX_ARGS];
-    for (int i = 0; i < n && host; i++) {
-        in[i] = host == home ? x[i] : tsr_to_global_at(x[i], host, TSR_AUTO, loc.file, loc.line);
+    tsr_dims shapes[TSRI_RULE_MAX_ARGS] = {0};
+    tsr_dtype dtypes[TSRI_RULE_MAX_ARGS] = {0};
+    for (int i = 0; i < n; i++) {
         shapes[i] = x[i]->shape;
         dtypes[i] = x[i]->dtype;
     }
-    tsri_op *op =
-        host ? tsri_graph_add(g, TSRI_OP_RANK_SUM, attrs, n, in, n, shapes, dtypes, host, loc)
-             : NULL;
+    const tsri_op *op =
+        tsri_graph_add(g, TSRI_OP_RANK_SUM, attrs, n, x, n, shapes, dtypes, x[0]->placement, loc);
     for (int i = 0; i < n && op; i++)
-        out[i] = host == home ? op->out[i]
-                              : tsr_to_global_at(op->out[i], home, TSR_AUTO, loc.file, loc.line);
+        out[i] = op->out[i];
     return op && g->status == TSR_OK;
 }
 

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "src/comm/collective/side.h"
 #include "src/plan/lower/lower.h"
 
 static tsri_coll_kind coll_kind(const tsri_item *it)
@@ -229,10 +230,14 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     plan->info.collectives++;
     plan->info.comm_bytes += call->bytes;
     *out_call = call;
+    tsri_device *device = plan->part[tsr_placement_device(it->placement)].device;
+    if (it->box.group && tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+        return device ? tsri_side_group_make((tsr_group *)(uintptr_t)it->box.group, device,
+                                             &call->coll, &call->group)
+                      : TSR_OK;
     tsri_comm *comm = tsri_plan_comm(plan, it);
     if (!comm)
         return TSR_OK;
-    const tsri_device *device = plan->part[tsr_placement_device(it->placement)].device;
     call->coll.stream = device ? device->stream : NULL;
     return comm->ops->group(comm, n, ranks, it->box.is_bucket, &call->group);
 }
