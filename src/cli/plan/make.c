@@ -66,6 +66,19 @@ int plan_failed(tsr_status status)
     return cli_fail("plan");
 }
 
+plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e, double peak_flops_per_s)
+{
+    const tsri_summary *s = &r->summary;
+    int64_t rows = tsri_experiment_batch_size(e);
+    rows = rows ? rows : s->samples;
+    if (r->step_s <= 0)
+        return (plan_pace){0};
+    return (plan_pace){
+        .samples_per_s = (double)rows / r->step_s,
+        .tokens_per_s = (double)s->tokens / r->step_s,
+        .mfu = peak_flops_per_s > 0 ? s->flops / (r->step_s * s->nranks * peak_flops_per_s) : 0};
+}
+
 plan_figures plan_figures_of(const tsri_report *r)
 {
     plan_figures f = {.step_s = r->step_s, .compute_s = r->compute_s, .bytes = r->bytes};
