@@ -67,7 +67,9 @@ def check_figures(files, more=()):
 # Data parallelism and ZeRO: the states of the optimizer are what is said to differ.
 out, plans, (time, memory, _) = check_figures([example("dp4.yaml"), example("zero.yaml")])
 ratio = plans[1]["memory"][0]["optimizer"] / plans[0]["memory"][0]["optimizer"]
-equal(memory["optimizer"][2], f"x{ratio:.3g}", "how many times the optimizer's bytes")
+more = plans[1]["memory"][0]["optimizer"] - plans[0]["memory"][0]["optimizer"]
+equal(memory["optimizer"][2], f"x{ratio:.3g} (-{size(-more)})", "how many times the optimizer's bytes, and how much less")
+check(all("(" in v[2] for v in memory.values() if len(v) > 2), f"each ratio of sizes is a size too: {memory}")
 kept = [{x["name"]: x["out"][0]["sbp"] for x in p["ops"] if x["op"] == "variable"} for p in plans]
 differ = [name for name in kept[0] if kept[0][name] != kept[1][name]]
 check(len(differ) > 100, f"{len(differ)} states are split")

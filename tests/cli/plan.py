@@ -241,8 +241,8 @@ memory of a rank
   ranks 0-3: 384 B = 296 B activations, 88 B gaps and scratch
 time of a step (estimated)
   53.7 us: compute 1.53 us, communication 52.2 us, one behind the other
-  spent on link 2 hand-shakes 93.4 %, link 1 hand-shakes 3.8 %, kernel starts 2.8 %, own memory
-      0.1 %; bound by link 2 hand-shakes
+  spent on link 2 hand-shakes 93.4 %, link 1 hand-shakes 3.8 %, kernel starts 2.8 %, memory 0.1 %;
+      bound by link 2 hand-shakes
   signatures were chosen op by op at 53.7 us, proven the least
   1.01 us of it is computed alike on up to 2 ranks
   link 1 within 2 ranks       hand-shake 2.00 us, 10.0 GB/s
@@ -258,7 +258,7 @@ step       53.7 us; bound by link 2 hand-shakes
   link 2 hand-shakes         50.2 us  93.4 %  ##############################
   link 1 hand-shakes         2.04 us   3.8 %  #
   kernel starts              1.50 us   2.8 %  #
-  own memory                 32.0 ns   0.1 %
+  memory                     32.0 ns   0.1 %
            nothing overlaps; 1.01 us of it is computed alike on up to 2 ranks
 memory     512 B on ranks 4-5; others down to 384 B
   inputs and outputs           320 B  62.5 %  ##############################
@@ -315,8 +315,7 @@ memory of a rank
       66.0 KB inputs and outputs, 1.11 KB gaps and scratch
 time of a step (estimated)
   1.91 ms: compute 1.81 ms, communication 105 us, one behind the other
-  spent on compute 75.3 %, own memory 18.5 %, shared memory 5.5 %, kernel starts 0.7 %; bound by
-      compute
+  spent on compute 75.3 %, memory 18.5 %, shared memory 5.5 %, kernel starts 0.7 %; bound by compute
   signatures were chosen op by op at 1.91 ms, proven the least; less 2.88 us for ops that are fused:
       1.91 ms
   1.00 us of it is computed alike on up to 8 ranks
@@ -330,7 +329,7 @@ p.yaml: mlp, 85.0 K parameters in 6 tensors, on 8 cpu ranks
 strategy   data parallel x8
 step       1.91 ms: 1.05 M samples/s; bound by compute
   compute                    1.44 ms  75.3 %  ##############################
-  own memory                  354 us  18.5 %  #######
+  memory                      354 us  18.5 %  #######
   shared memory               105 us   5.5 %  ##
   kernel starts              13.5 us   0.7 %
            nothing overlaps

@@ -50,7 +50,7 @@ def largest(spent, links):
     sums, shakes = {}, {}
     for name, s in spent.items():
         m = re.match(r"link (\d+) (.*)", name)
-        use = links[int(m[1]) - 1].get("name", "link " + m[1]) if m else {"memory": "own memory"}.get(name, name)
+        use = links[int(m[1]) - 1].get("name", "link " + m[1]) if m else name
         sums[use] = sums.get(use, 0) + s
         if m and m[2] == "hand-shakes" and s > spent.get(f"link {m[1]} bytes", 0):
             shakes[use] = " hand-shakes"

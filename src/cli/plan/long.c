@@ -88,7 +88,7 @@ int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT])
 {
     const tsri_cost_model *m = &r->plan->model;
     int n = 0;
-    static const char *const own[] = {"compute", "own memory", "kernel starts"};
+    static const char *const own[] = {"compute", "memory", "kernel starts"};
     for (int s = 0; s < TSRI_SPENT_LINK; s++) {
         snprintf(out[n].name, sizeof out[n].name, "%s", own[s]);
         out[n++].s = r->spent_s[s];

@@ -79,6 +79,13 @@ plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e, double pe
         .mfu = peak_flops_per_s > 0 ? s->flops / (r->step_s * s->nranks * peak_flops_per_s) : 0};
 }
 
+plan_pace plan_pace_of_made(const plan_made *m)
+{
+    const tsri_experiment *e = m->experiment;
+    return plan_pace_of(m->report, e,
+                        plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e)));
+}
+
 plan_figures plan_figures_of(const tsri_report *r)
 {
     plan_figures f = {.step_s = r->step_s, .compute_s = r->compute_s, .bytes = r->bytes};

@@ -19,7 +19,7 @@ typedef struct plan_args {
     cli_list sets;
     const char *dot;
     bool json, full, verbose, longer;
-    const char *why, *csv;
+    const char *why, *csv, *best;
     cli_list sweeps;
     bool no_plugins, fixed;
 } plan_args;
@@ -36,8 +36,8 @@ static const cli_option options[] = {
     {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
      0, NULL},
     {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
-    {"long", 'l', CLI_FLAG, AT(longer), NULL,
-     "bars of time and memory, what is sent, and the next best signatures", 0, 0, NULL},
+    {"long", 'l', CLI_FLAG, AT(longer), NULL, "bars of time and memory, what is sent, next best", 0,
+     0, NULL},
     {"full", 'f', CLI_FLAG, AT(full), NULL, "every tensor and conversion, and why", 0, 0, NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL,
      "as --full, with each of the lines that are alike", 0, 0, NULL},
@@ -48,6 +48,8 @@ static const cli_option options[] = {
      "a table of plans, one a value; again: a grid", 0, 0, NULL},
     {"fixed", 0, CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
      NULL},
+    {"best", 0, CLI_TEXT, AT(best), "FIGURE", "of a sweep: step, tokens_per_s, mfu, memory, ...", 0,
+     0, NULL},
     {"csv", 0, CLI_TEXT, AT(csv), "FILE", "writes the sweep's table as CSV", 0, 0, NULL},
     CLI_NO_PLUGINS(AT(no_plugins)),
 };
@@ -56,10 +58,9 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "plan",
     .usage = "FILE.yaml [FILE.yaml...] [OPTIONS]",
-    .about = "Compiles an experiment for ranks that are only imagined, and says how they share\n"
-             "the work, what a step takes, what memory a rank needs and what is communicated;\n"
-             "with --full also what each tensor's signature is and why. Needs no data and no\n"
-             "devices. See tessera-yaml(5).",
+    .about = "Compiles an experiment for ranks that are only imagined, and says whether it\n"
+             "fits, what a step takes and is bound by, how ranks share the work, and which\n"
+             "other layouts to try. Needs no data and no devices. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
     .max_operands = PLAN_COMPARE_MAX,
@@ -218,7 +219,7 @@ static int work(const plan_args *a, const char *path, const tsri_experiment *e, 
 static int ask(const plan_args *a, int n, char *const *paths)
 {
     const plan_source from = source_of(a, paths[0]);
-    const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->verbose};
+    const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->best, a->verbose};
     const char *asked = n > 1 ? "a comparison" : a->sweeps.n ? "--sweep" : a->why ? "--why" : NULL;
     const char *useless = a->json                            ? "json"
                           : a->dot                           ? "dot"
@@ -231,8 +232,11 @@ static int ask(const plan_args *a, int n, char *const *paths)
                              useless);
     if ((a->sweeps.n || a->why) && !strcmp(paths[0], "-"))
         return cli_bad_usage(&spec, "%s reads its file again: that can't be standard input", asked);
-    if (!a->sweeps.n && (a->fixed || a->csv))
-        return cli_bad_usage(&spec, "--%s needs a --sweep", a->fixed ? "fixed" : "csv");
+    if (!a->sweeps.n && (a->fixed || a->csv || a->best))
+        return cli_bad_usage(&spec, "--%s needs a --sweep",
+                             a->fixed ? "fixed"
+                             : a->csv ? "csv"
+                                      : "best");
     return n > 1         ? plan_compare(&from, n, paths)
            : a->sweeps.n ? plan_sweep_run(&from, &sweep)
            : a->why      ? plan_why(&from, a->why)

@@ -51,8 +51,8 @@ plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e, double pe
 /* plan.c: operations a second that a rank of a cluster has at most; 0: not known. */
 double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype);
 
-/* A use of a step's time: "compute", "own memory", "kernel starts", or a link with its hand-shakes.
- */
+/* A use of a step's time: "compute", "memory" (a rank's own), "kernel starts", or a link with its
+ * hand-shakes. */
 typedef struct plan_share {
     char name[TSRI_LINK_NAME_MAX + 16];
     double s;

@@ -27,11 +27,6 @@ bool sweep_reprices(const char *key)
     return any;
 }
 
-double sweep_samples(const tsri_experiment *e, double step_s)
-{
-    return step_s > 0 ? (double)tsri_experiment_batch_size(e) / step_s : 0;
-}
-
 /* Opens the base at another batch. */
 static tsr_status open_at(const sweep_pricer *p, int64_t batch, plan_made *m)
 {
@@ -151,6 +146,20 @@ static tsr_status check_batch(sweep_pricer *p, const tsri_experiment *e)
     return status;
 }
 
+plan_pace sweep_pace(const sweep_pricer *p, const tsri_experiment *e, double step_s)
+{
+    const double rows = (double)tsri_experiment_batch_size(e);
+    const double base = (double)tsri_experiment_batch_size(p->base.experiment);
+    const double times = base > 0 ? rows / base : 1;
+    const tsri_summary *s = &p->base.report->summary;
+    const double peak = plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e));
+    if (step_s <= 0)
+        return (plan_pace){0};
+    return (plan_pace){.samples_per_s = rows / step_s,
+                       .tokens_per_s = (double)s->tokens * times / step_s,
+                       .mfu = peak > 0 ? s->flops * times / (step_s * s->nranks * peak) : 0};
+}
+
 tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double spare,
                               sweep_point *out_point)
 {
@@ -170,7 +179,7 @@ tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double 
     *out_point = (sweep_point){.step_s = price.step_s,
                                .compute_s = price.compute_s,
                                .comm_s = price.comm_s,
-                               .samples_per_s = sweep_samples(e, price.step_s),
+                               .pace = sweep_pace(p, e, price.step_s),
                                .memory = price.memory,
                                .bytes = price.bytes,
                                .by = -1};
