@@ -41,7 +41,7 @@ def tried(lines):
         if m:
             found.append([m[1], m[2], m[3], m[4] or ""])
         else:
-            found[-1][3] += " " + line.strip()
+            found[-1][3] += " " + line.strip().rstrip("\\")
     return [(name, step, memory, shlex.split(sets)) for name, step, memory, sets in found]
 
 

@@ -49,30 +49,29 @@ static void put_sets(const layout *l, char text[PLAN_SETS_TEXT])
 /* Adds a layout of dp x tp ranks; `data` is the strategy of dp's ranks. */
 static void add_layout(trier *t, int dp, int tp, const char *data)
 {
-    char mesh[48], strategy[48];
+    static const char *const names[] = {"dp", "tp"};
+    const int sizes[] = {dp, tp}, first = dp == 1 && tp > 1, naxes = dp > 1 && tp > 1 ? 2 : 1;
+    const bool plain = !strcmp(data, "data");
+    char strategy[48];
     layout *l = &t->all[t->n];
     if (t->n == MOST_LAYOUTS)
         return;
-    const bool plain = !strcmp(data, "data");
-    if (tp == 1) {
-        snprintf(mesh, sizeof mesh, "dp: %d", dp);
-        snprintf(strategy, sizeof strategy, "%s", data);
-        if (plain)
-            snprintf(l->tried.name, sizeof l->tried.name, dp > 1 ? "dp %d" : "%d rank", dp);
-        else
-            snprintf(l->tried.name, sizeof l->tried.name, "%s", data);
-    } else if (dp == 1) {
-        snprintf(mesh, sizeof mesh, "tp: %d", tp);
-        snprintf(strategy, sizeof strategy, "megatron");
-        snprintf(l->tried.name, sizeof l->tried.name, "tp %d", tp);
-    } else {
-        snprintf(mesh, sizeof mesh, "dp: %d, tp: %d", dp, tp);
+    plan_tried *x = &l->tried;
+    if (naxes == 2) {
         snprintf(strategy, sizeof strategy, "[%s, megatron]", data);
-        snprintf(l->tried.name, sizeof l->tried.name, "%s %d x tp %d", plain ? "dp" : data, dp, tp);
+        snprintf(x->name, sizeof x->name, "%s %d x tp %d", plain ? "dp" : data, dp, tp);
+    } else {
+        snprintf(strategy, sizeof strategy, "%s", tp > 1 ? "megatron" : data);
+        if (!plain)
+            snprintf(x->name, sizeof x->name, "%s", data);
+        else if (dp * tp == 1)
+            snprintf(x->name, sizeof x->name, "1 rank");
+        else
+            snprintf(x->name, sizeof x->name, "%s %d", names[first], sizes[first]);
     }
-    l->nsets = tsri_experiment_relay(t->v->experiment, dp > 1 && tp > 1 ? 2 : 1, dp * tp, mesh,
+    l->nsets = tsri_experiment_relay(t->v->experiment, naxes, names + first, sizes + first,
                                      strategy, l->sets);
-    put_sets(l, l->tried.sets);
+    put_sets(l, x->sets);
     t->n += l->nsets > 0;
 }
 

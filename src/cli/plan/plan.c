@@ -75,7 +75,11 @@ void plan_links_source(const plan_view *v, char buf[256])
     else
         snprintf(buf, 256, "built in%s%s; `tessera info --measure` measures", l->why[0] ? ": " : "",
                  l->why);
-    if (v->has_cluster) {
+    const tsri_cluster *cluster = tsri_experiment_cluster(v->experiment);
+    if (cluster && cluster->gpu) {
+        snprintf(buf, 256, "the data sheet of %s and the file's cluster",
+                 tsri_gpu_specs[cluster->gpu].name);
+    } else if (v->has_cluster) {
         char rest[256];
         memcpy(rest, buf, sizeof rest);
         snprintf(buf, 256, "the file's cluster; others %.220s", rest);

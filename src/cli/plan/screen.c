@@ -149,12 +149,19 @@ static void put_change(plan_text *t, double now, double then)
     plan_put(t, "  %-7s", text);
 }
 
-/* A line, and what is to be said on the command line for it. */
-static void print_below(const char *line, const char *sets, const cli_style *style)
+/* Prints overrides below a line, in lines that a shell takes as one. */
+static void print_sets(const char *sets, const cli_style *style)
 {
-    cli_say("%s\n%*s%s", line, LABEL + 2, "", style->dim);
-    cli_wrap(sets, LABEL + 2, LABEL + 4, cli_columns());
-    cli_say("%s", style->plain);
+    int used = sets[0] ? cli_say("\n%*s", LABEL + 2, "") - 1 : 0;
+    for (const char *at = sets; *at;) {
+        const char *end = strstr(at + 1, " --set ");
+        const int length = end ? (int)(end - at) : (int)strlen(at);
+        if (at > sets && used + length + 2 > cli_columns())
+            used = cli_say(" \\\n%*s", LABEL + 1, "") - 3;
+        used += cli_say("%.*s", length, at);
+        at += length;
+    }
+    cli_say("%s\n", style->plain);
 }
 
 static void print_tried(const plan_view *v, const cli_style *style)
@@ -171,13 +178,14 @@ static void print_tried(const plan_view *v, const cli_style *style)
         plan_put(&t, "%*s", FIGURE, cli_bytes((double)x->memory, memory));
         put_change(&t, (double)base.memory, (double)x->memory);
         print_label(i ? "" : "try", style);
-        bool fits = LABEL + (int)(t.used + 2 + strlen(x->sets)) <= columns;
+        const bool fits = x->sets[0] && LABEL + (int)(t.used + strlen(x->sets)) <= columns;
         while (!fits && t.data[t.used - 1] == ' ')
             t.data[--t.used] = 0;
+        cli_say("%s%s", t.data, style->dim);
         if (fits)
-            cli_say("%s%s%s%s\n", t.data, style->dim, x->sets, style->plain);
+            cli_say("%s%s\n", x->sets, style->plain);
         else
-            print_below(t.data, x->sets, style);
+            print_sets(x->sets, style);
     }
 }
 
