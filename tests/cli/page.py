@@ -326,11 +326,7 @@ for f in document.having("data-figure"):
     m = re.fullmatch(r"plans\.(\d)\.(.*)", f["data-figure"])
     if not m:
         continue
-    want = 0
-    try:
-        want = expected(both[int(m[1])], m[2])
-    except KeyError:  # what it does not spend time on
-        check(m[2].startswith("step.spent_s."), m[2])
+    want = expected(both[int(m[1])], m[2])
     equal(float(f["data-value"]), want, f["data-figure"])
     check_text(f.text(), want, f["data-figure"])
     seen[m[2]].add(m[1])

@@ -29,10 +29,11 @@ function figureTable(caption, rows) {
 function comparedFigures(ms) {
   const get = (path, of = secondsText, name, neutral) => ({name, path, text: of, neutral,
     values: ms.map(m => path.split('.').reduce((at, word) => at === undefined ? undefined : at[word], m.plan) || 0)});
-  const spent = [...new Set(ms.flatMap(m => Object.keys(m.plan.step.spent_s)))];
+  const spent = ms.map(m => new Map(shares(m).map(x => [x.use, x.s])));
+  const uses = [...new Set(spent.flatMap(of => [...of.keys()]))];
   const rows = [
     get('step.cost_s', secondsText, 'a step (estimate)'), get('timeline.end_s', secondsText, 'if communication overlaps'),
-    ...spent.map(name => ({name: '· ' + [...new Set(ms.filter(m => name in m.plan.step.spent_s).map(m => spentText(m, name)))].join(', '), path: 'step.spent_s.' + name, text: secondsText, values: ms.map(m => m.plan.step.spent_s[name] || 0)})),
+    ...uses.map(use => ({name: '· ' + [...new Set(ms.filter((m, i) => spent[i].has(use)).map(m => spentText(m, use)))].join(', '), path: 'spent.' + use, text: secondsText, values: spent.map(of => of.get(use) || 0)})),
     get('totals.bytes', bytesText, 'communication, on the busiest rank'),
     get('memory.0.total', bytesText, 'memory of the neediest rank'),
     ...MEMORY.map(([key, name]) => get('memory.0.' + key, bytesText, '· ' + name)).filter(r => r.values.some(v => v > 0)),

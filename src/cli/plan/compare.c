@@ -99,28 +99,34 @@ static void print_title(const comparison *c, const char *title)
     cli_say("%s%s%s\n", c->style->bold, title, c->style->plain);
 }
 
-static char *spent_name(const comparison *c, int plan, int spent, char buf[TSRI_SPENT_NAME_MAX])
+/* The seconds of a step of a plan that go to a use by its name, as links are others in others. */
+static double spent_on(const comparison *c, int plan, const char *use)
 {
-    return tsri_spent_name(&c->plan[plan].made.plan->model, (tsri_spent)spent, buf);
+    plan_share shares[TSRI_SPENT_COUNT];
+    const int n = plan_shares(c->plan[plan].made.report, shares);
+    for (int k = 0; k < n; k++)
+        if ((int)strlen(use) == shares[k].use && !strncmp(use, shares[k].name, strlen(use)))
+            return shares[k].s;
+    return 0;
 }
 
-/* The line of a use of time in a plan: that by the same name in each, as links are others in
- * others. Nothing where a plan before it, or a use before it, had the name. */
-static void print_spent(const comparison *c, int plan, tsri_spent spent)
+/* Prints the uses of a step's time that plans before this one do not have, longest first. */
+static void print_spent(const comparison *c, int plan)
 {
-    double v[PLANS] = {0};
-    char name[TSRI_SPENT_NAME_MAX], other[TSRI_SPENT_NAME_MAX], line[TSRI_SPENT_NAME_MAX + 2];
-    spent_name(c, plan, (int)spent, name);
-    for (int i = 0; i < c->n; i++)
-        for (int s = 0; s < TSRI_SPENT_COUNT; s++) {
-            if (strcmp(spent_name(c, i, s, other), name) != 0)
-                continue;
-            if (s < (int)spent || (s == (int)spent && i < plan))
-                return;
-            v[i] += c->plan[i].made.report->spent_s[s];
+    plan_share shares[TSRI_SPENT_COUNT];
+    const int n = plan_shares(c->plan[plan].made.report, shares);
+    for (int k = 0; k < n; k++) {
+        char line[sizeof shares->name + 2];
+        double v[PLANS];
+        bool had = false;
+        snprintf(line, sizeof line, "  %.*s", shares[k].use, shares[k].name);
+        for (int i = 0; i < c->n; i++) {
+            v[i] = spent_on(c, i, line + 2);
+            had |= i < plan && v[i] > 0;
         }
-    snprintf(line, sizeof line, "  %s", name);
-    print_row(c, line, v, cli_seconds);
+        if (!had)
+            print_row(c, line, v, cli_seconds);
+    }
 }
 
 static void print_time(const comparison *c)
@@ -130,9 +136,8 @@ static void print_time(const comparison *c)
     for (int i = 0; i < c->n; i++)
         v[i] = c->plan[i].made.report->step_s;
     print_row(c, "in all", v, cli_seconds);
-    for (int s = 0; s < TSRI_SPENT_COUNT; s++)
-        for (int i = 0; i < c->n; i++)
-            print_spent(c, i, (tsri_spent)s);
+    for (int i = 0; i < c->n; i++)
+        print_spent(c, i);
     double tokens[PLANS], mfu[PLANS];
     for (int i = 0; i < c->n; i++) {
         const plan_pace pace = plan_pace_of_made(&c->plan[i].made);

@@ -196,7 +196,7 @@ static bool is_same(const plan_figures *base, const plan_tried *x)
            x->step_s < base->step_s * (1 + 1e-9);
 }
 
-/* Of n layouts, quickest first, keeps those of which none that is quicker needs less memory. */
+/* Keeps those of n layouts, quickest first, that need less memory than each quicker one. */
 static int keep_best(plan_tried *x, int n)
 {
     int kept = 0;

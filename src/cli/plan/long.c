@@ -90,14 +90,15 @@ int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT])
     int n = 0;
     static const char *const own[] = {"compute", "memory", "kernel starts"};
     for (int s = 0; s < TSRI_SPENT_LINK; s++) {
-        snprintf(out[n].name, sizeof out[n].name, "%s", own[s]);
+        out[n].use = snprintf(out[n].name, sizeof out[n].name, "%s", own[s]);
         out[n++].s = r->spent_s[s];
     }
     for (int l = 0; l < TSRI_MAX_LINKS; l++) {
         double bytes = r->spent_s[TSRI_SPENT_LINK + 2 * l];
         double shakes = r->spent_s[TSRI_SPENT_LINK + 2 * l + 1];
         char name[TSRI_LINK_NAME_MAX];
-        snprintf(out[n].name, sizeof out[n].name, "%s%s", tsri_link_name(m, l, name),
+        out[n].use = (int)strlen(tsri_link_name(m, l, name));
+        snprintf(out[n].name, sizeof out[n].name, "%s%s", name,
                  shakes > bytes ? " hand-shakes" : "");
         out[n++].s = bytes + shakes;
     }

@@ -54,7 +54,9 @@ double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype);
 /* A use of a step's time: "compute", "memory" (a rank's own), "kernel starts", or a link with its
  * hand-shakes. */
 typedef struct plan_share {
-    char name[TSRI_LINK_NAME_MAX + 16];
+    char name[TSRI_LINK_NAME_MAX +
+              16]; /* "NVLink hand-shakes" where these are more than its bytes */
+    int use;       /* the length of what it is without that */
     double s;
 } plan_share;
 /* long.c: the uses of a step's time, longest first; returns how many there are. */
