@@ -11,8 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* No layout is planned any longer after so many seconds in all. */
-static const double MOST_S = 2;
+/* No layout is planned any longer after so many seconds in all; where a limit was refused, which
+ * has taken as long, after more. */
+static const double MOST_S = 2, MOST_REFUSED_S = 8;
 /* A figure that is better by less than these parts of it is no reason to try a layout. */
 static const double less_time = 0.005, less_memory = 0.01;
 
@@ -20,7 +21,7 @@ enum { MOST_LAYOUTS = 24, MOST_WORKERS = 8, MOST_TP = 8 };
 
 typedef struct layout {
     plan_tried tried;
-    bool done; /* planned; set by the process that does it */
+    bool done, illegal; /* planned within the limit; no experiment: set by the process that tries */
     int nsets;
     char sets[TSRI_RELAY_MOST][TSRI_RELAY_TEXT];
 } layout;
@@ -88,33 +89,41 @@ static int tensor_ranks(const tsri_strategy *s)
 /* Adds data parallelism and ZeRO's stages over the ranks beside tp of tensor parallelism. */
 static void add_beside(trier *t, int tp)
 {
-    static const char *const data[] = {"zero2", "zero3", "data", "zero1"};
+    static const char *const usual[] = {"zero2", "zero3", "data", "zero1"};
+    static const char *const lean[] = {"zero3", "zero2", "zero1", "data"};
+    const char *const *data = t->v->refused_limit ? lean : usual;
     const int dp = t->nranks / tp;
     if (t->nranks % tp != 0)
         return;
-    for (size_t i = 0; i < sizeof data / sizeof *data; i++)
+    for (int i = 0; i < 4; i++)
         if (dp > 1 || !strcmp(data[i], "data"))
             add_layout(t, dp, tp, data[i]);
 }
 
-/* Lists the layouts of all ranks, with tensor parallelism within a node: those that differ least
- * from the plan first, as there may be no time for all. */
+/* Lists the layouts of all ranks, with tensor parallelism within a node. There may be no time for
+ * all: first come those that differ least from the plan, or where a limit was refused, those that
+ * split most. */
 static void list_layouts(trier *t)
 {
     const tsri_cluster *cluster = tsri_experiment_cluster(t->v->experiment);
     const int64_t node = cluster ? tsri_cluster_node(cluster) : 0;
     const int most = node > 0 && node < MOST_TP ? (int)node : MOST_TP;
-    const int now = tensor_ranks(&t->v->report->strategy);
-    add_beside(t, now);
-    for (int tp = 1; tp <= most && tp <= t->nranks; tp *= 2)
-        if (tp != now)
+    const int now = t->v->refused_limit ? 0 : tensor_ranks(&t->v->report->strategy);
+    if (now)
+        add_beside(t, now);
+    for (int i = 1; i <= most && i <= t->nranks; i *= 2) {
+        const int tp = now ? i : most / i;
+        if (tp != now && tp <= t->nranks)
             add_beside(t, tp);
+    }
     if (t->nranks <= MOST_TP && !node)
         add_layout(t, 1, 1, "data");
 }
 
 /* --- planning them ---------------------------------------------------------------------------- */
-static void plan_layout(const trier *t, layout *l)
+/* Plans a layout. searches: for signatures that keep a memory limit, which takes long, where those
+ * that are quickest do not. */
+static void plan_layout(const trier *t, layout *l, bool searches)
 {
     plan_source from = *t->v->from;
     plan_made made;
@@ -128,14 +137,29 @@ static void plan_layout(const trier *t, layout *l)
     from.sets = sets;
     from.ranks = 0; /* the layout has its mesh's */
     from.alternatives = false;
-    if (plan_make(&from, &made) == TSR_OK) {
+    tsr_status status = plan_open(&from, &made);
+    const size_t limit = status == TSR_OK ? made.opts.memory_limit : 0;
+    if (!searches)
+        made.opts.memory_limit = 0;
+    if (status == TSR_OK && plan_compile(&made) == TSR_OK) {
         const plan_figures f = plan_figures_of(made.report);
         l->tried.step_s = f.step_s;
         l->tried.memory = f.memory;
-        l->done = true;
+        l->done = !limit || f.memory <= limit;
     }
+    l->illegal = status != TSR_OK;
     plan_drop(&made);
     free(sets);
+}
+
+/* Plans every n-th layout from the first on: all without a search, and then those that need one. */
+static void plan_every(const trier *t, int first, int n)
+{
+    for (int i = first; i < t->n; i += n)
+        plan_layout(t, &t->all[i], false);
+    for (int i = first; i < t->n; i += n)
+        if (!t->all[i].done && !t->all[i].illegal)
+            plan_layout(t, &t->all[i], true);
 }
 
 /* Ends what a worker that takes too long does. */
@@ -155,7 +179,7 @@ static void await_worker(pid_t worker, double until_s)
 /* Plans the layouts in as many processes as there are cores, until the time is over. */
 static void plan_layouts(const trier *t)
 {
-    const double until_s = tsri_now_s() + MOST_S;
+    const double until_s = tsri_now_s() + (t->v->refused_limit ? MOST_REFUSED_S : MOST_S);
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const int n = cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
     pid_t workers[MOST_WORKERS];
@@ -167,8 +191,7 @@ static void plan_layouts(const trier *t)
             break;
         if (workers[started] > 0)
             continue;
-        for (int i = started; i < t->n; i += n)
-            plan_layout(t, &t->all[i]);
+        plan_every(t, started, n);
         _exit(0);
     }
     for (int i = 0; i < started; i++)
