@@ -252,12 +252,14 @@ static const char *lay_axes_out(tsri_strategist *s, const tsri_stage_strategy *s
     for (int d = 0; d < (alike ? 1 : stage->naxes) && names_text && does; d++) {
         const tsri_axis_strategy *axis = &stage->axis[d];
         const char *one = plain_words(s, axis);
+        if (!one)
+            return NULL;
         names_text = tsri_pool_printf(s->pool, "%s%s%s x%d", names_text, d ? ", " : "",
                                       plain[axis->kind].name, axis->size);
         if (alike && names_text)
             return tsri_pool_printf(s->pool, "%s over each of %d axes: %s", names_text,
-                                    stage->naxes, one ? one : "");
-        does = tsri_pool_printf(s->pool, "%s%s%s over %s", does, d ? "; " : "", one ? one : "",
+                                    stage->naxes, one);
+        does = tsri_pool_printf(s->pool, "%s%s%s over %s", does, d ? "; " : "", one,
                                 tsri_axis_name(stage->placement, axis->dim, name));
     }
     return names_text && does ? tsri_pool_printf(s->pool, "%s: %s", names_text, does) : NULL;
