@@ -43,8 +43,6 @@ bool plan_lacks_memory(tsr_status status, const tsr_compile_opts *opts);
 /* Prints the last error, or, where there was no memory to write one, that. Returns CLI_FAILED. */
 int plan_failed(tsr_status status);
 
-plan_pace plan_pace_of_made(const plan_made *m);
-
 /* The figures of a plan that plans are compared by. */
 typedef struct plan_figures {
     double step_s, compute_s, link_s[TSRI_MAX_LINKS];
@@ -140,9 +138,6 @@ typedef struct sweep_pricer {
 } sweep_pricer;
 /* Whether a plan can be priced again at other values of a key. */
 bool sweep_reprices(const char *key);
-/* The pace of a plan in the place of the base's, at the batch and the cluster of an experiment: of
- * the base's tokens and operations, which grow as its rows do. */
-plan_pace sweep_pace(const sweep_pricer *p, const tsri_experiment *e, double step_s);
 /* Makes the plan. sweep_pricer_finish frees what was made, also after an error. */
 tsr_status sweep_pricer_plan(const plan_source *from, sweep_pricer *p);
 /* Makes it a plan that can be priced at the grid's points. */

@@ -140,7 +140,7 @@ static void print_time(const comparison *c)
         print_spent(c, i);
     double tokens[PLANS], mfu[PLANS];
     for (int i = 0; i < c->n; i++) {
-        const plan_pace pace = plan_pace_of_made(&c->plan[i].made);
+        const plan_pace pace = plan_pace_of(c->plan[i].made.report, c->plan[i].made.experiment);
         v[i] = pace.samples_per_s;
         tokens[i] = pace.tokens_per_s;
         mfu[i] = pace.mfu;

@@ -45,7 +45,7 @@ static cJSON *json_memory(const tsri_report *r)
 static cJSON *json_step(const plan_view *v)
 {
     const tsri_report *r = v->report;
-    const plan_pace pace = plan_pace_of(r, v->experiment, v->peak_flops_per_s);
+    const plan_pace pace = plan_pace_of(r, v->experiment);
     cJSON *json = cJSON_CreateObject(), *parts = cJSON_CreateObject();
     cJSON *changes = cJSON_CreateArray();
     char name[TSRI_SPENT_NAME_MAX];

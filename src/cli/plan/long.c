@@ -121,7 +121,7 @@ static int name_width(const tsri_report *r)
 /* ": 66.2 K tokens/s, 8.28 K samples/s". */
 static void put_pace(plan_text *t, const plan_view *v)
 {
-    const plan_pace pace = plan_pace_of(v->report, v->experiment, v->peak_flops_per_s);
+    const plan_pace pace = plan_pace_of(v->report, v->experiment);
     char count[CLI_NUMBER_MAX];
     if (pace.samples_per_s <= 0)
         return;
@@ -153,7 +153,7 @@ static void print_time(const plan_view *v, const cli_style *style)
     plan_put(&line, "%s", cli_seconds(r->step_s, figure));
     put_pace(&line, v);
     plan_put(&line, "; bound by %s", n ? shares[0].name : "nothing");
-    const double mfu = plan_pace_of(r, v->experiment, v->peak_flops_per_s).mfu;
+    const double mfu = plan_pace_of(r, v->experiment).mfu;
     if (mfu > 0)
         plan_put(&line, "; MFU %.1f %%", 100 * mfu);
     print_words("step", line.data, style);

@@ -66,24 +66,22 @@ int plan_failed(tsr_status status)
     return cli_fail("plan");
 }
 
-plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e, double peak_flops_per_s)
+plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times)
 {
     const tsri_summary *s = &r->summary;
-    int64_t rows = tsri_experiment_batch_size(e);
-    rows = rows ? rows : s->samples;
-    if (r->step_s <= 0)
+    const int64_t batch = tsri_experiment_batch_size(e);
+    const double peak = plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e));
+    if (step_s <= 0)
         return (plan_pace){0};
-    return (plan_pace){
-        .samples_per_s = (double)rows / r->step_s,
-        .tokens_per_s = (double)s->tokens / r->step_s,
-        .mfu = peak_flops_per_s > 0 ? s->flops / (r->step_s * s->nranks * peak_flops_per_s) : 0};
+    return (plan_pace){.samples_per_s =
+                           (batch ? (double)batch : (double)s->samples * times) / step_s,
+                       .tokens_per_s = (double)s->tokens * times / step_s,
+                       .mfu = peak > 0 ? s->flops * times / (step_s * s->nranks * peak) : 0};
 }
 
-plan_pace plan_pace_of_made(const plan_made *m)
+plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e)
 {
-    const tsri_experiment *e = m->experiment;
-    return plan_pace_of(m->report, e,
-                        plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e)));
+    return plan_pace_at(r, e, r->step_s, 1);
 }
 
 plan_figures plan_figures_of(const tsri_report *r)

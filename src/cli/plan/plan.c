@@ -191,8 +191,6 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
                       .experiment = program->experiment,
                       .links = &links,
                       .has_cluster = cluster != NULL,
-                      .peak_flops_per_s =
-                          plan_peak_flops(cluster, tsri_experiment_dtype(program->experiment)),
                       .verbose = a->verbose};
     tsr_plan *plan;
     if (opts.memory_limit) /* the search within a limit may take long */

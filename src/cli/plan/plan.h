@@ -17,9 +17,8 @@ typedef struct plan_view {
     const tsri_experiment *experiment;
     const cli_links *links;
     bool has_cluster, verbose;
-    double peak_flops_per_s; /* of a rank; 0: not known */
-    const char *limit_is;    /* where the memory limit comes from; NULL: there is none */
-    size_t refused_limit;    /* that no plan keeps: this one was made without it; 0: none is */
+    const char *limit_is; /* where the memory limit comes from; NULL: there is none */
+    size_t refused_limit; /* that no plan keeps: this one was made without it; 0: none is */
 } plan_view;
 
 /* A line that is put together; what does not fit is cut. */
@@ -46,8 +45,10 @@ typedef struct plan_pace {
     double samples_per_s, tokens_per_s;
     double mfu; /* the part of the ranks' peak that products and convolutions use */
 } plan_pace;
-/* make.c. peak_flops_per_s: of a rank; 0: not known. */
-plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e, double peak_flops_per_s);
+/* make.c: at the experiment's batch and cluster. plan_pace_at: where a step takes step_s, and has
+ * so many times the rows that the plan has, and the tokens and operations with them. */
+plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e);
+plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times);
 /* plan.c: operations a second that a rank of a cluster has at most; 0: not known. */
 double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype);
 

@@ -105,7 +105,7 @@ static void print_head(const plan_view *v, const cli_style *style)
 /* --- time ------------------------------------------------------------------------------------- */
 static void print_step(const plan_view *v, const cli_style *style)
 {
-    const plan_pace pace = plan_pace_of(v->report, v->experiment, v->peak_flops_per_s);
+    const plan_pace pace = plan_pace_of(v->report, v->experiment);
     char figure[CLI_NUMBER_MAX];
     plan_text t = {.used = 0};
     plan_put(&t, "%s (estimate)", cli_seconds(v->report->step_s, figure));
@@ -196,6 +196,8 @@ static void print_ignored(const plan_view *v, const cli_style *style)
     plan_put(&t, "data loading, the host's own work, stragglers");
     if (v->report->comm_s > 0)
         plan_put(&t, ", communication beside computation");
+    if (tsri_experiment_device(v->experiment) == TSR_DEVICE_CPU)
+        plan_put(&t, ", kernels' scratch memory");
     print_words("ignored", t.data, style);
 }
 

@@ -205,7 +205,7 @@ static tsr_status plan_point(sweeper *s, int i, sweep_point *x)
                            .comm_s = f.step_s - f.compute_s,
                            .memory = f.memory,
                            .bytes = f.bytes,
-                           .pace = sweep_pace(&p, p.base.experiment, f.step_s),
+                           .pace = plan_pace_of(p.base.report, p.base.experiment),
                            .by = -1};
         if (s->offers)
             offer_plan(s, i, &p);

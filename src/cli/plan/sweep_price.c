@@ -146,20 +146,6 @@ static tsr_status check_batch(sweep_pricer *p, const tsri_experiment *e)
     return status;
 }
 
-plan_pace sweep_pace(const sweep_pricer *p, const tsri_experiment *e, double step_s)
-{
-    const double rows = (double)tsri_experiment_batch_size(e);
-    const double base = (double)tsri_experiment_batch_size(p->base.experiment);
-    const double times = base > 0 ? rows / base : 1;
-    const tsri_summary *s = &p->base.report->summary;
-    const double peak = plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e));
-    if (step_s <= 0)
-        return (plan_pace){0};
-    return (plan_pace){.samples_per_s = rows / step_s,
-                       .tokens_per_s = (double)s->tokens * times / step_s,
-                       .mfu = peak > 0 ? s->flops * times / (step_s * s->nranks * peak) : 0};
-}
-
 tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double spare,
                               sweep_point *out_point)
 {
@@ -170,6 +156,8 @@ tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double 
     opts.memory_limit = p->from.memory_limit ? p->from.memory_limit : opts.memory_limit;
     cli_links_fill(&p->base.links, tsri_experiment_cluster(e), &opts);
     const tsri_cost_model model = tsri_plan_cost_model(&opts, tsri_experiment_device(e));
+    const int64_t base = tsri_experiment_batch_size(p->base.experiment);
+    const double times = base ? (double)tsri_experiment_batch_size(e) / (double)base : 1;
     tsri_price price = {0};
     TSRI_TRY(tsri_pricer_price(p->pricer, &model, tsri_experiment_batch_size(e), &price));
     if (opts.memory_limit && (double)price.memory * (1 + spare) > (double)opts.memory_limit)
@@ -179,7 +167,7 @@ tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double 
     *out_point = (sweep_point){.step_s = price.step_s,
                                .compute_s = price.compute_s,
                                .comm_s = price.comm_s,
-                               .pace = sweep_pace(p, e, price.step_s),
+                               .pace = plan_pace_at(p->base.report, e, price.step_s, times),
                                .memory = price.memory,
                                .bytes = price.bytes,
                                .by = -1};
