@@ -193,11 +193,11 @@ static void print_tried(const plan_view *v, const cli_style *style)
 static void print_ignored(const plan_view *v, const cli_style *style)
 {
     plan_text t = {.used = 0};
-    plan_put(&t, "data loading, the host's own work, stragglers");
+    plan_put(&t, "data loading, host, stragglers");
     if (v->report->comm_s > 0)
         plan_put(&t, ", communication beside computation");
     if (tsri_experiment_device(v->experiment) == TSR_DEVICE_CPU)
-        plan_put(&t, ", kernels' scratch memory");
+        plan_put(&t, ", kernels' scratch");
     print_words("ignored", t.data, style);
 }
 
