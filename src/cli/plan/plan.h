@@ -52,12 +52,12 @@ plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double st
 /* plan.c: operations a second that a rank of a cluster has at most; 0: not known. */
 double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype);
 
-/* A use of a step's time: "compute", "memory" (a rank's own), "kernel starts", or a link with its
- * hand-shakes. */
+/* A use of a step's time: "compute", "memory" (a rank's own), "kernel starts", or a link; the name
+ * of a link ends with " hand-shakes" where these take more of it than bytes. */
+enum { PLAN_SHARE_MAX = TSRI_LINK_NAME_MAX + 16 };
 typedef struct plan_share {
-    char name[TSRI_LINK_NAME_MAX +
-              16]; /* "NVLink hand-shakes" where these are more than its bytes */
-    int use;       /* the length of what it is without that */
+    char name[PLAN_SHARE_MAX];
+    int use; /* the length of the name without that end */
     double s;
 } plan_share;
 /* long.c: the uses of a step's time, longest first; returns how many there are. */
