@@ -95,7 +95,7 @@ for name in sorted(f[:-5] for f in os.listdir(EXAMPLES) if f.endswith(".yaml")):
         count += 1
     better = [o for o in others if o[1] != seconds(plan["step"]["cost_s"])]
     check(better == others or all(o[2] != size(plan["memory"][0]["total"]) for o in others), f"{name}: the plan itself: {others}")
-check(count > 5, f"{count} layouts were compared")
+check(count >= 4, f"{count} layouts were compared")
 names = [o[0] for o in tried(check_screen(example("own_data"))[0]["try"])]
 check("1 rank" in names, f"a net of 259 parameters is quicker on one rank: {names}")
 
