@@ -71,6 +71,13 @@ int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
 /* Returns the number of entries of `parameters`, which the next would have. */
 int tsri_experiment_nparameters(const tsri_experiment *e);
+/* Writes the overrides, as `--set` takes them, that lay the experiment out anew by a strategy, in
+ * place of the file's rules, on a mesh of axes with such names and sizes; where the file's mesh has
+ * these sizes it stays. Returns how many; 0: the file has several placements. */
+enum { TSRI_RELAY_MOST = 4, TSRI_RELAY_TEXT = 120 };
+int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const *names,
+                          const int *sizes, const char *strategy,
+                          char out[TSRI_RELAY_MOST][TSRI_RELAY_TEXT]);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
  * default), bucket_mb, infer_updates, reshard_after_forward, no_fusion, on_nan. e may be NULL:
  * there is no file, and the options stay. */

@@ -34,6 +34,34 @@ int tsri_experiment_nparameters(const tsri_experiment *e)
     return said ? said->n : 0; /* without the rules of a strategy, which `--set` does not count */
 }
 
+int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const *names,
+                          const int *sizes, const char *strategy,
+                          char out[TSRI_RELAY_MOST][TSRI_RELAY_TEXT])
+{
+    const tsri_config_placement *p = e->placements.items;
+    char mesh[48] = "";
+    int n = 0;
+    if (e->placements.n != 1 || strlen(p->head.name) > 40)
+        return 0;
+    bool stays = naxes == p->ranks.ndim;
+    for (int d = 0; d < naxes; d++) {
+        stays = stays && sizes[d] == p->ranks.dim[d];
+        snprintf(mesh + strlen(mesh), sizeof mesh - strlen(mesh), "%s%s: %d", d ? ", " : "",
+                 names[d], sizes[d]);
+    }
+    snprintf(out[n++], TSRI_RELAY_TEXT, "strategy=%s", strategy);
+    if (!stays && e->mesh.ndim)
+        snprintf(out[n++], TSRI_RELAY_TEXT, "mesh={%s}", mesh);
+    else if (!stays)
+        snprintf(out[n++], TSRI_RELAY_TEXT, "placements.%s={device: %s, mesh: {%s}}", p->head.name,
+                 p->device + 1 == TSR_DEVICE_CUDA ? "cuda" : "cpu", mesh);
+    if (tsri_yaml_find(e->head.node, "parameters"))
+        snprintf(out[n++], TSRI_RELAY_TEXT, "parameters=[]");
+    if (tsri_yaml_find(e->head.node, "tensors"))
+        snprintf(out[n++], TSRI_RELAY_TEXT, "tensors={}");
+    return n;
+}
+
 /* The entry of `graph` that a tensor is a result of; NULL: none. */
 static const tsri_config_op *entry_of(const tsri_program *p, const tsr_tensor *t)
 {

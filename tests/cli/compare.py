@@ -33,11 +33,14 @@ def section(out, title):
     return rows
 
 
-def linked(plan, spent):
-    """What time is spent on, with its link by name."""
-    m = re.match(r"link (\d+) (.*)", spent)
-    links = plan["model"]["links"]
-    return links[int(m[1]) - 1].get("name", f"link {m[1]}") + " " + m[2] if m and int(m[1]) <= len(links) else spent
+def shares(plan):
+    """What time is spent on: of a link its bytes and hand-shakes together, by its name."""
+    links, sums = plan["model"]["links"], {}
+    for spent, s in plan["step"]["spent_s"].items():
+        m = re.match(r"link (\d+) ", spent)
+        use = links[int(m[1]) - 1].get("name", f"link {m[1]}") if m else spent
+        sums[use] = sums.get(use, 0) + s
+    return sums
 
 
 def check_figures(files, more=()):
@@ -47,11 +50,10 @@ def check_figures(files, more=()):
     traffic = section(out, "bytes of a step")
     n = len(files)
     equal(time["in all"][:n], [seconds(p["step"]["cost_s"]) for p in plans], "time")
-    for name in {k for p in plans for k in p["step"]["spent_s"]}:
-        spent = [p["step"]["spent_s"].get(name, 0) for p in plans]
-        for title in {linked(p, name) for p in plans if name in p["step"]["spent_s"]}:
-            mine = [s if linked(p, name) == title else 0 for p, s in zip(plans, spent)]
-            equal(time[title][:n], [seconds(s) for s in mine], title)
+    for title in {k for p in plans for k in shares(p)}:
+        equal(time[title][:n], [seconds(shares(p).get(title, 0)) for p in plans], title)
+    uses = [k for k in time if k in shares(plans[0])]
+    equal(uses, sorted(uses, key=lambda k: -shares(plans[0])[k]), "the longest of the first plan first")
     equal(memory["in all"][:n], [size(p["memory"][0]["total"]) for p in plans], "memory")
     for name, key in (("parameters", "parameters"), ("optimizer", "optimizer"),
                       ("activations", "activations"), ("gradients", "gradients")):
@@ -67,7 +69,9 @@ def check_figures(files, more=()):
 # Data parallelism and ZeRO: the states of the optimizer are what is said to differ.
 out, plans, (time, memory, _) = check_figures([example("dp4.yaml"), example("zero.yaml")])
 ratio = plans[1]["memory"][0]["optimizer"] / plans[0]["memory"][0]["optimizer"]
-equal(memory["optimizer"][2], f"x{ratio:.3g}", "how many times the optimizer's bytes")
+more = plans[1]["memory"][0]["optimizer"] - plans[0]["memory"][0]["optimizer"]
+equal(memory["optimizer"][2], f"x{ratio:.3g} (-{size(-more)})", "how many times the optimizer's bytes, and how much less")
+check(all("(" in v[2] for v in memory.values() if len(v) > 2), f"each ratio of sizes is a size too: {memory}")
 kept = [{x["name"]: x["out"][0]["sbp"] for x in p["ops"] if x["op"] == "variable"} for p in plans]
 differ = [name for name in kept[0] if kept[0][name] != kept[1][name]]
 check(len(differ) > 100, f"{len(differ)} states are split")
@@ -97,7 +101,7 @@ for n in (2, 3, 4):
 
 # Links by what they are, those of one plan beside those of another; axes by their names.
 out, _, (time, _, traffic) = check_figures([example("gpt_dp_tp.yaml"), example("dp4.yaml")])
-check(time["NVLink bytes"][1] == "0 ns" and time["shared memory bytes"][0] == "0 ns" and "network bytes" in time, out)
+check(time["NVLink"][1] == "0 ns" and time["shared memory"][0] == "0 ns" and "network" in time, out)
 check({"over dp", "over tp", "over dp+tp"} <= set(traffic), out)
 
 # Other nets: what has no partner.

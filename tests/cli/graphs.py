@@ -370,7 +370,7 @@ check("graph.f: reshape: (5,1,1,6) has 30 elements, which are not those of (12,6
 big = write(one.replace("batch_size: 12", "batch_size: 61").replace("[12, 7]", "[61, 7]"), "big.yaml")
 warning = "a batch of 61 rows is more than the 60 that there are to train on: a run refuses it"
 for how in [[], ["--full"]]:
-    check(f"\nwarning    {warning}\n" in tessera("plan", big, *how)[0], "the warning")
+    check(f"\nwarning    {warning}\n" in tessera("plan", big, *how, "--long")[0], "the warning")
 check(tessera_json("plan", big)["warning"] == warning, "the warning in JSON")
 check("warning" not in tessera_json("plan", write(one)), "no warning")
 _, err = tessera("run", big, code=1)

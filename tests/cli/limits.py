@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import tempfile
-import time
 
 from harness import TESSERA, check, done, equal, tessera
 
@@ -30,30 +29,17 @@ parameters:
   - {{match: "*.mlp.c_proj.weight", sbp: "(B,S(1))"}}
 optimizer: {{name: adamw, lr: 0.001}}
 """)
-PROGRESS = re.compile(r"^(planning|trying --set .*): (\d+) s$")
-
-
-def lines_of(err):
-    """Progress as (what, seconds), and the other lines."""
-    told = [PROGRESS.match(line) for line in err.splitlines()]
-    return ([(m[1], int(m[2])) for m in told if m],
-            [line for line, m in zip(err.splitlines(), told) if not m])
+PROGRESS = re.compile(r"^(planning|trying --set .*): \d+ s$", re.M)
 
 
 # By far too little: the states alone are more, and a smaller batch is not tried for long.
-started = time.monotonic()
 _, err = tessera("plan", PATH, "-m", "2GiB", code=1, timeout=110)
-took = time.monotonic() - started
-progress, said = lines_of(err)
+check(not PROGRESS.search(err), "progress is for a terminal alone: " + err)
+said = err.splitlines()
 check(said[0].startswith("tessera plan: no plan fits memory_limit, 2.15 GB a rank; the leanest "
                          "found needs "), err)
 check(any(line.startswith("    optimizer states ") for line in said), "a table by kind: " + err)
 check("  a smaller batch is not enough: --set data.batch_size=1 does not fit" in said, err)
-for what, seconds in progress:
-    check(seconds >= 2, f"nothing in the first two seconds: {what}: {seconds} s")
-for (what, a), (other, b) in zip(progress, progress[1:]):
-    check(what != other or b - a >= 4, f"a line each few seconds: {what} at {a} and {b} s")
-check(took < 8 or progress, f"{took:.1f} s of silence")
 named = [line for line in said if line.startswith("  what fits: --set ")]
 check(len(named) == 1 or "nothing that was tried fits" in err, err)
 for line in named:
@@ -101,8 +87,7 @@ need = max(row["total"] for row in json.loads(out)["memory"])
 for share in (95, 30):
     limit = str(need * share // 100)
     p = subprocess.run([TESSERA, "plan", SMALL, "-m", limit], capture_output=True, text=True, timeout=110)
-    _, said = lines_of(p.stderr)
-    for line in said:
+    for line in p.stderr.splitlines():
         if not line.startswith("  what fits: "):
             continue
         change = line.split(": ", 1)[1]

@@ -205,6 +205,12 @@ for k in ("linear", "linear_dw", "sgd", "all_reduce"):
     check(kinds[k]["planned_s"] > 0 and kinds[k]["measured_s"] > 0, f"{k}: {kinds[k]}")
     equal(kinds[k]["communicates"], k == "all_reduce", f"{k}: communication")
 near(sum(k["planned_s"] for k in kinds.values()), result["planned_step_s"], "kinds make the step")
+# Ops that run as one step are planned and measured under its kind: no kind is planned that does not run.
+for file in (train, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/experiments/tensor_parallel.yaml")):
+    r = tessera_json("run", file, "--steps", "2")
+    alone = [k for k in r["step_by_kind"] if k["planned_s"] > 0 and k["measured_s"] == 0]
+    check(not alone, f"{file}: planned, and never measured: {alone}")
+    near(sum(k["planned_s"] for k in r["step_by_kind"]), r["planned_step_s"], f"{file}: kinds make the step", rel=1e-6)
 check(sum(k["measured_s"] for k in kinds.values()) * 8 <= result["seconds"], "kinds are within the run")
 equal(re.search(r"read from peers +([\d.]+ KB) +([\d.]+ KB)", table).groups(),
       ("%.0f KB" % (sum(c["bytes"] for c in result["collectives"]) / 8e3),) * 2, "bytes of a step")

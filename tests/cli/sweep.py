@@ -41,8 +41,10 @@ def figures(plan):
 def check_best(rows, what):
     """A column's best rows are those with its least, or most, figure, and no others."""
     planned = [r for r in rows if not r["error"]]
-    for column, pick in (("step_s", min), ("samples_per_s", max), ("memory_bytes", min),
-                         ("bytes_per_step", min)):
+    for column, pick in (("step_s", min), ("samples_per_s", max), ("tokens_per_s", max), ("mfu", max),
+                         ("memory_bytes", min), ("bytes_per_step", min)):
+        if not planned[0][column]:
+            continue
         best = pick(float(r[column]) for r in planned)
         differ = len({r[column] for r in planned}) > 1
         for r in planned:
@@ -145,6 +147,33 @@ equal([r["tensors.label.sbp"] for r in rows], ["(S(0),B)", "(B,B)"], "values in 
 rows, _ = sweep(path, "placements.all.ranks=[0,1],[0,1,2,3]")
 check(float(rows[0]["step_s"]) > float(rows[1]["step_s"]), "more ranks are quicker")
 
+# Tokens a second and MFU where there are such, and stars by what is asked.
+small = ["--set", "mesh={dp: 2, tp: 4}", "--set", "cluster=h100-sxm:1x8", "--set", "model.args.layers=2"]
+rows, out = sweep(example("gpt_dp_tp.yaml"), "data.batch_size=16,32,64", more=small)
+for r in rows:
+    step = tessera_json("plan", example("gpt_dp_tp.yaml"), *small, "--set", f"data.batch_size={r['data.batch_size']}")["step"]
+    if r["how"] == "re-planned":
+        for key in ("tokens_per_s", "samples_per_s", "mfu"):
+            near(float(r[key]), step[key], f"{key} of {r}", rel=1e-8)
+    near(float(r["tokens_per_s"]), 1023 * float(r["samples_per_s"]), f"tokens of {r}", rel=1e-8)
+    check(f"  {100 * float(r['mfu']):.1f} %" in out and " tokens/s " in out and "samples/s" not in out, out)
+fixed, _ = sweep(example("gpt_dp_tp.yaml"), "data.batch_size=16,32,64", more=small + ["--fixed", "--set", "data.batch_size=32"])
+plan = tessera_json("plan", example("gpt_dp_tp.yaml"), *small, "--set", "data.batch_size=32")["step"]
+near(float(fixed[1]["mfu"]), plan["mfu"], "MFU of the file's own plan", rel=1e-8)
+near(float(fixed[2]["mfu"]) * float(fixed[2]["step_s"]), 2 * plan["mfu"] * plan["cost_s"], "twice the rows are twice the work", rel=1e-8)
+for best, column, pick in (("step", "step_s", min), ("tokens_per_s", "tokens_per_s", max), ("mfu", "mfu", max),
+                           ("samples_per_s", "samples_per_s", max), ("memory", "memory_bytes", min), ("sent", "bytes_per_step", min)):
+    rows, out = sweep(example("gpt_dp_tp.yaml"), "data.batch_size=16,32,64", more=small + ["--best", best])
+    want = pick(float(r[column]) for r in rows)
+    equal([r["best"] for r in rows], [column if float(r[column]) == want else "" for r in rows], f"--best {best}")
+    equal(out.count("*"), 2, f"--best {best}: one star, and what it says: {out}")
+rows, out = sweep(path, "data.batch_size=8,16")
+check(all(r["tokens_per_s"] == r["mfu"] == "" for r in rows) and "MFU" not in out, "no tokens, and no peak: " + out)
+_, err = tessera("plan", path, "--sweep", "data.batch_size=8,16", "--best", "mfu", code=1)
+check("--best mfu: no row has that figure" in err, err)
+_, err = tessera("plan", path, "--sweep", "data.batch_size=8,16", "--best", "speed", code=2)
+check("--best is step, samples_per_s, tokens_per_s, mfu, memory or sent, not 'speed'" in err, err)
+
 # Many rows.
 many = ",".join(str(i) for i in range(1, 501))
 out, _ = tessera("plan", path, "--fixed", "--sweep", "cluster.bandwidth_gb_s=" + many)
@@ -161,7 +190,7 @@ for args, text in ((["--sweep", "x"], "--sweep needs PATH=VALUE,VALUE,..., like 
                    (["--sweep", "train.steps=1,2", "--fixed"], "--fixed prices one plan for other figures "
                     "of cluster and data.batch_size; train.steps may change the plan: sweep it "
                     "without --fixed"),
-                   (["--fixed"], "--fixed needs a --sweep"), (["--csv", "x"], "--csv needs a --sweep"),
+                   (["--fixed"], "--fixed needs a --sweep"), (["--best", "mfu"], "--best needs a --sweep"), (["--csv", "x"], "--csv needs a --sweep"),
                    (["--sweep", "a=1", "--json"], "--sweep is told as text: there is no use for --json beside it"),
                    (["--sweep", "a=1", "--why", "x"], "--sweep is told as text: there is no use for --why beside it"),
                    (["--sweep", "a=" + many, "--sweep", "b=" + many, "--sweep", "c=" + many],

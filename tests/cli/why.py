@@ -159,7 +159,7 @@ out, _ = tessera("plan", file, "--why", "loss", *small)
 if "planned as with infer_updates" in out:
     step = re.search(r"as it is, but with infer_updates, a step takes ([0-9.]+ .?s)\n", out).group(1)
     plain, _ = tessera("plan", file, *small, "--set", "infer_updates=true")
-    check(f"step       {step}:" in plain, f"{step}: {plain}")
+    check(f"step     {step} (estimate)" in plain, f"{step}: {plain}")
 # A state: by the rule that its strategy stands for, or by the parameter's.
 out, _ = tessera("plan", example("own_layers.yaml"), "--why", "head.weight.momentum_buffer")
 check("own_layers.yaml:13:11: strategy\n               the last match that fits: *\n" in out, out)

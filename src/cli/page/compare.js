@@ -12,6 +12,9 @@ function ratioText(a, b) {
   return r >= 1.1 || r <= 0.9 ? '× ' + (r >= 100 ? r.toFixed(0) : r >= 10 ? r.toFixed(1) : r.toFixed(2)) : (r > 1 ? '+' : '−') + (100 * Math.abs(r - 1)).toFixed(2) + ' %';
 }
 
+// Of sizes also how much more it is.
+const sizeText = (a, b) => ratioText(a, b) + (a === b ? '' : ` (${b < a ? '−' : '+'}${bytesText(Math.abs(b - a))})`);
+
 const better = (a, b) => b < a * 0.9995 ? 'better' : b > a * 1.0005 ? 'worse' : null;
 
 // A row is {name, path, values, text}.
@@ -20,16 +23,17 @@ function figureTable(caption, rows) {
     {head: '', header: true, cell: r => r.name},
     ...LETTERS.map((letter, i) => ({head: letter, number: true, cell: r => [
       bar(r.values[i], Math.max(...r.values)), figure(`plans.${i}.${r.path}`, r.values[i], r.text(r.values[i]))]})),
-    {head: 'B to A', number: true, cell: r => el('span', {class: r.neutral ? null : better(...r.values)}, ratioText(...r.values))}], rows, 40);
+    {head: 'B to A', number: true, cell: r => el('span', {class: r.neutral ? null : better(...r.values)}, (r.text === bytesText ? sizeText : ratioText)(...r.values))}], rows, 40);
 }
 
 function comparedFigures(ms) {
   const get = (path, of = secondsText, name, neutral) => ({name, path, text: of, neutral,
     values: ms.map(m => path.split('.').reduce((at, word) => at === undefined ? undefined : at[word], m.plan) || 0)});
-  const spent = [...new Set(ms.flatMap(m => Object.keys(m.plan.step.spent_s)))];
+  const spent = ms.map(m => new Map(shares(m).map(x => [x.use, x.s])));
+  const uses = [...new Set(spent.flatMap(of => [...of.keys()]))];
   const rows = [
-    get('timeline.end_s', secondsText, 'a step, with overlap'), get('step.cost_s', secondsText, 'one behind the other'),
-    ...spent.map(name => ({name: '· ' + [...new Set(ms.filter(m => name in m.plan.step.spent_s).map(m => spentText(m, name)))].join(', '), path: 'step.spent_s.' + name, text: secondsText, values: ms.map(m => m.plan.step.spent_s[name] || 0)})),
+    get('step.cost_s', secondsText, 'a step (estimate)'), get('timeline.end_s', secondsText, 'if communication overlaps'),
+    ...uses.map(use => ({name: '· ' + [...new Set(ms.filter((m, i) => spent[i].has(use)).map(m => spentText(m, use)))].join(', '), path: 'spent.' + use, text: secondsText, values: spent.map(of => of.get(use) || 0)})),
     get('totals.bytes', bytesText, 'communication, on the busiest rank'),
     get('memory.0.total', bytesText, 'memory of the neediest rank'),
     ...MEMORY.map(([key, name]) => get('memory.0.' + key, bytesText, '· ' + name)).filter(r => r.values.some(v => v > 0)),
@@ -115,7 +119,7 @@ function comparedTraffic(ms) {
     {head: 'what', header: true, cell: r => r.name},
     ...LETTERS.map((letter, i) => ({head: letter, number: true, cell: r => r.calls[i] ?
       [bar(r.bytes[i], most), `${bytesText(r.bytes[i])} in ${r.calls[i]}`] : '–'})),
-    {head: 'B to A', number: true, cell: r => ratioText(...r.bytes)}], list, 30);
+    {head: 'B to A', number: true, cell: r => sizeText(...r.bytes)}], list, 30);
 }
 
 function comparePage(data) {

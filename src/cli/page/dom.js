@@ -28,6 +28,7 @@ function scaled(x, units) {
   const digits = i === 0 && Number.isInteger(v) ? 0 : Math.abs(v) < 9.995 ? 2 : Math.abs(v) < 99.95 ? 1 : 0;
   return v.toFixed(digits) + ' ' + units[i];
 }
+const countText = x => scaled(x, ['', 'K', 'M', 'B']).trim();
 const bytesText = x => scaled(x, ['B', 'KB', 'MB', 'GB', 'TB', 'PB', 'EB']);
 function secondsText(s) {
   if (s === 0) return '0 s';

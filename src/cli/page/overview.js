@@ -23,6 +23,22 @@ function stackedBar(title, parts, whole) {
 const linkText = (m, link) => m.plan.model.links[link - 1]?.name || 'link ' + link;
 const spentText = (m, name) => name.replace(/^link (\d+)/, (_, link) => linkText(m, link));
 
+// The uses of a step's time, longest first, where a link's bytes and hand-shakes are one.
+function shares(m) {
+  const by = new Map();
+  for (const [name, s] of Object.entries(m.plan.step.spent_s)) {
+    const use = name.replace(/^(link \d+) .*/, '$1');
+    const known = by.get(use) || {use, name, s: 0, most: 0};
+    if (s > known.most) Object.assign(known, {name, most: s});
+    known.s += s;
+    by.set(use, known);
+  }
+  return [...by.values()].sort((a, b) => b.s - a.s);
+}
+
+// "NVLink", "NVLink hand-shakes" where these take more of it than bytes.
+const shareText = (m, share) => spentText(m, share.name).replace(/ bytes$/, '');
+
 function spentColour(name) {
   if (name === 'compute') return 'var(--c-forward)';
   if (name === 'memory') return 'var(--c-memory)';
@@ -40,14 +56,17 @@ const MEMORY = [
 function cards(m) {
   const p = m.plan;
   const step = p.step;
+  const most = shares(m)[0];
   const worst = p.memory[0];
   const gap = step.signatures_cost_s > 0 ? step.lower_bound_s / step.signatures_cost_s : 1;
   const meshes = [...new Set(p.placements.map(meshText))].join(', ');
   return el('div', {class: 'cards'}, [
-    card('a step takes', figure('timeline.end_s', p.timeline.end_s, secondsText(p.timeline.end_s)),
-         ['with overlap; ', figure('step.cost_s', step.cost_s, secondsText(step.cost_s)), ' one behind the other']),
-    card('bound by', figure('step.bound_by', step.bound_by, spentText(m, step.bound_by)),
-         percent(step.spent_s[step.bound_by] || 0, step.cost_s) + ' of the time'),
+    card('a step takes (estimate)', figure('step.cost_s', step.cost_s, secondsText(step.cost_s)),
+         [step.tokens_per_s ? countText(step.tokens_per_s) + ' tokens/s; ' : step.samples_per_s ? countText(step.samples_per_s) + ' samples/s; ' : '',
+          step.mfu ? `MFU ${(100 * step.mfu).toFixed(1)} %; ` : '',
+          figure('timeline.end_s', p.timeline.end_s, secondsText(p.timeline.end_s)), ' if communication overlaps']),
+    card('bound by', figure('step.bound_by', step.bound_by, most ? shareText(m, most) : 'nothing'),
+         most ? percent(most.s, step.cost_s) + ' of the time' : ''),
     card('memory of the neediest rank', worst ? figure('memory.0.total', worst.total, bytesText(worst.total)) : '0 B',
          worst ? ranksText(worst) : ''),
     card('communication', figure('totals.bytes', p.totals.bytes, bytesText(p.totals.bytes)),
@@ -58,10 +77,9 @@ function cards(m) {
 }
 
 function timeBar(m) {
-  const {spent_s, cost_s} = m.plan.step;
   return [el('h3', {}, 'What the time goes to'),
-          stackedBar('time of a step', Object.entries(spent_s).map(([name, s]) => (
-            {name: spentText(m, name), value: s, text: secondsText(s), colour: spentColour(name), path: 'step.spent_s.' + name})), cost_s)];
+          stackedBar('time of a step', shares(m).map(x => (
+            {name: shareText(m, x), value: x.s, text: secondsText(x.s), colour: spentColour(x.name), path: 'spent.' + x.use})), m.plan.step.cost_s)];
 }
 
 function memoryBars(m) {
@@ -90,7 +108,7 @@ function memoryBars(m) {
 }
 
 function overview(m) {
-  return [el('p', {class: 'strategy'}, figure('strategy', m.plan.strategy, m.plan.strategy)), cards(m),
+  return [el('p', {class: 'strategy'}, figure('layout', m.plan.layout, m.plan.layout)), cards(m),
           el('div', {class: 'two'}, [el('div', {}, timeBar(m)), el('div', {}, memoryBars(m))])];
 }
 

@@ -86,13 +86,15 @@ typedef struct plan_sweep {
     const cli_list *keys; /* each "PATH=VALUE,VALUE,..." */
     bool fixed;           /* price the file's plan again, in place of planning each point */
     const char *csv;      /* a file that gets the table; NULL: none */
+    const char *best;     /* the figure that alone is starred, "tokens_per_s"; NULL: each */
     bool verbose;         /* every row */
 } plan_sweep;
 int plan_sweep_run(const plan_source *from, const plan_sweep *how);
 
 /* One point of a sweep. */
 typedef struct sweep_point {
-    double step_s, compute_s, comm_s, samples_per_s;
+    double step_s, compute_s, comm_s;
+    plan_pace pace;
     uint64_t memory, bytes;
     char failure[240]; /* why there is no plan; "": there is one */
     char alone[160];   /* why its plan is not priced at other points; "": it is, or is not asked */
@@ -113,7 +115,8 @@ typedef struct sweep_grid {
     sweep_axis *axes;
     int npoints;
     sweep_point *points; /* the last axis runs fastest */
-    bool fixed, trains;
+    bool fixed;
+    int best;            /* the column that alone is starred; -1: each */
     bool compared, left; /* points have each other's plans; there were too many for that */
 } sweep_grid;
 
@@ -135,8 +138,6 @@ typedef struct sweep_pricer {
 } sweep_pricer;
 /* Whether a plan can be priced again at other values of a key. */
 bool sweep_reprices(const char *key);
-/* Samples a second; 0: the experiment trains nothing. */
-double sweep_samples(const tsri_experiment *e, double step_s);
 /* Makes the plan. sweep_pricer_finish frees what was made, also after an error. */
 tsr_status sweep_pricer_plan(const plan_source *from, sweep_pricer *p);
 /* Makes it a plan that can be priced at the grid's points. */
@@ -156,6 +157,10 @@ typedef void sweep_point_fn(void *arg, int i, sweep_point *x);
 void sweep_each(sweep_point *points, int npoints, sweep_point_fn *fn, void *arg);
 
 /* sweep_table.c */
+/* The column of a name, as --best takes it; -1: there is none. */
+int sweep_column(const char *name);
+/* Whether the points have a figure in a column. */
+bool sweep_has_column(const sweep_grid *g, int column);
 void sweep_print(const sweep_grid *g, bool every);
 /* Returns 0 or -errno. */
 int sweep_write_csv(const sweep_grid *g, const char *path);

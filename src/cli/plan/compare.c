@@ -4,10 +4,11 @@
 #include "src/core/rng.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_LEAST = 24, NAME_MOST = 34, RATIO = 12, SHOWN = 24, PLANS = PLAN_COMPARE_MAX };
+enum { NAME_LEAST = 24, NAME_MOST = 34, RATIO = 24, SHOWN = 24, PLANS = PLAN_COMPARE_MAX };
 
 typedef struct compared {
     plan_made made;
@@ -31,6 +32,12 @@ static char *count_text(double v, char buf[CLI_NUMBER_MAX])
     return buf;
 }
 
+static char *percent_text(double v, char buf[CLI_NUMBER_MAX])
+{
+    snprintf(buf, CLI_NUMBER_MAX, "%.1f %%", 100 * v);
+    return buf;
+}
+
 static char *whole_text(double v, char buf[CLI_NUMBER_MAX])
 {
     snprintf(buf, CLI_NUMBER_MAX, "%.0f", v);
@@ -46,8 +53,18 @@ static void print_name(const comparison *c, const char *name)
         cli_say("  %-*s", c->name, name);
 }
 
-/* A line of figures; of two plans also how many times the first the second is. Nothing where all
- * are 0. */
+/* "x0.25 (-611 KB)": how many times the first figure the second is, and of sizes how much more. */
+static void print_change(const double *v, number_text *text)
+{
+    char more[CLI_NUMBER_MAX];
+    if (v[0] > 0)
+        cli_say("   x%.3g", v[1] / v[0]);
+    if (text == cli_bytes)
+        cli_say("%s(%c%s)", v[0] > 0 ? " " : "   ", v[1] < v[0] ? '-' : '+',
+                cli_bytes(fabs(v[1] - v[0]), more));
+}
+
+/* A line of figures; of two plans also their ratio. Nothing where all are 0. */
 static void print_row(const comparison *c, const char *name, const double *v, number_text *text)
 {
     char buf[CLI_NUMBER_MAX];
@@ -59,8 +76,8 @@ static void print_row(const comparison *c, const char *name, const double *v, nu
     print_name(c, name);
     for (int i = 0; i < c->n; i++)
         cli_say(" %*s", c->width, text(v[i], buf));
-    if (c->n == 2 && v[0] > 0 && v[0] != v[1])
-        cli_say("   x%.3g", v[1] / v[0]);
+    if (c->n == 2 && v[0] != v[1])
+        print_change(v, text);
     putchar('\n');
 }
 
@@ -82,44 +99,55 @@ static void print_title(const comparison *c, const char *title)
     cli_say("%s%s%s\n", c->style->bold, title, c->style->plain);
 }
 
-static char *spent_name(const comparison *c, int plan, int spent, char buf[TSRI_SPENT_NAME_MAX])
+/* The seconds of a step of a plan that go to a use by its name, as links are others in others. */
+static double spent_on(const comparison *c, int plan, const char *use)
 {
-    return tsri_spent_name(&c->plan[plan].made.plan->model, (tsri_spent)spent, buf);
+    plan_share shares[TSRI_SPENT_COUNT];
+    const int n = plan_shares(c->plan[plan].made.report, shares);
+    for (int k = 0; k < n; k++)
+        if ((int)strlen(use) == shares[k].use && !strncmp(use, shares[k].name, strlen(use)))
+            return shares[k].s;
+    return 0;
 }
 
-/* The line of a use of time in a plan: that by the same name in each, as links are others in
- * others. Nothing where a plan before it, or a use before it, had the name. */
-static void print_spent(const comparison *c, int plan, tsri_spent spent)
+/* Prints the uses of a step's time that plans before this one do not have, longest first. */
+static void print_spent(const comparison *c, int plan)
 {
-    double v[PLANS] = {0};
-    char name[TSRI_SPENT_NAME_MAX], other[TSRI_SPENT_NAME_MAX], line[TSRI_SPENT_NAME_MAX + 2];
-    spent_name(c, plan, (int)spent, name);
-    for (int i = 0; i < c->n; i++)
-        for (int s = 0; s < TSRI_SPENT_COUNT; s++) {
-            if (strcmp(spent_name(c, i, s, other), name) != 0)
-                continue;
-            if (s < (int)spent || (s == (int)spent && i < plan))
-                return;
-            v[i] += c->plan[i].made.report->spent_s[s];
+    plan_share shares[TSRI_SPENT_COUNT];
+    const int n = plan_shares(c->plan[plan].made.report, shares);
+    for (int k = 0; k < n; k++) {
+        char line[sizeof shares->name + 2];
+        double v[PLANS];
+        bool had = false;
+        snprintf(line, sizeof line, "  %.*s", shares[k].use, shares[k].name);
+        for (int i = 0; i < c->n; i++) {
+            v[i] = spent_on(c, i, line + 2);
+            had |= i < plan && v[i] > 0;
         }
-    snprintf(line, sizeof line, "  %s", name);
-    print_row(c, line, v, cli_seconds);
+        if (!had)
+            print_row(c, line, v, cli_seconds);
+    }
 }
 
 static void print_time(const comparison *c)
 {
     double v[PLANS];
-    print_title(c, "time of a step");
+    print_title(c, "time of a step (estimate)");
     for (int i = 0; i < c->n; i++)
         v[i] = c->plan[i].made.report->step_s;
     print_row(c, "in all", v, cli_seconds);
-    for (int s = 0; s < TSRI_SPENT_COUNT; s++)
-        for (int i = 0; i < c->n; i++)
-            print_spent(c, i, (tsri_spent)s);
     for (int i = 0; i < c->n; i++)
-        v[i] = (double)tsri_experiment_batch_size(c->plan[i].made.experiment) /
-               c->plan[i].made.report->step_s;
+        print_spent(c, i);
+    double tokens[PLANS], mfu[PLANS];
+    for (int i = 0; i < c->n; i++) {
+        const plan_pace pace = plan_pace_of(c->plan[i].made.report, c->plan[i].made.experiment);
+        v[i] = pace.samples_per_s;
+        tokens[i] = pace.tokens_per_s;
+        mfu[i] = pace.mfu;
+    }
     print_row(c, "samples a second", v, count_text);
+    print_row(c, "tokens a second", tokens, cli_count);
+    print_row(c, "MFU", mfu, percent_text);
 }
 
 static void print_memory(const comparison *c)

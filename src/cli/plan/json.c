@@ -42,8 +42,10 @@ static cJSON *json_memory(const tsri_report *r)
     return json;
 }
 
-static cJSON *json_step(const tsri_report *r)
+static cJSON *json_step(const plan_view *v)
 {
+    const tsri_report *r = v->report;
+    const plan_pace pace = plan_pace_of(r, v->experiment);
     cJSON *json = cJSON_CreateObject(), *parts = cJSON_CreateObject();
     cJSON *changes = cJSON_CreateArray();
     char name[TSRI_SPENT_NAME_MAX];
@@ -54,6 +56,12 @@ static cJSON *json_step(const tsri_report *r)
     cJSON_AddNumberToObject(json, "cost_s", r->step_s);
     cJSON_AddNumberToObject(json, "compute_s", r->compute_s);
     cJSON_AddNumberToObject(json, "communication_s", r->comm_s);
+    if (pace.samples_per_s > 0)
+        cJSON_AddNumberToObject(json, "samples_per_s", pace.samples_per_s);
+    if (pace.tokens_per_s > 0)
+        cJSON_AddNumberToObject(json, "tokens_per_s", pace.tokens_per_s);
+    if (pace.mfu > 0)
+        cJSON_AddNumberToObject(json, "mfu", pace.mfu);
     cJSON_AddItemToObject(json, "spent_s", parts);
     cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(NULL, r->most, name));
     cJSON_AddNumberToObject(json, "signatures_cost_s", r->plan->info.cost_s);
@@ -140,12 +148,13 @@ cJSON *plan_make_json(const plan_view *v)
     if (v->limit_is)
         cJSON_AddStringToObject(json, "memory_limit_is", v->limit_is);
     cJSON_AddStringToObject(json, "strategy", r->strategy.words);
+    cJSON_AddStringToObject(json, "layout", r->strategy.layout);
     char warning[160];
     if (tsri_experiment_warning(v->experiment, warning))
         cJSON_AddStringToObject(json, "warning", warning);
     cJSON_AddNumberToObject(json, "compile_s", r->plan->info.compile_s);
     cJSON_AddNumberToObject(json, "infer_s", r->plan->info.infer_s);
-    cJSON_AddItemToObject(json, "step", json_step(r));
+    cJSON_AddItemToObject(json, "step", json_step(v));
     cJSON_AddItemToObject(json, "totals", json_totals(r));
     cJSON_AddItemToObject(json, "memory", json_memory(r));
     cJSON_AddItemToObject(json, "model", json_model(v));

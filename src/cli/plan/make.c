@@ -66,6 +66,24 @@ int plan_failed(tsr_status status)
     return cli_fail("plan");
 }
 
+plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times)
+{
+    const tsri_summary *s = &r->summary;
+    const int64_t batch = tsri_experiment_batch_size(e);
+    const double peak = plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e));
+    if (step_s <= 0)
+        return (plan_pace){0};
+    return (plan_pace){.samples_per_s =
+                           (batch ? (double)batch : (double)s->samples * times) / step_s,
+                       .tokens_per_s = (double)s->tokens * times / step_s,
+                       .mfu = peak > 0 ? s->flops * times / (step_s * s->nranks * peak) : 0};
+}
+
+plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e)
+{
+    return plan_pace_at(r, e, r->step_s, 1);
+}
+
 plan_figures plan_figures_of(const tsri_report *r)
 {
     plan_figures f = {.step_s = r->step_s, .compute_s = r->compute_s, .bytes = r->bytes};

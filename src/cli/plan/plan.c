@@ -18,8 +18,8 @@ typedef struct plan_args {
     int64_t ranks, memory_limit;
     cli_list sets;
     const char *dot;
-    bool json, full, verbose;
-    const char *why, *csv;
+    bool json, full, verbose, longer;
+    const char *why, *csv, *best;
     cli_list sweeps;
     bool no_plugins, fixed;
 } plan_args;
@@ -36,6 +36,8 @@ static const cli_option options[] = {
     {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
      0, NULL},
     {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
+    {"long", 'l', CLI_FLAG, AT(longer), NULL, "bars of time and memory, what is sent, next best", 0,
+     0, NULL},
     {"full", 'f', CLI_FLAG, AT(full), NULL, "every tensor and conversion, and why", 0, 0, NULL},
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL,
      "as --full, with each of the lines that are alike", 0, 0, NULL},
@@ -46,6 +48,8 @@ static const cli_option options[] = {
      "a table of plans, one a value; again: a grid", 0, 0, NULL},
     {"fixed", 0, CLI_FLAG, AT(fixed), NULL, "sweep by pricing the file's own plan again", 0, 0,
      NULL},
+    {"best", 0, CLI_TEXT, AT(best), "FIGURE", "of a sweep: step, tokens_per_s, mfu, memory, ...", 0,
+     0, NULL},
     {"csv", 0, CLI_TEXT, AT(csv), "FILE", "writes the sweep's table as CSV", 0, 0, NULL},
     CLI_NO_PLUGINS(AT(no_plugins)),
 };
@@ -54,10 +58,9 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "plan",
     .usage = "FILE.yaml [FILE.yaml...] [OPTIONS]",
-    .about = "Compiles an experiment for ranks that are only imagined, and says how they share\n"
-             "the work, what a step takes, what memory a rank needs and what is communicated;\n"
-             "with --full also what each tensor's signature is and why. Needs no data and no\n"
-             "devices. See tessera-yaml(5).",
+    .about = "Compiles an experiment for ranks that are only imagined, and says whether it\n"
+             "fits, what a step takes and is bound by, how ranks share the work, and which\n"
+             "other layouts to try. Needs no data and no devices. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
     .max_operands = PLAN_COMPARE_MAX,
@@ -72,7 +75,11 @@ void plan_links_source(const plan_view *v, char buf[256])
     else
         snprintf(buf, 256, "built in%s%s; `tessera info --measure` measures", l->why[0] ? ": " : "",
                  l->why);
-    if (v->has_cluster) {
+    const tsri_cluster *cluster = tsri_experiment_cluster(v->experiment);
+    if (cluster && cluster->gpu) {
+        snprintf(buf, 256, "the data sheet of %s and the file's cluster",
+                 tsri_gpu_specs[cluster->gpu].name);
+    } else if (v->has_cluster) {
         char rest[256];
         memcpy(rest, buf, sizeof rest);
         snprintf(buf, 256, "the file's cluster; others %.220s", rest);
@@ -106,14 +113,15 @@ static int show(const plan_args *a, const plan_view *v)
         return CLI_OK; /* the other one alone is told in text */
     if (a->json)
         return cli_print_json(plan_make_json(v));
-    if (a->full || a->verbose ? plan_print_full(v) : plan_print_screen(v))
+    if (a->full || a->verbose ? plan_print_full(v)
+        : a->longer           ? plan_print_long(v)
+                              : plan_print_screen(v))
         return CLI_OK;
     tsri_fshow(stderr, "tessera plan: out of memory\n");
     return CLI_FAILED;
 }
 
-/* Operations a second that a rank of a cluster has at most; 0: not known. */
-static double peak_of(const tsri_cluster *cluster, tsr_dtype dtype)
+double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype)
 {
     tsri_cluster_figures f = {0};
     if (!cluster)
@@ -124,48 +132,76 @@ static double peak_of(const tsri_cluster *cluster, tsr_dtype dtype)
     return f.flops_of_dtype[dtype] > 0 ? f.flops_of_dtype[dtype] : f.flops_per_s;
 }
 
+static plan_source source_of(const plan_args *a, const char *path)
+{
+    return (plan_source){.path = path,
+                         .nsets = a->sets.n,
+                         .sets = a->sets.items,
+                         .ranks = (int)a->ranks,
+                         .memory_limit = (size_t)a->memory_limit};
+}
+
+static int show_plan(const plan_args *a, plan_view *v, tsr_plan *plan)
+{
+    tsri_report *report;
+    char source[CLI_SOURCE_MAX];
+    if (tsri_report_create(plan, &report) != TSR_OK)
+        return cli_fail("plan");
+    v->report = report;
+    v->limit_is = cli_limit_source(v->experiment, plan->opts.memory_limit, source);
+    int code = show(a, v);
+    tsri_report_destroy(report);
+    return code;
+}
+
+/* Tells why no plan keeps a limit, what would, and what the plan without the limit is. */
+static int refuse(const plan_args *a, plan_view *v, const tsri_program *program,
+                  tsr_compile_opts opts)
+{
+    const cli_fits fits = {v->path,       a->sets.n, a->sets.items,
+                           v->experiment, &opts,     tsr_world_size(program->world),
+                           false};
+    tsr_plan *plan;
+    int code = cli_fail("plan");
+    cli_say_limit_source(v->experiment, opts.memory_limit);
+    cli_say_what_fits(&fits);
+    v->refused_limit = opts.memory_limit;
+    opts.memory_limit = 0;
+    if (v->refused_limit && !a->json && !a->dot && !a->html && !a->full && !a->verbose &&
+        tsr_compile_with(program->graph, &opts, &plan) == TSR_OK) {
+        show_plan(a, v, plan);
+        tsr_plan_destroy(plan);
+    }
+    return code;
+}
+
 static int plan_and_show(const plan_args *a, const char *path, tsri_program *program,
                          const tsri_cluster *cluster)
 {
     cli_links links;
+    const plan_source from = source_of(a, path);
     tsr_compile_opts opts = *TSR_COMPILE_OPTS(.alternatives = true);
     tsri_experiment_fill(program->experiment, &opts);
     if (a->memory_limit)
         opts.memory_limit = (size_t)a->memory_limit;
     cli_links_find(tsri_experiment_device(program->experiment), &links);
     cli_links_fill(&links, cluster, &opts);
+    plan_view view = {.path = path,
+                      .from = &from,
+                      .experiment = program->experiment,
+                      .links = &links,
+                      .has_cluster = cluster != NULL,
+                      .verbose = a->verbose};
     tsr_plan *plan;
-    tsri_report *report;
     if (opts.memory_limit) /* the search within a limit may take long */
         cli_progress_begin("planning");
     tsr_status status = tsr_compile_with(program->graph, &opts, &plan);
     cli_progress_end();
-    if (status != TSR_OK) {
-        int code = cli_fail("plan");
-        const cli_fits fits = {path,          a->sets.n,
-                               a->sets.items, program->experiment,
-                               &opts,         tsr_world_size(program->world),
-                               false};
-        if (status == TSR_ERR_NO_MEMORY) {
-            cli_say_limit_source(program->experiment, opts.memory_limit);
-            cli_say_what_fits(&fits);
-        }
-        return code;
-    }
-    if (tsri_report_create(plan, &report) != TSR_OK)
+    if (status == TSR_ERR_NO_MEMORY)
+        return refuse(a, &view, program, opts);
+    if (status != TSR_OK)
         return cli_fail("plan");
-    char source[CLI_SOURCE_MAX];
-    const plan_view view = {
-        .path = path,
-        .limit_is = cli_limit_source(program->experiment, opts.memory_limit, source),
-        .report = report,
-        .experiment = program->experiment,
-        .links = &links,
-        .has_cluster = cluster != NULL,
-        .peak_flops_per_s = peak_of(cluster, tsri_experiment_dtype(program->experiment)),
-        .verbose = a->verbose};
-    int code = show(a, &view);
-    tsri_report_destroy(report);
+    int code = show_plan(a, &view, plan);
     tsr_plan_destroy(plan);
     return code;
 }
@@ -184,12 +220,8 @@ static int work(const plan_args *a, const char *path, const tsri_experiment *e, 
 /* The questions that take other ways than a plan that is shown; -1: none is asked. */
 static int ask(const plan_args *a, int n, char *const *paths)
 {
-    const plan_source from = {.path = paths[0],
-                              .nsets = a->sets.n,
-                              .sets = a->sets.items,
-                              .ranks = (int)a->ranks,
-                              .memory_limit = (size_t)a->memory_limit};
-    const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->verbose};
+    const plan_source from = source_of(a, paths[0]);
+    const plan_sweep sweep = {&a->sweeps, a->fixed, a->csv, a->best, a->verbose};
     const char *asked = n > 1 ? "a comparison" : a->sweeps.n ? "--sweep" : a->why ? "--why" : NULL;
     const char *useless = a->json                            ? "json"
                           : a->dot                           ? "dot"
@@ -202,8 +234,11 @@ static int ask(const plan_args *a, int n, char *const *paths)
                              useless);
     if ((a->sweeps.n || a->why) && !strcmp(paths[0], "-"))
         return cli_bad_usage(&spec, "%s reads its file again: that can't be standard input", asked);
-    if (!a->sweeps.n && (a->fixed || a->csv))
-        return cli_bad_usage(&spec, "--%s needs a --sweep", a->fixed ? "fixed" : "csv");
+    if (!a->sweeps.n && (a->fixed || a->csv || a->best))
+        return cli_bad_usage(&spec, "--%s needs a --sweep",
+                             a->fixed ? "fixed"
+                             : a->csv ? "csv"
+                                      : "best");
     return n > 1         ? plan_compare(&from, n, paths)
            : a->sweeps.n ? plan_sweep_run(&from, &sweep)
            : a->why      ? plan_why(&from, a->why)

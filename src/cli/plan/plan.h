@@ -8,15 +8,17 @@
 #include "src/config/experiment.h"
 #include "src/plan/report/report.h"
 
+struct plan_source;
 /* The subject that is shown. */
 typedef struct plan_view {
     const char *path;
+    const struct plan_source *from; /* how the plan was made, for others to be tried */
     const tsri_report *report;
     const tsri_experiment *experiment;
     const cli_links *links;
     bool has_cluster, verbose;
-    double peak_flops_per_s; /* of a rank; 0: not known */
-    const char *limit_is;    /* where the memory limit comes from; NULL: there is none */
+    const char *limit_is; /* where the memory limit comes from; NULL: there is none */
+    size_t refused_limit; /* that no plan keeps: this one was made without it; 0: none is */
 } plan_view;
 
 /* A line that is put together; what does not fit is cut. */
@@ -31,13 +33,36 @@ TSR_PRINTF(2, 3) void plan_put(plan_text *t, const char *fmt, ...);
 enum { PLAN_CALL_MAX = 160 };
 char *plan_call_text(const tsr_plan *plan, const tsri_report_row *row, char buf[PLAN_CALL_MAX]);
 
-/* screen.c, text.c, json.c, dot.c. Return false or NULL when there is no memory. */
+/* screen.c, long.c, text.c, json.c, dot.c. Return false or NULL when there is no memory. */
 bool plan_print_screen(const plan_view *v);
+bool plan_print_long(const plan_view *v);
 bool plan_print_full(const plan_view *v);
 struct cJSON *plan_make_json(const plan_view *v);
 bool plan_write_dot(const plan_view *v, FILE *f);
 
-/* screen.c: what the model is, on which ranks, and how they share the work. */
+/* The pace of a plan; 0: it is not known, or means nothing. */
+typedef struct plan_pace {
+    double samples_per_s, tokens_per_s;
+    double mfu; /* the part of the ranks' peak that products and convolutions use */
+} plan_pace;
+/* make.c: at the experiment's batch and cluster. plan_pace_at: where a step takes step_s, and has
+ * so many times the rows that the plan has, and the tokens and operations with them. */
+plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e);
+plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times);
+/* plan.c: operations a second that a rank of a cluster has at most; 0: not known. */
+double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype);
+
+/* A use of a step's time: "compute", "memory" (a rank's own), "kernel starts", or a link; the name
+ * of a link ends with " hand-shakes" where these take more of it than bytes. */
+enum { PLAN_SHARE_MAX = TSRI_LINK_NAME_MAX + 16 };
+typedef struct plan_share {
+    char name[PLAN_SHARE_MAX];
+    int use; /* the length of the name without that end */
+    double s;
+} plan_share;
+/* long.c: the uses of a step's time, longest first; returns how many there are. */
+int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT]);
+/* long.c: what the model is, on which ranks, and how they share the work. */
 void plan_print_head(const plan_view *v, const cli_style *style);
 /* The parts of a rank's memory that are not empty, largest first; returns how many. */
 enum { PLAN_MEMORY_PARTS = 8 };
@@ -65,6 +90,18 @@ void plan_put_ranks(plan_text *t, const tsri_report *r, int m, size_t most);
 void plan_put_mesh(plan_text *t, const tsr_placement *p);
 /* "cpu:[[0,1],[2,3]]"; of many ranks "cuda ranks 0-127 as dp 16 x tp 8". */
 void plan_put_placement(plan_text *t, const tsr_placement *p);
+
+/* layouts.c: another layout of the same model and batch, as it was planned. */
+enum { PLAN_TRIED_MOST = 3, PLAN_SETS_TEXT = 240 };
+typedef struct plan_tried {
+    char name[32];             /* "zero2", "dp 4 x tp 2" */
+    char sets[PLAN_SETS_TEXT]; /* "--set strategy=zero2" */
+    double step_s;
+    uint64_t memory; /* of the neediest rank */
+} plan_tried;
+/* Plans other layouts for up to two seconds. Returns how many of them say something, quickest
+ * first: those that are quicker or need less memory, or else the nearest. */
+int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST]);
 
 /* fits.c: an experiment that its memory limit was refused for, and how to try others. */
 typedef struct cli_fits {

@@ -9,11 +9,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* The first words come after this many seconds; beside a terminal further ones each LINE_S. */
-static const double FIRST_S = 2, LINE_S = 5;
+/* The first words come after this many seconds. */
+static const double FIRST_S = 2;
 
-static double next_s; /* beside a terminal: when the next line is due, since the work began */
-static bool shown;    /* on a terminal: a line that is to be cleared */
+static bool shown; /* a line that is to be cleared */
 
 /* The timer's. */
 static const char *volatile working_at;
@@ -36,31 +35,19 @@ void cli_progress_show(const char *what, double seconds)
 {
     enum { MOST = 200 };
     char line[MOST + 64];
-    bool terminal = isatty(STDERR_FILENO);
     size_t n = 0, length = strlen(what);
-    if (seconds < FIRST_S)
-        next_s = FIRST_S;
-    if (seconds < FIRST_S || (!terminal && seconds < next_s))
+    if (seconds < FIRST_S || !isatty(STDERR_FILENO))
         return;
-    next_s = seconds + LINE_S;
-    if (terminal)
-        line[n++] = '\r';
+    line[n++] = '\r';
     length = length < MOST ? length : MOST;
     memcpy(line + n, what, length);
     n += length;
     memcpy(line + n, ": ", 2);
     n += 2;
     n += put_number(line + n, (int)seconds);
-    memcpy(line + n, " s", 2);
-    n += 2;
-    if (terminal)
-        memcpy(line + n, "\033[K", 3);
-    else
-        line[n] = '\n';
-    n += terminal ? 3 : 1;
-    shown = terminal;
-    if (write(STDERR_FILENO, line, n) < 0)
-        shown = false; /* the work matters more */
+    memcpy(line + n, " s\033[K", 5);
+    n += 5;
+    shown = write(STDERR_FILENO, line, n) >= 0; /* where it fails, the work matters more */
 }
 
 void cli_progress_clear(void)
@@ -89,7 +76,6 @@ void cli_progress_begin(const char *what)
 {
     struct sigaction action = {.sa_handler = on_timer, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    next_s = FIRST_S;
     working_since_s = tsri_now_s();
     working_at = what;
     sigaction(SIGALRM, &action, NULL);

@@ -1,406 +1,219 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan on one screen: the strategy, a step's time, a rank's memory, what is communicated, and
- * what else was possible. */
-#include "src/cli/plan/fold.h"
-#include "src/cli/plan/plan.h"
-#include "src/plan/report/timeline.h"
+/* A plan in ten seconds: does it fit, how long is a step and what bounds it, how the work is laid
+ * out, which other layouts are worth a look, and what the estimate leaves out. */
+#include "placement/placement.h"
+#include "src/cli/plan/ask.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { LABEL = 11, NAME = 23, BAR_LEAST = 8, BAR_MOST = 30, RANKS_TEXT = 24 };
+enum { LABEL = 9, HEAD = 56, NAME = 18, FIGURE = 9, SHARES = 6 };
 
-/* The most lines of each part, on a screen of at least 40 lines and on a lower one. */
-typedef struct sizes {
-    int shares, parts, traffic, others;
-    bool source; /* all that is known of where figures come from */
-} sizes;
+/* Between the figures of a line. */
+static const char gap[] = "   ";
 
-static sizes find_sizes(void)
-{
-    static const sizes usual = {6, 5, 5, 3, true}, low = {3, 3, 3, 1, false};
-    return cli_lines() < 40 ? low : usual;
-}
-
-/* --- small texts ------------------------------------------------------------------------------ */
 static void print_label(const char *label, const cli_style *style)
 {
     cli_say("%s%-*s%s", style->bold, LABEL, label, style->plain);
 }
 
-/* The words of a paragraph behind a label. */
 static void print_words(const char *label, const char *words, const cli_style *style)
 {
     print_label(label, style);
     cli_wrap(words, LABEL, LABEL, cli_columns());
 }
 
-static void print_more(const char *words)
+/* Prints figures with gaps between them; where they don't fit on a line, with commas. */
+static void print_spaced(const char *label, const plan_text *figures, const cli_style *style)
 {
-    cli_say("%*s", LABEL, "");
-    cli_wrap(words, LABEL, LABEL, cli_columns());
+    plan_text t = {.used = 0};
+    print_label(label, style);
+    if (LABEL + (int)figures->used <= cli_columns()) {
+        cli_say("%s\n", figures->data);
+        return;
+    }
+    for (const char *at = figures->data; *at;) {
+        const char *end = strstr(at, gap);
+        plan_put(&t, "%.*s%s", end ? (int)(end - at) : (int)strlen(at), at, end ? ", " : "");
+        at += end ? (size_t)(end - at) + strlen(gap) : strlen(at);
+    }
+    cli_wrap(t.data, LABEL, LABEL, cli_columns());
 }
 
-char *plan_along(const tsri_traffic *t, char buf[64])
+/* --- the head --------------------------------------------------------------------------------- */
+/* "128 h100-sxm (dp 16 x tp 8)", "4 cpu ranks". */
+static void put_ranks(plan_text *t, const plan_view *v)
 {
+    const tsri_report *r = v->report;
+    const tsri_cluster *cluster = tsri_experiment_cluster(v->experiment);
+    const tsri_strategy *s = &r->strategy;
+    const tsr_placement *p = s->nstages == 1 ? s->stages[0].placement : NULL;
+    const int n = r->summary.nranks;
     char name[24];
-    size_t n = (size_t)snprintf(buf, 64, " over");
-    if (t->from != t->to)
-        return buf[0] = 0, buf;
-    for (int d = 0; d < tsr_placement_ndim(t->to) && t->group_size < tsr_placement_nranks(t->to);
-         d++)
-        if (t->dims >> d & 1)
-            n += (size_t)snprintf(buf + n, 64 - n, "%s%s", n > 5 ? "+" : " ",
-                                  tsri_axis_name(t->to, d, name));
-    snprintf(buf + n, 64 - n, n > 5 ? " (%d ranks)" : " %d ranks", t->group_size);
-    return buf;
+    if (cluster && cluster->gpu)
+        plan_put(t, "%d %s", n, tsri_gpu_specs[cluster->gpu].name);
+    else
+        plan_put(t, "%d %s rank%s", n,
+                 tsri_experiment_device(v->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
+                 n == 1 ? "" : "s");
+    const bool named = p && tsri_placement_axis(p, 0);
+    if (!p || (tsr_placement_ndim(p) < 2 && !named))
+        return;
+    for (int d = 0; d < tsr_placement_ndim(p); d++)
+        plan_put(t, "%s%s%s%d", d ? " x " : " (", named ? tsri_axis_name(p, d, name) : "",
+                 named ? " " : "", tsr_placement_dim(p, d));
+    plan_put(t, ")");
 }
 
-/* --- bars ------------------------------------------------------------------------------------- */
-typedef struct bar {
-    const char *name, *figure;
-    double part; /* of what the longest bar can be */
-    char more[48];
-} bar;
-
-/* name: the columns for names. */
-static void print_bar(const bar *b, int name, const cli_style *style)
+/* Writes "FITS  39.0 GB of 80.0 GB"; where no limit is known, the memory alone. */
+static void put_verdict(plan_text *t, const plan_view *v)
 {
-    int room = cli_columns() - (name > NAME + 11 ? name : NAME + 11) - 23;
-    int most = room > BAR_MOST ? BAR_MOST : room < BAR_LEAST ? BAR_LEAST : room;
-    int n = (int)(b->part * most + 0.5);
-    n = n < 0 ? 0 : n > most ? most : n;
-    cli_say("  %-*s %10s %7s%s%s", name, b->name, b->figure, b->more, n ? "  " : "", style->dim);
-    for (int i = 0; i < n; i++)
-        putchar('#');
-    cli_say("%s\n", style->plain);
+    const tsri_report *r = v->report;
+    const tsri_report_memory *m = &r->memory[0];
+    const size_t limit = v->refused_limit ? v->refused_limit : r->plan->opts.memory_limit;
+    char need[CLI_NUMBER_MAX], most[CLI_NUMBER_MAX];
+    plan_put(t, "%s", v->refused_limit ? "DOES NOT FIT  " : limit ? "FITS  " : "");
+    plan_put(t, "%s%s", m->exact ? "" : "at least ", cli_bytes((double)m->total, need));
+    if (limit)
+        plan_put(t, " of %s", cli_bytes((double)limit, most));
+    else
+        plan_put(t, " a rank, no limit known");
+}
+
+static void print_head(const plan_view *v, const cli_style *style)
+{
+    const tsri_summary *s = &v->report->summary;
+    const char *colour = v->refused_limit                          ? style->red
+                         : v->report->plan->opts.memory_limit != 0 ? style->green
+                                                                   : "";
+    plan_text t = {.used = 0}, verdict = {.used = 0};
+    char count[CLI_NUMBER_MAX];
+    plan_put(&t, "%s", tsri_experiment_subject(v->experiment));
+    if (s->parameters)
+        plan_put(&t, " of %s parameter%s", cli_count((double)s->parameters, count),
+                 s->parameters == 1 ? "" : "s");
+    plan_put(&t, " on ");
+    put_ranks(&t, v);
+    put_verdict(&verdict, v);
+    const int used = (int)(t.used < HEAD ? HEAD : t.used);
+    if (used + 2 + (int)verdict.used <= cli_columns())
+        cli_say("%s%-*s%s  ", style->bold, HEAD, t.data, style->plain);
+    else
+        cli_say("%s%s%s\n%*s", style->bold, t.data, style->plain, LABEL, "");
+    cli_say("%s%s%s\n", colour, verdict.data, *colour ? style->plain : "");
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
-typedef struct share {
-    char name[TSRI_LINK_NAME_MAX + 16];
-    double s;
-} share;
-
-static int by_seconds(const void *a, const void *b)
+static void print_step(const plan_view *v, const cli_style *style)
 {
-    const share *x = a, *y = b;
-    return (x->s < y->s) - (x->s > y->s);
-}
-
-/* The uses of a step's time, longest first: computing, own memory, starts, and each link. */
-static int find_shares(const tsri_report *r, share out[TSRI_SPENT_COUNT])
-{
-    const tsri_cost_model *m = &r->plan->model;
-    int n = 0;
-    static const char *const own[] = {"compute", "own memory", "kernel starts"};
-    for (int s = 0; s < TSRI_SPENT_LINK; s++) {
-        snprintf(out[n].name, sizeof out[n].name, "%s", own[s]);
-        out[n++].s = r->spent_s[s];
-    }
-    for (int l = 0; l < TSRI_MAX_LINKS; l++) {
-        double bytes = r->spent_s[TSRI_SPENT_LINK + 2 * l];
-        double shakes = r->spent_s[TSRI_SPENT_LINK + 2 * l + 1];
-        char name[TSRI_LINK_NAME_MAX];
-        snprintf(out[n].name, sizeof out[n].name, "%s%s", tsri_link_name(m, l, name),
-                 shakes > bytes ? ", hand-shakes" : "");
-        out[n++].s = bytes + shakes;
-    }
-    qsort(out, (size_t)n, sizeof *out, by_seconds);
-    while (n > 0 && out[n - 1].s <= 0)
-        n--;
-    return n;
-}
-
-/* The columns for names of bars, as many in each part of the screen. */
-static int name_width(const tsri_report *r)
-{
-    share shares[TSRI_SPENT_COUNT];
-    int n = find_shares(r, shares), width = NAME;
-    for (int i = 0; i < n && i < find_sizes().shares; i++)
-        width = (int)strlen(shares[i].name) > width ? (int)strlen(shares[i].name) : width;
-    return width;
-}
-
-/* ": 66.2 K tokens/s, 8.28 K samples/s". */
-static void put_pace(plan_text *t, const plan_view *v)
-{
-    const tsri_report *r = v->report;
-    char count[CLI_NUMBER_MAX];
-    int64_t rows = tsri_experiment_batch_size(v->experiment);
-    rows = rows ? rows : r->summary.samples;
-    if (r->step_s <= 0 || !rows)
-        return;
-    plan_put(t, ":");
-    if (r->summary.tokens)
-        plan_put(t, " %s tokens/s,", cli_count((double)r->summary.tokens / r->step_s, count));
-    plan_put(t, " %s samples/s", cli_count((double)rows / r->step_s, count));
-}
-
-/* Puts what the step takes on the clock, where ranks compute while others, or they, communicate. */
-static void put_overlap(plan_text *t, const tsri_report *r)
-{
+    const plan_pace pace = plan_pace_of(v->report, v->experiment);
     char figure[CLI_NUMBER_MAX];
-    tsri_timeline clock;
-    if (tsri_timeline_make(r->plan, &clock) == TSR_OK && clock.end_s < 0.995 * r->step_s)
-        plan_put(t, "added up; %s where communication overlaps", cli_seconds(clock.end_s, figure));
-    else
-        plan_put(t, "nothing overlaps");
-    tsri_timeline_finish(&clock);
+    plan_text t = {.used = 0};
+    plan_put(&t, "%s (estimate)", cli_seconds(v->report->step_s, figure));
+    if (pace.tokens_per_s > 0)
+        plan_put(&t, "%s%s tokens/s", gap, cli_count(pace.tokens_per_s, figure));
+    else if (pace.samples_per_s > 0)
+        plan_put(&t, "%s%s samples/s", gap, cli_count(pace.samples_per_s, figure));
+    if (pace.mfu > 0)
+        plan_put(&t, "%sMFU %.1f %%", gap, 100 * pace.mfu);
+    print_spaced("step", &t, style);
 }
 
 static void print_time(const plan_view *v, const cli_style *style)
 {
     const tsri_report *r = v->report;
-    share shares[TSRI_SPENT_COUNT];
-    char figure[CLI_NUMBER_MAX];
-    plan_text line = {.used = 0}, note = {.used = 0};
-    int n = find_shares(r, shares), name = name_width(r);
-    plan_put(&line, "%s", cli_seconds(r->step_s, figure));
-    put_pace(&line, v);
-    plan_put(&line, "; bound by %s", n ? shares[0].name : "nothing");
-    if (v->peak_flops_per_s > 0 && r->step_s > 0)
-        plan_put(&line, "; MFU %.1f %%",
-                 100 * r->summary.flops / (r->step_s * r->summary.nranks * v->peak_flops_per_s));
-    print_words("step", line.data, style);
-    for (int i = 0; i < n && i < find_sizes().shares; i++) {
-        bar b = {shares[i].name, cli_seconds(shares[i].s, figure), shares[i].s / shares[0].s, ""};
-        snprintf(b.more, sizeof b.more, "%.1f %%", 100 * shares[i].s / r->step_s);
-        print_bar(&b, name, style);
+    plan_share shares[TSRI_SPENT_COUNT];
+    plan_text t = {.used = 0};
+    const int n = plan_shares(r, shares);
+    if (n == 0)
+        plan_put(&t, "nothing");
+    for (int i = 0; i < n && i < SHARES; i++) {
+        const double part = 100 * shares[i].s / r->step_s;
+        if (i > 0 && part < 1)
+            break;
+        plan_put(&t, "%s%s %.0f %%", i ? gap : "bound by ", shares[i].name, part);
     }
-    if (r->comm_s > 0)
-        put_overlap(&note, r);
-    if (r->summary.alike > 1 && r->summary.alike_s > 0.005 * r->step_s)
-        plan_put(&note, "%s%s of it is computed alike on up to %d ranks", note.used ? "; " : "",
-                 cli_seconds(r->summary.alike_s, figure), r->summary.alike);
-    if (note.used)
-        print_more(note.data);
+    print_spaced("time", &t, style);
 }
 
-/* --- memory ----------------------------------------------------------------------------------- */
-static int by_size(const void *a, const void *b)
+/* --- other layouts ---------------------------------------------------------------------------- */
+/* Appends in 9 columns by how much a figure would change. */
+static void put_change(plan_text *t, double now, double then)
 {
-    const plan_part *x = a, *y = b;
-    return (x->size < y->size) - (x->size > y->size);
+    const double percent = 100 * (then / now - 1);
+    char text[32];
+    if (then >= 2 * now)
+        snprintf(text, sizeof text, "x%.3g", then / now);
+    else
+        snprintf(text, sizeof text, percent > -0.95 && percent < 0.95 ? "%+.1f %%" : "%+.0f %%",
+                 percent);
+    plan_put(t, "  %-7s", text);
 }
 
-int plan_memory_parts(const tsri_report_memory *m, plan_part out[PLAN_MEMORY_PARTS])
+/* Prints overrides below a line, in lines that a shell takes as one. */
+static void print_sets(const char *sets, const cli_style *style)
 {
-    const plan_part all[PLAN_MEMORY_PARTS] = {
-        {"parameters", (double)m->parameters},       {"buffers", (double)m->buffers},
-        {"optimizer", (double)m->optimizer},         {"inputs and outputs", (double)m->ports},
-        {"gradients", (double)m->gradients},         {"activations", (double)m->activations},
-        {"communication", (double)m->communication}, {"gaps and scratch", (double)m->other}};
-    int n = PLAN_MEMORY_PARTS;
-    memcpy(out, all, sizeof all);
-    qsort(out, PLAN_MEMORY_PARTS, sizeof *out, by_size);
-    while (n > 0 && out[n - 1].size == 0)
-        n--;
-    return n;
-}
-
-static void print_memory(const plan_view *v, const cli_style *style)
-{
-    const tsri_report *r = v->report;
-    const tsri_report_memory *m = &r->memory[0];
-    double limit = (double)r->plan->opts.memory_limit, least = 0;
-    plan_part parts[PLAN_MEMORY_PARTS];
-    char a[CLI_NUMBER_MAX];
-    plan_text line = {.used = 0};
-    int n = plan_memory_parts(m, parts), name = name_width(r);
-    plan_put(&line, "%s%s on ", m->exact ? "" : "at least ", cli_bytes((double)m->total, a));
-    plan_put_ranks(&line, r, 0, RANKS_TEXT);
-    if (limit > 0)
-        plan_put(&line, ", %.0f %% of the limit, %s", 100 * (double)m->total / limit,
-                 cli_bytes(limit, a));
-    for (int i = 1; i < r->nmemory; i++)
-        least = i == 1 || (double)r->memory[i].total < least ? (double)r->memory[i].total : least;
-    if (r->nclasses > 1 && least < 0.99 * (double)m->total)
-        plan_put(&line, "; others down to %s", cli_bytes(least, a));
-    print_words("memory", line.data, style);
-    double whole = limit > 0 ? limit : n ? parts[0].size : 1, rest = 0;
-    int most = find_sizes().parts, shown = n <= most ? n : most - 1;
-    for (int i = 0; i < shown; i++) {
-        bar one = {parts[i].name, cli_bytes(parts[i].size, a), parts[i].size / whole, ""};
-        snprintf(one.more, sizeof one.more, "%.1f %%", 100 * parts[i].size / (double)m->total);
-        print_bar(&one, name, style);
+    int used = sets[0] ? cli_say("\n%*s", LABEL + 2, "") - 1 : 0;
+    for (const char *at = sets; *at;) {
+        const char *end = strstr(at + 1, " --set ");
+        const int length = end ? (int)(end - at) : (int)strlen(at);
+        if (at > sets && used + length + 2 > cli_columns())
+            used = cli_say(" \\\n%*s", LABEL + 1, "") - 3;
+        used += cli_say("%.*s", length, at);
+        at += length;
     }
-    for (int i = shown; i < n; i++)
-        rest += parts[i].size;
-    if (shown < n) {
-        bar one = {"other", cli_bytes(rest, a), rest / whole, ""};
-        snprintf(one.more, sizeof one.more, "%.1f %%", 100 * rest / (double)m->total);
-        print_bar(&one, name, style);
+    cli_say("%s\n", style->plain);
+}
+
+static void print_tried(const plan_view *v, const cli_style *style)
+{
+    const plan_figures base = plan_figures_of(v->report);
+    plan_tried tried[PLAN_TRIED_MOST];
+    const int n = plan_try_layouts(v, tried), columns = cli_columns();
+    char step[CLI_NUMBER_MAX], memory[CLI_NUMBER_MAX];
+    for (int i = 0; i < n; i++) {
+        const plan_tried *x = &tried[i];
+        plan_text t = {.used = 0};
+        plan_put(&t, "%-*s %*s", NAME, x->name, FIGURE, cli_seconds(x->step_s, step));
+        put_change(&t, base.step_s, x->step_s);
+        plan_put(&t, "%*s", FIGURE, cli_bytes((double)x->memory, memory));
+        put_change(&t, (double)base.memory, (double)x->memory);
+        print_label(i ? "" : "try", style);
+        const bool fits = x->sets[0] && LABEL + (int)(t.used + strlen(x->sets)) <= columns;
+        while (!fits && t.data[t.used - 1] == ' ')
+            t.data[--t.used] = 0;
+        cli_say("%s%s", t.data, style->dim);
+        if (fits)
+            cli_say("%s%s\n", x->sets, style->plain);
+        else
+            print_sets(x->sets, style);
     }
-}
-
-/* --- traffic ---------------------------------------------------------------------------------- */
-static void print_bytes(const char *what, const tsri_traffic *t)
-{
-    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX];
-    int room = cli_columns() - 26;
-    room = room < 54 ? room : 54;
-    bool fits = (int)strlen(what) <= room;
-    cli_say("  %-*.*s%s %10s %10s\n", fits ? room : room - 3, fits ? room : room - 3, what,
-            fits ? "" : "...", cli_bytes((double)t->bytes, bytes), cli_seconds(t->cost_s, cost));
-}
-
-static void print_traffic(const plan_view *v, const cli_style *style)
-{
-    const tsri_report *r = v->report;
-    const tsri_summary *s = &r->summary;
-    char bytes[CLI_NUMBER_MAX];
-    plan_text line = {.used = 0};
-    if (s->ntraffic)
-        plan_put(&line, "%s a step, read by the busiest rank of each group",
-                 cli_bytes((double)r->bytes, bytes));
-    print_words("traffic", s->ntraffic ? line.data : "none", style);
-    int most = find_sizes().traffic, shown = s->ntraffic <= most ? s->ntraffic : most - 1;
-    tsri_traffic rest = {.calls = 0};
-    for (int i = 0; i < s->ntraffic; i++) {
-        const tsri_traffic *t = &s->traffic[i];
-        char along[64];
-        rest.bytes += i < shown ? 0 : t->bytes;
-        rest.cost_s += i < shown ? 0 : t->cost_s;
-        line.used = 0;
-        plan_put(&line, "%s: %s%s", tsri_traffic_name(t->kind), t->what, plan_along(t, along));
-        if (t->calls > 1)
-            plan_put(&line, " x%d", t->calls);
-        if (i < shown)
-            print_bytes(line.data, t);
-    }
-    line.used = 0;
-    plan_put(&line, "%d more kinds", s->ntraffic - shown);
-    if (shown < s->ntraffic)
-        print_bytes(line.data, &rest);
-}
-
-/* --- what else was possible ------------------------------------------------------------------- */
-typedef struct other {
-    const tsri_report_row *row;
-    double more_s;
-    int at; /* of its alternatives */
-} other;
-
-static int by_more(const void *a, const void *b)
-{
-    const other *x = a, *y = b;
-    return (x->more_s > y->more_s) - (x->more_s < y->more_s);
-}
-
-/* The cheapest other way of each op that computes; those that cost nothing more are no choice. */
-static int find_others(const tsri_report *r, other *out)
-{
-    int n = 0;
-    for (int i = 0; i < r->nrows; i++) {
-        const tsri_report_row *row = &r->rows[i];
-        const tsri_alternatives *alt = row->alternatives;
-        if (row->kind == TSRI_REPORT_BOX || row->said || !alt)
-            continue;
-        if (row->item && (row->item->kind == TSRI_ITEM_VIEW || row->item->kernel.flops == 0))
-            continue;
-        for (int k = 0; k < alt->n; k++)
-            if (alt->more_s[k] > 1e-3 * r->step_s || alt->more_s[k] < -1e-6 * r->step_s) {
-                out[n++] = (other){row, alt->more_s[k], k};
-                break;
-            }
-    }
-    qsort(out, (size_t)n, sizeof *out, by_more);
-    return n;
-}
-
-static void put_signatures(char *buf, size_t size, const other *o)
-{
-    const tsri_alternatives *alt = o->row->alternatives;
-    char sbp[TSR_SBP_TEXT_MAX];
-    size_t n = 0;
-    for (int j = 0; j < alt->nin + alt->nout && n + TSR_SBP_TEXT_MAX < size; j++)
-        n += (size_t)snprintf(buf + n, size - n, "%s%s",
-                              j == 0          ? ""
-                              : j == alt->nin ? " -> "
-                                              : ",",
-                              tsr_sbp_format(j < alt->nin ? alt->sig[o->at]->in[j]
-                                                          : alt->sig[o->at]->out[j - alt->nin],
-                                             sbp));
-}
-
-static bool print_others(const plan_view *v, const cli_style *style)
-{
-    const tsri_report *r = v->report;
-    other *all = malloc(((size_t)r->nrows + 1) * sizeof *all);
-    fold *f = fold_create(false);
-    bool ok = all && f;
-    int n = ok ? find_others(r, all) : 0, most = find_sizes().others;
-    for (int i = 0; i < n && ok && f->n <= most; i++) {
-        char text[256], more[CLI_NUMBER_MAX], word[CLI_NUMBER_MAX + 1];
-        snprintf(word, sizeof word, "%s%s", all[i].more_s < 0 ? "" : "+",
-                 cli_seconds(all[i].more_s, more));
-        put_signatures(text, sizeof text, &all[i]);
-        char name[256];
-        snprintf(name, sizeof name, "%.60s %.180s", all[i].row->what, all[i].row->name);
-        ok = fold_add(f, word, name, true, text, "");
-    }
-    if (ok && f->n)
-        print_words("next best", "one op otherwise, all others as they are, at each place", style);
-    for (int i = 0; ok && i < f->n && i < most; i++) {
-        const fold_line *l = f->all[i];
-        char line[768], count[24] = "";
-        if (l->count > 1)
-            snprintf(count, sizeof count, " x%d", l->count);
-        snprintf(line, sizeof line, "%s%s: %s", l->name, count, l->text);
-        cli_say("  %-9s", l->what);
-        cli_wrap(line, LABEL, LABEL, cli_columns());
-    }
-    fold_destroy(f);
-    free(all);
-    return ok;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
-void plan_print_head(const plan_view *v, const cli_style *style)
+static void print_ignored(const plan_view *v, const cli_style *style)
 {
-    const tsri_report *r = v->report;
-    const tsri_strategy *s = &r->strategy;
-    char count[CLI_NUMBER_MAX];
-    plan_text line = {.used = 0};
-    int nranks = r->plan->world->nranks;
-    bool single =
-        s->nstages == 1 && tsr_placement_nranks(s->stages[0].placement) == r->summary.nranks;
-    plan_put(&line, "%.60s: %s", tsri_basename(v->path), tsri_experiment_subject(v->experiment));
-    if (r->summary.parameters)
-        plan_put(&line, ", %s parameters in %lld tensor%s",
-                 cli_count((double)r->summary.parameters, count), (long long)r->summary.tensors,
-                 r->summary.tensors == 1 ? "" : "s");
-    plan_put(&line, ", on ");
-    if (r->summary.nranks < nranks)
-        plan_put(&line, "%d of %d ranks%s", r->summary.nranks, nranks, single ? ": " : "");
-    if (single)
-        plan_put_mesh(&line, s->stages[0].placement);
-    else if (r->summary.nranks == nranks)
-        plan_put(&line, "%d rank%s", nranks, nranks == 1 ? "" : "s");
-    cli_say("%s", style->bold);
-    cli_wrap(line.data, 0, LABEL, cli_columns());
-    cli_say("%s", style->plain);
-    print_words("strategy", s->words, style);
-    char warning[160];
-    if (tsri_experiment_warning(v->experiment, warning))
-        print_words("warning", warning, style);
+    plan_text t = {.used = 0};
+    plan_put(&t, "data loading, host, stragglers");
+    if (v->report->comm_s > 0)
+        plan_put(&t, ", communication beside computation");
+    if (tsri_experiment_device(v->experiment) == TSR_DEVICE_CPU)
+        plan_put(&t, ", kernels' scratch");
+    print_words("ignored", t.data, style);
 }
 
 bool plan_print_screen(const plan_view *v)
 {
     const cli_style style = cli_style_of(stdout);
-    char source[256];
-    plan_print_head(v, &style);
+    char text[256];
+    print_head(v, &style);
+    print_step(v, &style);
+    print_words("layout", v->report->strategy.layout, &style);
     print_time(v, &style);
-    print_memory(v, &style);
-    print_traffic(v, &style);
-    if (!print_others(v, &style))
-        return false;
-    plan_links_source(v, source);
-    if (!find_sizes().source)
-        source[strcspn(source, ";")] = 0;
-    print_words("figures", source, &style);
+    if (tsri_experiment_warning(v->experiment, text))
+        print_words("warning", text, &style);
+    print_tried(v, &style);
+    print_ignored(v, &style);
+    plan_links_source(v, text);
+    print_words("figures", text, &style);
     return true;
 }

@@ -205,7 +205,7 @@ static tsr_status plan_point(sweeper *s, int i, sweep_point *x)
                            .comm_s = f.step_s - f.compute_s,
                            .memory = f.memory,
                            .bytes = f.bytes,
-                           .samples_per_s = sweep_samples(p.base.experiment, f.step_s),
+                           .pace = plan_pace_of(p.base.report, p.base.experiment),
                            .by = -1};
         if (s->offers)
             offer_plan(s, i, &p);
@@ -305,7 +305,6 @@ static int sweep_all(sweeper *s)
         else if (s->offers)
             take_offers(s, i);
         failed += g->points[i].failure[0] != 0;
-        g->trains |= g->points[i].samples_per_s > 0;
         lacking |= g->points[i].lacks_memory;
     }
     if (lacking)
@@ -315,7 +314,15 @@ static int sweep_all(sweeper *s)
 
 int plan_sweep_run(const plan_source *from, const plan_sweep *how)
 {
-    sweeper s = {.from = from, .grid.fixed = how->fixed};
+    const int best = how->best ? sweep_column(how->best) : -1;
+    sweeper s = {.from = from, .grid.fixed = how->fixed, .grid.best = best};
+    if (how->best && best < 0) {
+        tsri_fshow(stderr,
+                   "tessera plan: --best is step, samples_per_s, tokens_per_s, mfu, memory or "
+                   "sent, not '%s'\n",
+                   how->best);
+        return CLI_USAGE;
+    }
     int code = read_grid(how->keys, &s.grid);
     s.sets = calloc((size_t)from->nsets + MOST_AXES, sizeof *s.sets);
     for (int i = 0; s.sets && i < from->nsets; i++)
@@ -326,10 +333,14 @@ int plan_sweep_run(const plan_source *from, const plan_sweep *how)
         code = how->fixed ? start_fixed(&s) : start_anew(&s);
     if (code == CLI_OK) {
         int failed = sweep_all(&s), rc = 0;
+        if (best >= 0 && failed < s.grid.npoints && !sweep_has_column(&s.grid, best)) {
+            tsri_fshow(stderr, "tessera plan: --best %s: no row has that figure\n", how->best);
+            s.grid.best = -1;
+        }
         sweep_print(&s.grid, how->verbose);
         if (how->csv && (rc = sweep_write_csv(&s.grid, how->csv)) != 0)
             tsri_fshow(stderr, "tessera plan: %s: %s\n", how->csv, strerror(-rc));
-        code = rc || failed == s.grid.npoints ? CLI_FAILED : CLI_OK;
+        code = rc || failed == s.grid.npoints || s.grid.best != best ? CLI_FAILED : CLI_OK;
     }
     sweep_pricer_finish(&s.fixed);
     for (int i = 0; s.loaded && i < s.grid.npoints; i++)

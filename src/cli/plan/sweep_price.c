@@ -27,11 +27,6 @@ bool sweep_reprices(const char *key)
     return any;
 }
 
-double sweep_samples(const tsri_experiment *e, double step_s)
-{
-    return step_s > 0 ? (double)tsri_experiment_batch_size(e) / step_s : 0;
-}
-
 /* Opens the base at another batch. */
 static tsr_status open_at(const sweep_pricer *p, int64_t batch, plan_made *m)
 {
@@ -161,6 +156,8 @@ tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double 
     opts.memory_limit = p->from.memory_limit ? p->from.memory_limit : opts.memory_limit;
     cli_links_fill(&p->base.links, tsri_experiment_cluster(e), &opts);
     const tsri_cost_model model = tsri_plan_cost_model(&opts, tsri_experiment_device(e));
+    const int64_t base = tsri_experiment_batch_size(p->base.experiment);
+    const double times = base ? (double)tsri_experiment_batch_size(e) / (double)base : 1;
     tsri_price price = {0};
     TSRI_TRY(tsri_pricer_price(p->pricer, &model, tsri_experiment_batch_size(e), &price));
     if (opts.memory_limit && (double)price.memory * (1 + spare) > (double)opts.memory_limit)
@@ -170,7 +167,7 @@ tsr_status sweep_pricer_price(sweep_pricer *p, const tsri_experiment *e, double 
     *out_point = (sweep_point){.step_s = price.step_s,
                                .compute_s = price.compute_s,
                                .comm_s = price.comm_s,
-                               .samples_per_s = sweep_samples(e, price.step_s),
+                               .pace = plan_pace_at(p->base.report, e, price.step_s, times),
                                .memory = price.memory,
                                .bytes = price.bytes,
                                .by = -1};

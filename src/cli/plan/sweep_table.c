@@ -7,26 +7,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 4, ROWS_MAX = 60 };
+enum { STEP, SAMPLES, TOKENS, MFU, MEMORY, SENT, COLUMNS, ROWS_MAX = 60 };
 
 /* A figure of a point, and whether more of it is better. */
 static const struct {
-    const char *head, *csv;
+    const char *head, *name, *csv;
     bool more;
-} columns[COLUMNS] = {{"step", "step_s", false},
-                      {"samples/s", "samples_per_s", true},
-                      {"memory", "memory_bytes", false},
-                      {"sent", "bytes_per_step", false}};
+} columns[COLUMNS] = {[STEP] = {"step", "step", "step_s", false},
+                      [SAMPLES] = {"samples/s", "samples_per_s", "samples_per_s", true},
+                      [TOKENS] = {"tokens/s", "tokens_per_s", "tokens_per_s", true},
+                      [MFU] = {"MFU", "mfu", "mfu", true},
+                      [MEMORY] = {"memory", "memory", "memory_bytes", false},
+                      [SENT] = {"sent", "sent", "bytes_per_step", false}};
 
 static double figure_of(const sweep_point *x, int column)
 {
-    const double all[COLUMNS] = {x->step_s, x->samples_per_s, (double)x->memory, (double)x->bytes};
+    const double all[COLUMNS] = {
+        [STEP] = x->step_s,  [SAMPLES] = x->pace.samples_per_s, [TOKENS] = x->pace.tokens_per_s,
+        [MFU] = x->pace.mfu, [MEMORY] = (double)x->memory,      [SENT] = (double)x->bytes,
+    };
     return all[column];
 }
 
+int sweep_column(const char *name)
+{
+    for (int c = 0; c < COLUMNS; c++)
+        if (!strcmp(name, columns[c].name))
+            return c;
+    return -1;
+}
+
+bool sweep_has_column(const sweep_grid *g, int column)
+{
+    bool any = column != SAMPLES && column != TOKENS && column != MFU;
+    for (int i = 0; i < g->npoints && !any; i++)
+        any = figure_of(&g->points[i], column) > 0;
+    return any;
+}
+
+/* Whether the text has a column: samples a second where there are no tokens. */
 static bool has_column(const sweep_grid *g, int column)
 {
-    return column != 1 || g->trains;
+    return sweep_has_column(g, column) &&
+           (column != SAMPLES || g->best == SAMPLES || !sweep_has_column(g, TOKENS));
 }
 
 /* The best of each column: its figure, and the first row that has it; -1: all rows are alike. */
@@ -37,9 +60,10 @@ typedef struct best_of {
 
 static best_of find_best(const sweep_grid *g)
 {
-    best_of best = {.first = {-1, -1, -1, -1}};
+    best_of best;
     for (int c = 0; c < COLUMNS; c++) {
         bool differ = false;
+        best.first[c] = -1;
         for (int i = 0; i < g->npoints; i++) {
             double x = figure_of(&g->points[i], c);
             if (g->points[i].failure[0])
@@ -50,7 +74,8 @@ static best_of find_best(const sweep_grid *g)
             best.figure[c] = x;
             best.first[c] = i;
         }
-        best.first[c] = differ && has_column(g, c) ? best.first[c] : -1;
+        if (!differ || !sweep_has_column(g, c) || (g->best >= 0 && g->best != c))
+            best.first[c] = -1;
     }
     return best;
 }
@@ -64,12 +89,17 @@ static bool is_best(const sweep_point *x, const best_of *best, int column)
 /* --- text ------------------------------------------------------------------------------------- */
 static char *figure_text(const sweep_point *x, int column, char buf[CLI_NUMBER_MAX])
 {
-    if (column == 0)
-        return cli_seconds(x->step_s, buf);
-    if (column > 1)
-        return cli_bytes(figure_of(x, column), buf);
-    double v = x->samples_per_s;
-    snprintf(buf, CLI_NUMBER_MAX, v < 9.995 ? "%.2f" : v < 99.95 ? "%.1f" : "%.0f", v);
+    const double v = figure_of(x, column);
+    if (column == STEP)
+        return cli_seconds(v, buf);
+    if (column == MEMORY || column == SENT)
+        return cli_bytes(v, buf);
+    if (column == MFU)
+        snprintf(buf, CLI_NUMBER_MAX, "%.1f %%", 100 * v);
+    else if (column == TOKENS)
+        return cli_count(v, buf);
+    else
+        snprintf(buf, CLI_NUMBER_MAX, v < 9.995 ? "%.2f" : v < 99.95 ? "%.1f" : "%.0f", v);
     return buf;
 }
 
@@ -177,7 +207,8 @@ static void print_what(const sweep_grid *g, const layout *l)
             first = first < 0 ? i : first;
         }
     cli_say("* ");
-    snprintf(text, sizeof text, "best of its column; memory of the neediest rank, %s",
+    snprintf(text, sizeof text, "best %s; times are estimates; memory of the neediest rank, %s",
+             g->best >= 0 ? columns[g->best].head : "of its column",
              g->fixed ? "without gaps between tensors" : "gaps between tensors included");
     cli_wrap(text, 2, 2, l->columns);
     cli_wrap(g->fixed      ? "re-priced: each row is the file's own plan at other links or another "
@@ -247,8 +278,8 @@ static void put_csv(FILE *f, const sweep_grid *g)
         cli_put_cell(f, g->axes[a].key);
         putc(',', f);
     }
-    fputs("how,step_s,compute_s,communication_s,samples_per_s,memory_bytes,bytes_per_step,best,"
-          "error\n",
+    fputs("how,step_s,compute_s,communication_s,samples_per_s,tokens_per_s,mfu,memory_bytes,"
+          "bytes_per_step,best,error\n",
           f);
     for (int i = 0; i < g->npoints; i++) {
         const sweep_point *x = &g->points[i];
@@ -258,13 +289,16 @@ static void put_csv(FILE *f, const sweep_grid *g)
         }
         fputs(g->fixed || x->by >= 0 ? "re-priced," : "re-planned,", f);
         if (x->failure[0]) {
-            fputs(",,,,,,,", f);
+            fputs(",,,,,,,,,", f);
             cli_put_cell(f, x->failure);
         } else {
             tsri_fshow(f, "%.9g,%.9g,%.9g,", x->step_s, x->compute_s, x->comm_s);
-            if (g->trains)
-                tsri_fshow(f, "%.9g", x->samples_per_s);
-            tsri_fshow(f, ",%llu,%llu,", (unsigned long long)x->memory,
+            for (int c = SAMPLES; c <= MFU; c++) {
+                if (sweep_has_column(g, c))
+                    tsri_fshow(f, "%.9g", figure_of(x, c));
+                putc(',', f);
+            }
+            tsri_fshow(f, "%llu,%llu,", (unsigned long long)x->memory,
                        (unsigned long long)x->bytes);
             put_best(f, x, &best);
             putc(',', f);

@@ -252,9 +252,9 @@ static void print_changes(const plan_view *v)
 static void print_time(const plan_view *v)
 {
     const tsri_report *r = v->report;
-    const tsri_cost_model *m = &r->plan->model;
     char step[CLI_NUMBER_MAX], compute[CLI_NUMBER_MAX], comm[CLI_NUMBER_MAX];
-    char name[TSRI_SPENT_NAME_MAX];
+    plan_share shares[TSRI_SPENT_COUNT];
+    const int n = plan_shares(r, shares);
     plan_text t = {.used = 0};
     plan_put(&t, "%s: compute %s, communication %s, one behind the other",
              cli_seconds(r->step_s, step), cli_seconds(r->compute_s, compute),
@@ -262,13 +262,9 @@ static void print_time(const plan_view *v)
     print_text(&t);
     t.used = 0;
     plan_put(&t, "spent on");
-    for (int s = 0, first = 1; s < TSRI_SPENT_COUNT; s++)
-        if (r->spent_s[s] > 0) {
-            plan_put(&t, "%s %s %.1f %%", first ? "" : ",", tsri_spent_name(m, (tsri_spent)s, name),
-                     100 * r->spent_s[s] / r->step_s);
-            first = 0;
-        }
-    plan_put(&t, "; bound by %s", tsri_spent_name(m, r->most, name));
+    for (int i = 0; i < n; i++)
+        plan_put(&t, "%s %s %.1f %%", i ? "," : "", shares[i].name, 100 * shares[i].s / r->step_s);
+    plan_put(&t, "; bound by %s", n ? shares[0].name : "nothing");
     print_text(&t);
     print_changes(v);
     if (r->summary.alike > 1 && r->summary.alike_s > 0) {

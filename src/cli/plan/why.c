@@ -621,6 +621,21 @@ static tsr_status print_signatures(asker *a)
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
+/* The plan that the tensor is of, as the first screen has it. */
+static void print_plan(const asker *a)
+{
+    const tsri_report *r = a->made.report;
+    plan_share shares[TSRI_SPENT_COUNT];
+    char step[CLI_NUMBER_MAX], memory[CLI_NUMBER_MAX];
+    plan_text t = {.used = 0};
+    const int n = plan_shares(r, shares);
+    plan_put(&t,
+             "in a plan whose step takes %s (estimate), bound by %s, with %s on the neediest rank",
+             cli_seconds(r->step_s, step), n ? shares[0].name : "nothing",
+             cli_bytes((double)r->memory[0].total, memory));
+    print_wrapped(t.data, 2, 2);
+}
+
 static tsr_status print_why(asker *a)
 {
     const cli_style style = cli_style_of(stdout);
@@ -639,6 +654,7 @@ static tsr_status print_why(asker *a)
     int used = cli_say("%s%s%s: ", style.bold, a->names.of[a->t->id], style.plain);
     used -= (int)(strlen(style.bold) + strlen(style.plain));
     cli_wrap(head.data, used, STEP_INDENT, cli_columns_or(COLUMNS));
+    print_plan(a);
     cli_say("%sfrom cause to effect%s\n", style.bold, style.plain);
     TSRI_TRY(print_cause(a));
     print_maker(a);

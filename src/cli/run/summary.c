@@ -17,18 +17,29 @@ static run_kind *find_kind(run_kind *kinds, int *n, const char *what, bool is_co
     return &kinds[(*n)++];
 }
 
-static void add_planned(const tsr_plan *plan, run_kind *kinds, int *n)
+/* Adds what kernels are planned to take to the kinds of the steps that run them: a step that joins
+ * several, as a chain does, is measured as one, by the name of its first. */
+static void add_kernels(const tsr_plan *plan, run_kind *kinds, int *n)
 {
-    const int rank = plan->world->rank;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
-        if (it->kind != TSRI_ITEM_KERNEL || !tsri_item_has(it, rank))
+    for (int e = 0, s = 0; e < plan->nentries; e++) {
+        const tsri_item *it = &plan->items[plan->entries[e].item];
+        while (s + 1 < plan->nsteps && plan->steps[s + 1].entry <= e)
+            s++;
+        if (it->kind != TSRI_ITEM_KERNEL || !tsri_item_has(it, plan->world->rank))
             continue;
-        const char *what = tsri_op_title(it->kernel.op, &it->kernel.attrs);
-        run_kind *k = find_kind(kinds, n, what, false);
+        const bool runs = s < plan->nsteps && plan->steps[s].kind == TSRI_STEP_KERNEL;
+        run_kind *k = find_kind(kinds, n,
+                                runs ? tsri_step_name(&plan->steps[s])
+                                     : tsri_op_title(it->kernel.op, &it->kernel.attrs),
+                                false);
         if (k)
             k->planned_s += it->cost_s;
     }
+}
+
+static void add_planned(const tsr_plan *plan, run_kind *kinds, int *n)
+{
+    add_kernels(plan, kinds, n);
     for (int i = 0; i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
         if (s->kind == TSRI_STEP_KERNEL || s->kind > TSRI_STEP_START)

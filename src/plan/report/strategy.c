@@ -247,20 +247,27 @@ static int updated_weight(const tsri_strategist *s, const tsri_stage_strategy *s
     return variable >= 0 && s->plan->values[variable].shape.ndim >= 2 ? variable : -1;
 }
 
-/* The way of all updates of a stage's weights; MIXED where they differ. Biases and the like are so
- * small that some keep them whole: they don't count. */
+/* The way of the updates of nine tenths of a stage's weights, and of those with states in parts
+ * that of most; MIXED where they differ more. Biases and the like are so small that some keep them
+ * whole: they don't count. */
 static kept_states find_states(const tsri_strategist *s, const tsri_stage_strategy *stage, int dim)
 {
     const tsr_plan *plan = s->plan;
-    kept_states all = STATES_NONE;
+    double weights[STATES_MIXED + 1] = {0}, all = 0;
     for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
-        if (updated_weight(s, stage, it) < 0)
+        int variable = updated_weight(s, stage, &plan->items[i]);
+        if (variable < 0)
             continue;
-        kept_states one = states_of(s, it, dim);
-        all = all == STATES_NONE || all == one ? one : STATES_MIXED;
+        double n = (double)tsr_dims_count(plan->values[variable].shape);
+        weights[states_of(s, &plan->items[i], dim)] += n;
+        all += n;
     }
-    return all;
+    if (weights[STATES_SPLIT] + weights[STATES_SPLIT_GRADIENT] >= 0.9 * all && all > 0)
+        return weights[STATES_SPLIT] >= weights[STATES_SPLIT_GRADIENT] ? STATES_SPLIT
+                                                                       : STATES_SPLIT_GRADIENT;
+    return weights[STATES_NONE] == all    ? STATES_NONE
+           : weights[STATES_WHOLE] == all ? STATES_WHOLE
+                                          : STATES_MIXED;
 }
 
 /* --- norms ------------------------------------------------------------------------------------ */

@@ -7,8 +7,9 @@
 // clang-format off
 /*
  *   data parallel   weights are in B, what they meet is split along axis 0
- *   ZeRO-1          so, and each rank keeps a part of the optimizer's states; gradients are whole
- *   ZeRO-2          so, and of a gradient each rank receives the part that it keeps states for
+ *   ZeRO-1          so, and each rank keeps a part of the optimizer's states; gradients are whole.
+ *                   Weights of a tenth of all may have whole states, as those of odd sizes
+ *   ZeRO-2          so, and of most gradients each rank receives the part that it keeps states for
  *   ZeRO-3 (FSDP)   so, and weights, nine tenths of them at least, are kept in parts too, and
  *                   gathered where they are used
  *   Megatron        pairs: a layer that splits its results feeds one that splits what it sums
@@ -71,7 +72,7 @@ typedef struct tsri_stage_strategy {
     const tsr_placement *placement;
     int nlayers, naxes;
     tsri_axis_strategy axis[TSR_MAX_HIERARCHY];
-    const char *words;
+    const char *words, *layout;
 } tsri_stage_strategy;
 
 typedef struct tsri_strategy {
@@ -80,6 +81,9 @@ typedef struct tsri_strategy {
     bool pipeline;               /* stages share no rank, and each feeds the next */
     bool named;                  /* all of it has a name */
     const char *words;           /* of all; never NULL, never empty */
+    /* In plain words: "parameters split, gathered layer by layer (ZeRO-3)"; of several dimensions
+     * their names first, "ZeRO-1 x4, tensor parallel x2: ...". Never NULL, never empty. */
+    const char *layout;
 } tsri_strategy;
 
 /* Returns the name of a dimension of a placement, or "axis 1", in buf. */

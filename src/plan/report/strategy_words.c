@@ -203,26 +203,109 @@ static tsr_status say_stage(tsri_strategist *s, tsri_stage_strategy *stage)
     return text ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-static bool are_alike(const tsri_strategy *made)
+/* --- in plain words --------------------------------------------------------------------------- */
+static const struct {
+    const char *does, *name;
+} plain[] = {
+    [TSRI_STRATEGY_NONE] = {NULL, "mixed"}, /* what layers do is said by mixed_words */
+    [TSRI_STRATEGY_REPLICATED] = {"every rank computes the same", "replicated"},
+    [TSRI_STRATEGY_DATA] = {"batch split, parameters whole", "data parallel"},
+    [TSRI_STRATEGY_ZERO1] = {"batch and optimizer states split", "ZeRO-1"},
+    [TSRI_STRATEGY_ZERO2] = {"batch, optimizer states and gradients split", "ZeRO-2"},
+    [TSRI_STRATEGY_ZERO3] = {"parameters split, gathered layer by layer", "ZeRO-3"},
+    [TSRI_STRATEGY_MEGATRON] = {"layers split in pairs", "tensor parallel"},
+    [TSRI_STRATEGY_SEQUENCE] = {"positions split", "sequence parallel"},
+};
+
+/* "27 of 53 layers by rows of the batch, 12 by channels, 14 otherwise". */
+static const char *mixed_words(tsri_strategist *s, const tsri_axis_strategy *axis)
+{
+    int most[2] = {TSRI_LAYER_OTHER, TSRI_LAYER_OTHER};
+    for (int k = TSRI_LAYER_OTHER + 1; k < TSRI_LAYER_KINDS; k++) {
+        if (axis->layers[k] > axis->layers[most[0]] || most[0] == TSRI_LAYER_OTHER) {
+            most[1] = most[0];
+            most[0] = k;
+        } else if (axis->layers[k] > axis->layers[most[1]] || most[1] == TSRI_LAYER_OTHER) {
+            most[1] = k;
+        }
+    }
+    const int first = axis->layers[most[0]], second = axis->layers[most[1]];
+    const int rest = axis->nlayers - first - second;
+    const char *text = tsri_pool_printf(s->pool, "%d of %d layer%s %s", first, axis->nlayers,
+                                        axis->nlayers == 1 ? "" : "s", layers_do[most[0]]);
+    if (text && second)
+        text = tsri_pool_printf(s->pool, "%s, %d %s", text, second, layers_do[most[1]]);
+    return text && rest ? tsri_pool_printf(s->pool, "%s, %d otherwise", text, rest) : text;
+}
+
+static const char *plain_words(tsri_strategist *s, const tsri_axis_strategy *axis)
+{
+    return plain[axis->kind].does ? plain[axis->kind].does : mixed_words(s, axis);
+}
+
+/* "ZeRO-1 x4, tensor parallel x2: batch and optimizer states split over dp; layers split in pairs
+ * over tp"; "data parallel x2 over each of 2 axes: batch split, parameters whole". */
+static const char *lay_axes_out(tsri_strategist *s, const tsri_stage_strategy *stage, bool alike)
+{
+    const char *names_text = "", *does = "";
+    char name[24];
+    for (int d = 0; d < (alike ? 1 : stage->naxes) && names_text && does; d++) {
+        const tsri_axis_strategy *axis = &stage->axis[d];
+        const char *one = plain_words(s, axis);
+        if (!one)
+            return NULL;
+        names_text = tsri_pool_printf(s->pool, "%s%s%s x%d", names_text, d ? ", " : "",
+                                      plain[axis->kind].name, axis->size);
+        if (alike && names_text)
+            return tsri_pool_printf(s->pool, "%s over each of %d axes: %s", names_text,
+                                    stage->naxes, one);
+        does = tsri_pool_printf(s->pool, "%s%s%s over %s", does, d ? "; " : "", one,
+                                tsri_axis_name(stage->placement, axis->dim, name));
+    }
+    return names_text && does ? tsri_pool_printf(s->pool, "%s: %s", names_text, does) : NULL;
+}
+
+/* "parameters split, gathered layer by layer (ZeRO-3)" of one axis. */
+static tsr_status lay_stage_out(tsri_strategist *s, tsri_stage_strategy *stage)
+{
+    bool alike = stage->naxes > 1;
+    for (int d = 1; d < stage->naxes; d++)
+        alike &= !strcmp(stage->axis[d].words, stage->axis[0].words);
+    const char *one = stage->naxes == 1 ? plain_words(s, &stage->axis[0]) : NULL;
+    stage->layout = stage->naxes == 0  ? stage->words
+                    : stage->naxes > 1 ? lay_axes_out(s, stage, alike)
+                    : one
+                        ? tsri_pool_printf(s->pool, "%s (%s)", one, plain[stage->axis[0].kind].name)
+                        : NULL;
+    return stage->layout ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+/* --- stages ----------------------------------------------------------------------------------- */
+static const char *words_of(const tsri_strategy *made, int stage, bool layout)
+{
+    return layout ? made->stages[stage].layout : made->stages[stage].words;
+}
+
+static bool are_alike(const tsri_strategy *made, bool layout)
 {
     for (int i = 1; i < made->nstages; i++)
-        if (strcmp(made->stages[i].words, made->stages[0].words) != 0)
+        if (strcmp(words_of(made, i, layout), words_of(made, 0, layout)) != 0)
             return false;
     return true;
 }
 
 /* "pipeline of 2 stages, each data parallel x2", or one stage's words after the other. */
-static const char *say_stages(tsri_strategist *s)
+static const char *say_stages(tsri_strategist *s, bool layout)
 {
     const tsri_strategy *made = s->made;
     const char *text = tsri_pool_printf(
         s->pool, made->pipeline ? "pipeline of %d stages" : "no common name: %d placements",
         made->nstages);
-    if (text && are_alike(made))
-        return tsri_pool_printf(s->pool, "%s, each %s", text, made->stages[0].words);
+    if (text && are_alike(made, layout))
+        return tsri_pool_printf(s->pool, "%s, each %s", text, words_of(made, 0, layout));
     for (int i = 0; i < made->nstages && text; i++)
         text = tsri_pool_printf(s->pool, "%s%s %d %s", text, i ? ";" : ":", i + 1,
-                                made->stages[i].words);
+                                words_of(made, i, layout));
     return text;
 }
 
@@ -232,11 +315,15 @@ tsr_status tsri_strategy_say(tsri_strategist *s)
     made->named = made->nstages == 1 || made->pipeline;
     for (int i = 0; i < made->nstages; i++) {
         TSRI_TRY(say_stage(s, &made->stages[i]));
+        TSRI_TRY(lay_stage_out(s, &made->stages[i]));
         for (int d = 0; d < made->stages[i].naxes; d++)
             made->named &= made->stages[i].axis[d].kind != TSRI_STRATEGY_NONE;
     }
     made->words = made->nstages == 0   ? "no layers with parameters"
                   : made->nstages == 1 ? made->stages[0].words
-                                       : say_stages(s);
-    return made->words ? TSR_OK : TSR_ERR_NO_MEMORY;
+                                       : say_stages(s, false);
+    made->layout = made->nstages == 0   ? made->words
+                   : made->nstages == 1 ? made->stages[0].layout
+                                        : say_stages(s, true);
+    return made->words && made->layout ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
