@@ -3,6 +3,7 @@
 """Clusters, from the command: what an op and a conversion cost by the figures of data sheets, counted anew; the same in
 `plan` and `box`; the memory of a GPU as the limit. usage: cluster.py TESSERA"""
 import os
+import re
 import tempfile
 
 from harness import check, done, equal, near, tessera, tessera_json
@@ -56,6 +57,18 @@ graph:
 """))
     cost = next(x["cost_s"] for x in p["ops"] if x["op"] == "flash_attention")
     near(cost, KERNEL + 4 * 8 * 16 * 4096 ** 2 * 128 / part, f"attention, {gpu}", rel=1e-6)
+
+# MFU counts each operation by the peak of the dtype that it is computed in, whatever the experiment's dtype is.
+for dtypes in (["bf16"], ["f32"], ["bf16", "f32"]):
+    path = write("mesh: {x: 1}\ncluster: h100-sxm:1x1\ngraph:\n" + "".join(f"""\
+  {d}: {{op: normal, shape: [8192, 8192], dtype: {d}}}
+  y{d}: {{op: matmul, in: [{d}, {d}]}}
+  z{d}: {{op: cast, in: y{d}, dtype: f32}}
+""" for d in dtypes) + (f"  all: {{op: add, in: [{', '.join('z' + d for d in dtypes)}]}}\n" if dtypes[1:] else ""))
+    step = tessera_json("plan", path)["step"]["cost_s"]
+    ideal = sum(2 * 8192 ** 3 / {"bf16": 989.5e12, "f32": 67e12}[d] for d in dtypes)
+    shown = re.search(r"MFU ([\d.]+) %", tessera("plan", path)[0])
+    check(shown and abs(float(shown[1]) - 100 * ideal / step) < 0.6, f"MFU of {dtypes}: {shown and shown[0]}, {100 * ideal / step}")
 
 # Gathering 64 MiB over 8 GPUs of a node: what plan and box say, and what one counts.
 SIZE, BYTES = 1 << 24, 4 << 24

@@ -294,6 +294,27 @@ static double flops_flash_dx(const tsri_op *op)
     return flops_products(op, 3, 2);
 }
 
+/* Split values leave each rank the n products of queries with keys. */
+static void lie_unevenly(const tsri_op *op, double n, double m, tsri_uneven *out)
+{
+    const double d = (double)op->in[0]->shape.d[3], e = (double)op->in[2]->shape.d[3];
+    *out = (tsri_uneven){.some = "e", .whole = n * d + m * e > 0 ? n * d / (n * d + m * e) : 0};
+    if (op->attrs.attention.causal) {
+        out->rows = "s";
+        out->columns = "t";
+    }
+}
+
+static void uneven_flash(const tsri_op *op, tsri_uneven *out)
+{
+    lie_unevenly(op, 1, 1, out);
+}
+
+static void uneven_flash_dx(const tsri_op *op, tsri_uneven *out)
+{
+    lie_unevenly(op, 3, 2, out);
+}
+
 /* Returns bits for halves without a mask, which cuDNN's engines take, else 0. */
 static uint32_t halves_by_head(const tsri_attrs *attrs, tsr_dtype dtype, uint32_t bits)
 {
@@ -320,6 +341,7 @@ static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scal
 const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .gradient = grad_flash,
                                               .flops = flops_flash,
+                                              .uneven = uneven_flash,
                                               .by_head = by_head_flash,
                                               .autocast = TSRI_AUTOCAST_LOW,
                                               .is_product = true,
@@ -327,6 +349,7 @@ const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .attrs = attention_attrs};
 const tsri_op_def tsri_def_flash_attention_dx = {.rule = rule_flash_dx,
                                                  .flops = flops_flash_dx,
+                                                 .uneven = uneven_flash_dx,
                                                  .by_head = by_head_flash_dx,
                                                  .is_product = true,
                                                  .is_attention = true,

@@ -32,8 +32,9 @@ typedef struct tsri_priced_kernel {
     int nparts, part[TSRI_PRICE_PARTS];
     int64_t nindices;
     tsri_length index[TSRI_RULE_MAX_INDICES];
-    int64_t dtype;       /* that they compute in */
-    int64_t attends;     /* as tsri_op_work's */
+    int64_t dtype;   /* that they compute in */
+    int64_t attends; /* as tsri_op_work's */
+    tsri_work_shape work;
     double flops, slope; /* of the whole op: flops + slope * (size - the plan's) */
     const tsr_placement *placement;
     uint32_t split[TSR_MAX_HIERARCHY];

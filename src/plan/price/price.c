@@ -10,7 +10,9 @@
 static void work_out_kernel(tsri_pricer *p, int i, int64_t more)
 {
     const tsri_priced_kernel *x = &TSRI_CLASSES(p->kernels, tsri_priced_kernel)[i];
-    tsri_op_work work = {.flops = x->flops + x->slope * (double)more, .nindices = (int)x->nindices};
+    tsri_op_work work = {.flops = x->flops + x->slope * (double)more,
+                         .nindices = (int)x->nindices,
+                         .shape = x->work};
     for (int l = 0; l < work.nindices; l++)
         work.size[l] = x->index[l].base + x->index[l].slope * more;
     p->flops[i] = work.flops * tsri_op_share(x->placement, &work, x->split);
