@@ -66,7 +66,7 @@ int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT]);
 /* long.c: what the model is, on which ranks, and how they share the work. */
 void plan_print_head(const plan_view *v, const cli_style *style);
 /* The parts of a rank's memory that are not empty, largest first; returns how many. */
-enum { PLAN_MEMORY_PARTS = 8 };
+enum { PLAN_MEMORY_PARTS = 10 };
 typedef struct plan_part {
     const char *name;
     double size;

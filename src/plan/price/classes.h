@@ -90,6 +90,7 @@ struct tsri_pricer {
     double *part_bytes;    /* by part: of the largest */
     double *flops, *bytes; /* by kernel: of the busiest rank */
     uint64_t memory;
+    uint64_t scratch; /* of kernels, at the plan's own size */
     /* Room for working: by box, of a bucket, by entry, by part. */
     tsri_joint *joint, *member;
     int64_t *change, *rank_bytes;

@@ -136,7 +136,7 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
         TSRI_TRY(price_box(p, m, i, more, &sum));
     for (int i = 0; i < p->nbuckets; i++)
         price_bucket(p, &p->buckets[i], &sum);
-    sum.memory = p->memory;
+    sum.memory = p->memory + p->scratch;
     sum.step_s = sum.compute_s + sum.comm_s;
     *out_price = sum;
     return TSR_OK;
@@ -200,6 +200,7 @@ tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *size
     TSRI_NEED(p);
     p->pool = pool;
     p->size = sizes->size[0];
+    p->scratch = tsri_plan_scratch(plan);
     p->nranks = nranks;
     p->ranks = tsri_pool_dup(&p->pool, ranks, (size_t)nranks * sizeof *ranks);
     tsr_status status = p->ranks ? tsri_price_classes(p, plan, sizes) : TSR_ERR_NO_MEMORY;
