@@ -105,6 +105,10 @@ typedef struct tsr_compile_opts {
     /* The links' names, "NVLink" or "network", which texts alone use; NULL: a link's number. The
      * plan keeps copies. */
     const char *link_name[3];
+    /* The part of dtype_flops_per_s (or flops_per_s) that a product or convolution reaches, by the
+     * time that it would take at these: [i] for 4^i / 8 us, its start included. [7] 0: all of it,
+     * after a start of kernel_s. */
+    double product_share[8];
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                                          \
     TSR_OPTIONS(tsr_compile_opts,                                                      \

@@ -344,6 +344,8 @@ typedef struct tsri_op_def {
     /* Tells how its operations lie over the rule's indices, where a split of one leaves a rank
      * another part of them than of the index. NULL: each index divides all of them. */
     void (*uneven)(const tsri_op *op, tsri_uneven *out);
+    /* Returns the part that attention reaches, by its length, of what long attention reaches. */
+    double (*reach)(const tsri_op *op);
     /* Its attributes as text, for messages; NULL: none. */
     const tsri_attr_field *attrs;
     /* Its kernels update in place: result i is written over operand over - 1 + i. 0: results have

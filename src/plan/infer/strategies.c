@@ -241,7 +241,11 @@ float tsri_op_seconds(const tsri_cost_model *m, const tsri_op_work *work, double
 {
     double compute = flops / tsri_flops_of(m, work->dtype), memory = bytes / m->local_bytes_per_s;
     if (work->attends && m->attention_share > 0)
-        compute /= m->attention_share;
+        compute /= m->attention_share * (work->reach > 0 ? work->reach : 1);
+    if (work->multiplies && m->product_share[TSRI_PRODUCT_SIZES - 1] > 0) {
+        compute = compute / tsri_product_share(m, compute) - m->kernel_s;
+        compute = compute > 0 ? compute : 0;
+    }
     return (float)(m->kernel_s + (compute > memory ? compute : memory));
 }
 
@@ -253,15 +257,18 @@ static int number_of(const tsri_rule *rule, const char *name)
 
 static void work_of_rule(const tsri_op *op, const tsri_rule *rule, tsri_op_work *out)
 {
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
     *out = (tsri_op_work){.dtype = tsri_op_computes_in(op),
-                          .attends = tsri_op_def_of(op->kind)->is_attention,
+                          .attends = def->is_attention,
+                          .multiplies = def->is_product && !def->is_attention,
+                          .reach = def->reach ? def->reach(op) : 0,
                           .flops = tsri_op_flops(op),
                           .nindices = tsri_rule_nindices(rule)};
     for (int l = 0; l < out->nindices; l++)
         out->size[l] = tsri_rule_index_size(rule, l);
     tsri_uneven uneven = {0};
-    if (tsri_op_def_of(op->kind)->uneven)
-        tsri_op_def_of(op->kind)->uneven(op, &uneven);
+    if (def->uneven)
+        def->uneven(op, &uneven);
     out->shape = (tsri_work_shape){number_of(rule, uneven.some), number_of(rule, uneven.rows),
                                    number_of(rule, uneven.columns), uneven.whole};
 }

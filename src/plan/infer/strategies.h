@@ -51,6 +51,8 @@ typedef struct tsri_work_shape {
 typedef struct tsri_op_work {
     tsr_dtype dtype; /* that it computes in */
     bool attends;    /* it is attention: tsri_cost_model.attention_share */
+    bool multiplies; /* it is another product, or a convolution: product_share */
+    double reach;    /* of that attention_share, by the op's length; 0: all */
     double flops;
     int nindices; /* of its rule */
     int64_t size[TSRI_RULE_MAX_INDICES];

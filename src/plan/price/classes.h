@@ -34,6 +34,8 @@ typedef struct tsri_priced_kernel {
     tsri_length index[TSRI_RULE_MAX_INDICES];
     int64_t dtype;   /* that they compute in */
     int64_t attends; /* as tsri_op_work's */
+    int64_t multiplies;
+    double reach;
     tsri_work_shape work;
     double flops, slope; /* of the whole op: flops + slope * (size - the plan's) */
     const tsr_placement *placement;

@@ -128,7 +128,10 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
     work_out(p, more);
     for (int i = 0; i < p->kernels.n; i++) {
         const tsri_priced_kernel *x = &TSRI_CLASSES(p->kernels, tsri_priced_kernel)[i];
-        const tsri_op_work work = {.dtype = (tsr_dtype)x->dtype, .attends = x->attends};
+        const tsri_op_work work = {.dtype = (tsr_dtype)x->dtype,
+                                   .attends = x->attends,
+                                   .multiplies = x->multiplies,
+                                   .reach = x->reach};
         sum.compute_s +=
             p->kernels.count[i] * (double)tsri_op_seconds(m, &work, p->flops[i], p->bytes[i]);
     }
