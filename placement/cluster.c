@@ -4,7 +4,8 @@
 #include <stddef.h>
 
 enum { USUAL, PCIE4, PCIE5, NVLINK3, NVLINK4, NVLINK5 };
-enum { NET_USUAL, NET_10G, NET_25G, NET_100G, NET_200G, NET_400G };
+enum { NO_CURVE, AMPERE, HOPPER };
+enum { NET_ANY, NET_10G, NET_25G, NET_100G, NET_200G, NET_400G };
 
 // clang-format off
 /*
@@ -22,28 +23,48 @@ enum { NET_USUAL, NET_10G, NET_25G, NET_100G, NET_200G, NET_400G };
  *   TB/s for 8 GPUs; its network is 8 ports of 400 Gb/s.
  * L40S: NVIDIA L40S data sheet: FP32 91.6, TF32 183, BFLOAT16 and FP16 362.05, 48 GB, 864 GB/s,
  *   PCIe Gen4 x16. FP64: NVIDIA Ada GPU Architecture whitepaper, a 64th of FP32.
- * Products: the part of the BF16 peak that the best of many shapes reaches: S. Bekman, Machine
- *   Learning Engineering, compute/accelerator/README.md, "Maximum Achievable Matmul FLOPS
- *   comparison table": A100 SXM 86.9 %, A100 PCIe 81.1, H100 SXM 80.3 and "H200 is the same", B200
- *   77.6. It has no H100 PCIe, which is taken to be as the SXM's, and no L40S, which is taken to be
- *   as the A100 PCIe's: another card with mma instructions and a limit of 300 to 350 W.
- * Attention: the kernels of FlashAttention-2: 50 to 73 % of an A100's peak (Dao,
- *   "FlashAttention-2", 2023, abstract), 35 % of an H100's (Shah et al., "FlashAttention-3",
- *   2024, abstract). A B200 is taken to be as an H100, an L40S as an A100.
+ * Products: the part of the BF16 peak that large ones reach. A100 and B200: the best of many
+ *   shapes, S. Bekman, Machine Learning Engineering, compute/accelerator/README.md, "Maximum
+ *   Achievable Matmul FLOPS comparison table": A100 SXM 86.9 %, A100 PCIe 81.1, B200 77.6. H100
+ *   SXM: 766 TFLOPS of 8192 x 8192 x 16384 in f16 on an H800 SXM, whose tensor cores are an H100's
+ *   (TileLang, "FP16 Matmul Benchmark", its commit 17bd0a6c); Bekman's best of many is 4 % more,
+ *   "H200 is the same". There is no H100 PCIe, which is taken to be as the SXM's, and no L40S,
+ *   which is taken to be as the A100 PCIe's: another card with mma instructions and a limit of 300
+ *   to 350 W.
+ * Attention: FlashAttention-2 of long rows, forward, without a mask: up to 73 % of an A100's peak
+ *   (Dao, "FlashAttention-2", 2023, abstract), 370 of an H100's 989.5 TFLOPS (Shah et al.,
+ *   "FlashAttention-3", 2024, figure 5). A B200 is taken to be as an H100, an L40S as an A100.
+ *   src/graph/ops/attention.c has what shorter rows, masks and gradients reach of it.
  */
 const tsri_gpu_spec tsri_gpu_specs[] = {
-    /* name           f64   f32  tf32     f16   of these    GB   GB/s  link     network */
-    {"cpu",           0,    0,    0,      0,     0,    0,     0,   0,    USUAL,   NET_USUAL},
-    {"a100-40-pcie", 19.5, 19.5, 156,    312,    0.811, 0.6,  40,  1555, PCIE4,   NET_USUAL},
-    {"a100-40-sxm",  19.5, 19.5, 156,    312,    0.869, 0.6,  40,  1555, NVLINK3, NET_200G},
-    {"a100-80-pcie", 19.5, 19.5, 156,    312,    0.811, 0.6,  80,  1935, PCIE4,   NET_USUAL},
-    {"a100-80-sxm",  19.5, 19.5, 156,    312,    0.869, 0.6,  80,  2039, NVLINK3, NET_200G},
-    {"h100-pcie",    51,   51,   378,    756.5,  0.803, 0.35, 80,  2000, PCIE5,   NET_USUAL},
-    {"h100-sxm",     67,   67,   494.5,  989.5,  0.803, 0.35, 80,  3350, NVLINK4, NET_400G},
-    {"h200",         67,   67,   494.5,  989.5,  0.803, 0.35, 141, 4800, NVLINK4, NET_400G},
-    {"b200",         40,   80,  1100,   2250,    0.776, 0.35, 180, 8000, NVLINK5, NET_400G},
-    {"l40s",         1.43, 91.6, 183,    362.05, 0.811, 0.6,  48,   864, PCIE4,   NET_USUAL},
-    {NULL,           0,    0,    0,      0,      0,    0,     0,   0,    USUAL,   NET_USUAL},
+    /* name          f64   f32   tf32   f16     of     these  curve   GB   GB/s  link     network */
+    {"cpu",          0,    0,    0,     0,      0,     0,     0,      0,   0,    USUAL,   NET_ANY},
+    {"a100-40-pcie", 19.5, 19.5, 156,   312,    0.811, 0.73,  AMPERE, 40,  1555, PCIE4,   NET_ANY},
+    {"a100-40-sxm",  19.5, 19.5, 156,   312,    0.869, 0.73,  AMPERE, 40,  1555, NVLINK3, NET_200G},
+    {"a100-80-pcie", 19.5, 19.5, 156,   312,    0.811, 0.73,  AMPERE, 80,  1935, PCIE4,   NET_ANY},
+    {"a100-80-sxm",  19.5, 19.5, 156,   312,    0.869, 0.73,  AMPERE, 80,  2039, NVLINK3, NET_200G},
+    {"h100-pcie",    51,   51,   378,   756.5,  0.774, 0.374, HOPPER, 80,  2000, PCIE5,   NET_ANY},
+    {"h100-sxm",     67,   67,   494.5, 989.5,  0.774, 0.374, HOPPER, 80,  3350, NVLINK4, NET_400G},
+    {"h200",         67,   67,   494.5, 989.5,  0.774, 0.374, HOPPER, 141, 4800, NVLINK4, NET_400G},
+    {"b200",         40,   80,   1100,  2250,   0.776, 0.374, HOPPER, 180, 8000, NVLINK5, NET_400G},
+    {"l40s",         1.43, 91.6, 183,   362.05, 0.811, 0.73,  AMPERE, 48,  864,  PCIE4,   NET_ANY},
+    {NULL,           0,    0,    0,     0,      0,     0,     0,      0,   0,    USUAL,   NET_ANY},
+};
+
+/*
+ * The part of what large products reach that smaller ones do, their start included, by the time
+ * that they would take at that pace: 4^i / 8 us.
+ * H100: medians of shapes of equal work in XLA's measured table for sm_90 in bf16
+ *   (xla/service/gpu/model/matmul_interpolator_data.h, tensorflow/tensorflow 372d578b): 2.1 GFLOP
+ *   at 222 TFLOPS, 8.6 at 470, 34 at 738, 137 at 783, where it ends.
+ * A100: the curve of Calculon's machine, by which it meets measured steps within 4 % on average
+ *   (calculon-ai/calculon, systems/a100_80g.json, commit caa4b11f): of its best 11 % for no
+ *   work, 63 % at 1 GFLOP, 95 % at 16 and all at 128.
+ */
+static const double product_curves[][TSRI_CLUSTER_SIZES] = {
+    [NO_CURVE] = {0},
+    [AMPERE] = {0.123, 0.177, 0.391, 0.656, 0.793, 0.956, 1, 1},
+    [HOPPER] = {0.021, 0.085, 0.244, 0.535, 0.878, 0.991, 1, 1},
 };
 
 /*
@@ -82,27 +103,18 @@ static const double bytes_of_gbit = 0.12e9;
 /* NCCL's figures (src/graph/tuning.cc, Ring, LL): 6.6 us, and 2.7 us for each of the 7 steps among
  * 8 nodes. */
 static const double network_latency_s = 25.5e-6;
-/* The part of what large products and attention reach by themselves that they reach in a training
- * step, which hosts, throttling and all that is not in the estimate slow down. It is the only
- * figure that was chosen on published runs: on every other one of the list of
- * tests/cli/published.py, where it gives the least mean error. The runs in between it then misses
- * by 8 %; the best single part of peak for all GPUs and products, chosen likewise, misses them by
- * 12 %. */
-static const double training_share = 0.7;
 /* The part of peak bandwidth: Calculon's for large arrays on an A100 (systems/a100_80g.json, 100
  * MB). */
 static const double memory_efficiency = 0.9;
 /* That a kernel of a captured graph takes before it computes: an order of magnitude, between 0.6 us
- * for a node of a graph that is replayed and 2.7 us for a launch. It is also why small
- * products reach less than large ones: 63 % of it at 1 GFLOP and 96 % at 16 on an A100, where
- * Calculon (systems/a100_80g.json) has 63 and 95 %. */
+ * for a node of a graph that is replayed and 2.7 us for a launch. */
 static const double gpu_kernel_s = 2e-6;
 
 enum { USUAL_NODE = 8 }; /* GPUs of the vendor's own nodes: DGX and HGX */
 
 double tsri_cluster_efficiency(const tsri_cluster *c)
 {
-    return c->efficiency > 0 ? c->efficiency : tsri_gpu_specs[c->gpu].products * training_share;
+    return c->efficiency > 0 ? c->efficiency : tsri_gpu_specs[c->gpu].products;
 }
 
 int64_t tsri_cluster_memory(const tsri_cluster *c)
@@ -146,6 +158,11 @@ static void apply_flops(const tsri_cluster *c, tsri_cluster_figures *f)
                 {TSR_F16, gpu->f16, c->tflops_f16},
                 {TSR_BF16, gpu->f16, c->tflops_bf16}};
     f->attention_share = c->gpu ? gpu->attention / gpu->products : 0;
+    /* Operations a second of one's own are those of all sizes. */
+    const bool own = c->tflops > 0 || c->tflops_f64 > 0 || c->tflops_f32 > 0 || c->tflops_f16 > 0 ||
+                     c->tflops_bf16 > 0;
+    for (int i = 0; i < TSRI_CLUSTER_SIZES; i++)
+        f->product_share[i] = own ? 0 : product_curves[gpu->curve][i];
     override(&f->flops_per_s, gpu->f32 * tsri_cluster_efficiency(c), 1e12);
     override(&f->flops_per_s, c->tflops, 1e12);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -13,6 +13,7 @@ typedef struct tsri_gpu_spec {
     const char *name;           /* "h100-sxm" */
     double f64, f32, tf32, f16; /* 10^12 operations a second; f16: bf16 too */
     double products, attention; /* parts of peak that a large product reaches, and attention */
+    int curve;                  /* of smaller products: an index of the curves in cluster.c */
     double memory_gb;           /* 10^9 bytes */
     double memory_gb_s;         /* 10^9 bytes a second */
     int link;                   /* between the GPUs of a node: an index of tsri_link_specs */
@@ -60,7 +61,7 @@ typedef struct tsri_cluster {
     const char *link_name, *node_link_name, *rack_link_name; /* as those of the figures; NULL */
 } tsri_cluster;
 
-enum { TSRI_CLUSTER_LEVELS = 3 };
+enum { TSRI_CLUSTER_LEVELS = 3, TSRI_CLUSTER_SIZES = 8 };
 
 /* The figures of a cluster: those that a plan works with. */
 typedef struct tsri_cluster_figures {
@@ -71,10 +72,12 @@ typedef struct tsri_cluster_figures {
         const char *name; /* "NVLink", "network"; NULL: figures alone are known */
     } link[TSRI_CLUSTER_LEVELS];
     double local_bytes_per_s;
-    double flops_per_s;                      /* 0: not known */
-    double flops_of_dtype[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
-    double attention_share;                  /* of these, that attention reaches; 0: all */
-    double kernel_s;                         /* below 0: not known */
+    double flops_per_s;                       /* 0: not known */
+    double flops_of_dtype[TSR_DTYPE_COUNT_];  /* 0: flops_per_s */
+    double attention_share;                   /* of these, that long attention reaches; 0: all */
+    double product_share[TSRI_CLUSTER_SIZES]; /* of these, that a product reaches which would take
+                                               * 4^i / 8 us; the last 0: all */
+    double kernel_s;                          /* below 0: not known */
 } tsri_cluster_figures;
 
 /* The part of its peak that a GPU is assumed to compute at where nothing is said. */

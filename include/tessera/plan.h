@@ -57,9 +57,10 @@ typedef struct tsr_compile_opts {
                                  * errors; 1 (true): all, so that plans are lowered op by op */
     /* Most bytes that any rank may use at a time for variables, values, inputs, outputs and
      * kernels' scratch: signatures are chosen to stay within it, on every rank. A virtual world has
-     * no kernels, and so no scratch. 0: no limit. A limit that no plan was found for is
-     * TSR_ERR_NO_MEMORY; its text, of several lines, says of the leanest plan found what ranks need
-     * and what the neediest rank's bytes are for, and names a limit that is not refused. */
+     * no kernels: of GPUs the scratch that libraries may take counts, of CPUs none. 0: no limit. A
+     * limit that no plan was found for is TSR_ERR_NO_MEMORY; its text, of several lines, says of
+     * the leanest plan found what ranks need and what the neediest rank's bytes are for, and names
+     * a limit that is not refused. */
     size_t memory_limit;
     /* The links that the planner assumes between ranks, nearest first, the last one joining all;
      * nlinks 0: ranks of one machine over shared memory. */
@@ -104,6 +105,10 @@ typedef struct tsr_compile_opts {
     /* The links' names, "NVLink" or "network", which texts alone use; NULL: a link's number. The
      * plan keeps copies. */
     const char *link_name[3];
+    /* The part of dtype_flops_per_s (or flops_per_s) that a product or convolution reaches, by the
+     * time that it would take at these: [i] for 4^i / 8 us, its start included. [7] 0: all of it,
+     * after a start of kernel_s. */
+    double product_share[8];
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                                          \
     TSR_OPTIONS(tsr_compile_opts,                                                      \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route/cost_model.h"
 
+#include <math.h>
 #include <stdio.h>
 
 tsri_cost_model tsri_cost_model_local(void)
@@ -26,6 +27,21 @@ tsri_cost_model tsri_cost_model_gpu(void)
 double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype)
 {
     return m->dtype_flops_per_s[dtype] > 0 ? m->dtype_flops_per_s[dtype] : m->flops_per_s;
+}
+
+double tsri_product_share(const tsri_cost_model *m, double seconds)
+{
+    const double *share = m->product_share, first = 0.125e-6, step = 4;
+    if (share[TSRI_PRODUCT_SIZES - 1] <= 0 || seconds <= 0)
+        return 1;
+    const double at = log(seconds / first) / log(step);
+    const int last = TSRI_PRODUCT_SIZES - 1, i = at < 0 ? 0 : at < last ? (int)at : last;
+    double part = share[i];
+    if (at < 0)
+        part *= seconds / first;
+    else if (i < last)
+        part += (at - i) * (share[i + 1] - share[i]);
+    return part > 0 ? part : 1; /* a size that is not said */
 }
 
 char *tsri_link_name(const tsri_cost_model *m, int link, char buf[TSRI_LINK_NAME_MAX])

@@ -13,7 +13,7 @@ typedef struct tsri_link {
     double bytes_per_s; /* that one rank takes in over it */
 } tsri_link;
 
-enum { TSRI_MAX_LINKS = 3 };
+enum { TSRI_MAX_LINKS = 3, TSRI_PRODUCT_SIZES = 8 };
 
 typedef struct tsri_cost_model {
     int nlinks;
@@ -25,7 +25,10 @@ typedef struct tsri_cost_model {
      * to a node once, and the ranks of the node share that. Else each rank reads all from peers. */
     bool rings;
     double dtype_flops_per_s[TSR_DTYPE_COUNT_]; /* 0: flops_per_s */
-    double attention_share;                /* of these, that an attention kernel reaches; 0: all */
+    double attention_share; /* of these, that an attention kernel reaches; 0: all */
+    /* The part of these that a product reaches which would take 4^i / 8 us at them; the last 0:
+     * all. */
+    double product_share[TSRI_PRODUCT_SIZES];
     const char *link_name[TSRI_MAX_LINKS]; /* for texts: "NVLink"; NULL: it has a number */
 } tsri_cost_model;
 
@@ -36,6 +39,10 @@ tsri_cost_model tsri_cost_model_gpu(void);
 
 /* Operations a second of a rank that computes in a dtype. */
 double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype);
+
+/* The part of tsri_flops_of that a product reaches which would take `seconds` at it: between two
+ * sizes by the logarithm; a smaller one than the first takes as long as that. */
+double tsri_product_share(const tsri_cost_model *m, double seconds);
 
 /* A link's name, "NVLink", else its number, "link 1"; without a model (NULL) its number. In buf. */
 enum { TSRI_LINK_NAME_MAX = 32 };

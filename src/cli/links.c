@@ -320,6 +320,7 @@ void cli_links_fill(const cli_links *l, const tsri_cluster *c, tsr_compile_opts 
     for (int d = 0; d < TSR_DTYPE_COUNT_; d++)
         opts->dtype_flops_per_s[d] = f.flops_of_dtype[d];
     opts->attention_share = f.attention_share;
+    memcpy(opts->product_share, f.product_share, sizeof opts->product_share);
 }
 
 const char *cli_limit_source(const tsri_experiment *e, size_t limit, char buf[CLI_SOURCE_MAX])

@@ -83,6 +83,7 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
     for (int d = 0; d < TSR_DTYPE_COUNT_; d++)
         m.dtype_flops_per_s[d] = opts->dtype_flops_per_s[d];
     m.attention_share = opts->attention_share;
+    memcpy(m.product_share, opts->product_share, sizeof m.product_share);
     if (opts->kernel_s >= 0)
         m.kernel_s = opts->kernel_s;
     if (opts->nlinks <= 0)

@@ -310,6 +310,14 @@ typedef struct tsri_rule_names {
 
 #define TSRI_ALL_OPERANDS UINT32_MAX
 
+/* How an op's operations lie over its rule's indices, which are named as the rule names them. */
+typedef struct tsri_uneven {
+    const char *some; /* only some of the operations have this index; NULL: there is none such */
+    double whole;     /* the part that lacks it: a rank does it whole, however `some` is split */
+    const char *rows,
+        *columns; /* of a causal mask, which hides columns after the row; NULL: none */
+} tsri_uneven;
+
 /* All that the passes ask of an op kind. Zeros are what most ops are. */
 typedef struct tsri_op_def {
     /* The rule, in the notation of sbp/rule/rule.h, where A, B and C are names; or what chooses
@@ -333,6 +341,11 @@ typedef struct tsri_op_def {
      * all; with neither, one for each element of the results. */
     double flops_per_element;
     double (*flops)(const tsri_op *op);
+    /* Tells how its operations lie over the rule's indices, where a split of one leaves a rank
+     * another part of them than of the index. NULL: each index divides all of them. */
+    void (*uneven)(const tsri_op *op, tsri_uneven *out);
+    /* Returns the part that attention reaches, by its length, of what long attention reaches. */
+    double (*reach)(const tsri_op *op);
     /* Its attributes as text, for messages; NULL: none. */
     const tsri_attr_field *attrs;
     /* Its kernels update in place: result i is written over operand over - 1 + i. 0: results have
@@ -407,6 +420,8 @@ bool tsri_op_has_rule(tsri_op_kind kind);
 tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out);
 /* Floating-point operations of the whole (unsplit) op. */
 double tsri_op_flops(const tsri_op *op);
+/* The dtype that an op computes in: that of its first operand or result with a fraction. */
+tsr_dtype tsri_op_computes_in(const tsri_op *op);
 /* The operands that an op's kernels may write result 0 over, as tsri_op_def's `alike`. */
 uint32_t tsri_op_alike(tsri_op_kind kind, const tsri_attrs *attrs);
 /* The operand that result i of an op is written over; -1: it has bytes of its own. */

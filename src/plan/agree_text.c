@@ -104,6 +104,11 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);
     tsri_put_number(f, "attention_share", o->attention_share);
+    for (size_t i = 0; i < sizeof o->product_share / sizeof *o->product_share; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "product_share[%zu]", i);
+        tsri_put_number(f, name, o->product_share[i]);
+    }
     for (int d = TSR_DTYPE_F32; d < TSR_DTYPE_COUNT_; d++) {
         char name[48];
         snprintf(name, sizeof name, "flops_per_s of %s", tsr_dtype_name((tsr_dtype)d));

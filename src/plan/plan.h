@@ -102,14 +102,15 @@ typedef enum tsri_item_kind {
 typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
-    bool updates;   /* out[0] is the new value of a variable */
-    bool is_moved;  /* it was declared before what makes its operand */
-    int chain;      /* of items one behind another that are one step, from 1; 0: none */
-    int again;      /* the value that it computes again for a reader of its own, from 1; 0: none */
-    int id;         /* of the op, in its graph */
-    int64_t groups; /* of a convolution, on this rank */
-    double flops;   /* of the whole op, if it is a product or a convolution */
-    size_t scratch; /* bytes of the lowered kernel */
+    bool updates;    /* out[0] is the new value of a variable */
+    bool is_moved;   /* it was declared before what makes its operand */
+    int chain;       /* of items one behind another that are one step, from 1; 0: none */
+    int again;       /* the value that it computes again for a reader of its own, from 1; 0: none */
+    int id;          /* of the op, in its graph */
+    int64_t groups;  /* of a convolution, on this rank */
+    double flops;    /* of the whole op, if it is a product or a convolution */
+    tsr_dtype dtype; /* that these are computed in */
+    size_t scratch;  /* bytes of the lowered kernel */
     const char *impl; /* the kernel that lowering took */
 } tsri_item_kernel;
 

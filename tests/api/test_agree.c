@@ -263,6 +263,8 @@ static const change changes[] = {
     {{.compile = {.flops_per_s = 1e9}}, "flops_per_s is 0 on rank 0 and 1000000000"},
     {{.compile = {.kernel_s = 0.5}}, "kernel_s is nan on rank 0 and 0.5 on rank 1"},
     {{.compile = {.attention_share = 0.5}}, "attention_share is 0 on rank 0 and 0.5 on rank 1"},
+    {{.compile = {.product_share = {[7] = 0.5}}},
+     "product_share[7] is 0 on rank 0 and 0.5 on rank 1"},
     {{.compile = {.dtype_flops_per_s = {[TSR_BF16] = 5e12}}},
      "flops_per_s of bf16 is 0 on rank 0 and 5000000000000 on rank 1"},
     {{.compile = {.nlinks = 1, .link = {{0, 1e-6, 1e9}}}}, "nlinks is 0 on rank 0 and 1 on rank 1"},

@@ -49,8 +49,8 @@ def expected(p, path):
         row, key = rest.split(".")
         return rows[int(row)][key]
     if head == "alive":
-        m = p["memory"][0]
-        return m["gradients"] + m["activations"] + m["communication"]
+        peak = p["memory"][0]["peak"]
+        return sum(v["bytes"][0] for v in p["values"] if "alive" in v and v["alive"][0] >= 0 and v["alive"][0] <= peak <= v["alive"][1])
     if head == "spent":  # a link's bytes and hand-shakes are one
         return sum(s for name, s in p["step"]["spent_s"].items() if name == rest or name.startswith(rest + " "))
     if head == "traffic":
@@ -186,7 +186,7 @@ def check_plan(path):
     for path in ("step.cost_s", "timeline.end_s", "totals.bytes", "memory.0.total", "ranks", "step.bound_by", "alive"):
         check(path in seen, f"{name}: {path} is not on the page")
     check_edges(p, document, name)
-    near(float(document.having("data-most")[0]["data-most"]), p["memory"][0]["total"] - p["memory"][0]["other"],
+    near(float(document.having("data-most")[0]["data-most"]), p["memory"][0]["total"] - p["memory"][0]["scratch"] - p["memory"][0]["other"],
          f"{name}: the top of memory over the step")
     return file, p
 

@@ -13,7 +13,7 @@ from harness import check, done, equal, near, tessera
 
 SCHEMA = json.load(open(sys.argv[2], encoding="utf-8"))
 EXAMPLES = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "../../examples/experiments/*.yaml")))
-KINDS = ("parameters", "buffers", "optimizer", "inputs_outputs", "gradients", "activations",
+KINDS = ("parameters", "masters", "buffers", "optimizer", "inputs_outputs", "gradients", "activations",
          "communication")
 
 
@@ -60,7 +60,7 @@ def check_memory(p, what):
             held[v["memory"]] += v["bytes"][c]
         for kind in KINDS:
             equal(held[kind], m[kind], f"{what}: {kind} of ranks {m['ranks']}")
-        equal(sum(held.values()) + m["other"], m["total"], f"{what}: total of ranks {m['ranks']}")
+        equal(sum(held.values()) + m["scratch"] + m["other"], m["total"], f"{what}: total of ranks {m['ranks']}")
         alive = [0] * (len(p["order"]["op"]) + 1)
         for v in p["values"]:
             if v.get("alive", [-1])[0] >= 0:
@@ -70,7 +70,8 @@ def check_memory(p, what):
         for a in alive:
             now += a
             best = max(best, now)
-        equal(best, m["gradients"] + m["activations"] + m["communication"],
+        lasting = sum(v["bytes"][c] for v in p["values"] if "bytes" in v and "alive" not in v)
+        equal(best, sum(m[k] for k in KINDS) - lasting,
               f"{what}: the peak of ranks {m['ranks']}")
 
 

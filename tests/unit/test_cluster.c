@@ -117,21 +117,27 @@ static void test_h100(void **state)
     assert_near(f.link[1].bytes_per_s, 4 * 12e9); /* a port of 400 Gb/s each */
     assert_near(f.link[1].latency_s, 6.6e-6 + 7 * 2.7e-6);
     assert_near(f.local_bytes_per_s, 3350e9 * 0.9);
-    const double part = 0.7 * 0.803;
+    const double part = 0.774;
     assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * part);
     assert_near(f.flops_of_dtype[TSR_F16], 989.5e12 * part);
     assert_near(f.flops_of_dtype[TSR_F32], 67e12 * part);
     assert_near(f.flops_of_dtype[TSR_F64], 67e12 * part);
     assert_near(f.flops_per_s, 67e12 * part);
-    assert_near(f.attention_share, 0.35 / 0.803);
+    assert_near(f.attention_share, 0.374 / 0.774);
+    assert_near(f.product_share[7], 1);
+    for (int i = 1; i < TSRI_CLUSTER_SIZES; i++)
+        assert_true(f.product_share[i] >= f.product_share[i - 1]);
     assert_near(f.kernel_s, 2e-6);
     assert_int_equal(tsri_cluster_memory(&c), INT64_C(80000000000));
+    c.tflops_bf16 = 100; /* a figure of one's own is of all sizes */
+    assert_true(figures(&c).product_share[7] == 0);
+    c.tflops_bf16 = 0;
     c.tf32 = true;
     c.efficiency = 0.5;
     f = figures(&c);
     assert_near(f.flops_of_dtype[TSR_F32], 494.5e12 * 0.5);
     assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * 0.5);
-    assert_near(f.attention_share, 0.35 / 0.803);
+    assert_near(f.attention_share, 0.374 / 0.774);
 }
 
 static void test_networks(void **state)

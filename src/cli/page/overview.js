@@ -48,10 +48,12 @@ function spentColour(name) {
 }
 
 const MEMORY = [
-  ['parameters', 'parameters', 'var(--m-parameters)'], ['buffers', 'buffers', 'var(--m-buffers)'],
+  ['parameters', 'parameters', 'var(--m-parameters)'], ['masters', 'master weights', 'var(--m-masters)'],
+  ['buffers', 'buffers', 'var(--m-buffers)'],
   ['optimizer', 'optimizer states', 'var(--m-optimizer)'], ['inputs_outputs', 'inputs and outputs', 'var(--m-ports)'],
   ['gradients', 'gradients', 'var(--m-gradients)'], ['activations', 'activations', 'var(--m-activations)'],
-  ['communication', 'results of collectives', 'var(--m-communication)'], ['other', 'other', 'var(--m-other)']];
+  ['communication', 'results of collectives', 'var(--m-communication)'], ['scratch', "kernels' scratch", 'var(--m-scratch)'],
+  ['other', 'gaps', 'var(--m-other)']];
 
 function cards(m) {
   const p = m.plan;

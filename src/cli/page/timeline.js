@@ -166,7 +166,7 @@ function timeline(m, select) {
 }
 
 // --- memory over the step -------------------------------------------------------------------------
-const ALIVE = ['activations', 'gradients', 'communication'];
+const ALIVE = ['activations', 'parameters', 'gradients', 'communication'];
 
 // Bytes by kind at each place of the order, for a class of ranks.
 function aliveOver(m, which) {
@@ -194,8 +194,9 @@ function memoryView(m, select) {
     const left = 62;
     const inner = width - left - 8;
     const mem = m.plan.memory[state.which];
-    const base = ['parameters', 'buffers', 'optimizer', 'inputs_outputs'].filter(k => mem[k] > 0);
-    const fixed = base.reduce((s, k) => s + mem[k], 0);
+    const lasting = k => mem[k] - (by[k] && mem.peak >= 0 ? by[k][mem.peak] : 0);
+    const base = ['parameters', 'masters', 'buffers', 'optimizer', 'inputs_outputs'].filter(k => lasting(k) > 0);
+    const fixed = base.reduce((s, k) => s + lasting(k), 0);
     let most = 1;
     for (let i = 0; i < n; i++) most = Math.max(most, fixed + ALIVE.reduce((s, k) => s + by[k][i], 0));
     const y = v => 8 + H * (1 - v / most);
@@ -205,9 +206,9 @@ function memoryView(m, select) {
       svg('text', {x: left - 6, y: y(most * i / 4) + 3, class: 'cut end'}, bytesText(Math.round(most * i / 4))));
     let below = 0;
     for (const k of base) {
-      drawing.append(svg('rect', {x: left, width: inner, y: y(below + mem[k]), height: y(below) - y(below + mem[k]),
+      drawing.append(svg('rect', {x: left, width: inner, y: y(below + lasting(k)), height: y(below) - y(below + lasting(k)),
                                   style: 'fill:' + MEMORY.find(x => x[0] === k)[2]}));
-      below += mem[k];
+      below += lasting(k);
     }
     const columns = Math.min(n, Math.max(1, Math.floor(inner)));
     const floor = new Float64Array(columns).fill(fixed);
@@ -238,7 +239,7 @@ function memoryView(m, select) {
     let best = from;
     let sum = -1;
     for (let i = from; i < to; i++) {
-      const s = by.activations[i] + by.gradients[i] + by.communication[i];
+      const s = ALIVE.reduce((all, k) => all + by[k][i], 0);
       if (s > sum) {
         sum = s;
         best = i;
@@ -289,7 +290,7 @@ function memoryView(m, select) {
 
   const picker = m.plan.memory.length > 1 ? el('label', {}, ['memory of ', el('select', {onchange: e => choose(+e.target.value)},
     m.plan.memory.map((x, i) => el('option', {value: i}, `${ranksText(x)} (${bytesText(x.total)})`)))]) : null;
-  const used = MEMORY.filter(([key]) => key !== 'other' && m.plan.memory.some(x => x[key] > 0));
+  const used = MEMORY.filter(([key]) => !['scratch', 'other'].includes(key) && m.plan.memory.some(x => x[key] > 0));
   onceShown.push(() => choose(0));
   onWidth(chart, draw);
   return [el('div', {class: 'tools'}, picker),

@@ -152,16 +152,16 @@ static void print_time(const comparison *c)
 
 static void print_memory(const comparison *c)
 {
-    static const char *const names[] = {"  parameters",  "  buffers",    "  optimizer",
-                                        "  in, out",     "  gradients",  "  activations",
-                                        "  collectives", "  gaps, other"};
+    static const char *const names[] = {
+        "  parameters", "  masters",     "  buffers",     "  optimizer", "  in, out",
+        "  gradients",  "  activations", "  collectives", "  scratch",   "  gaps"};
     enum { KINDS = sizeof names / sizeof *names };
     double v[KINDS + 1][PLANS];
     for (int i = 0; i < c->n; i++) {
         const tsri_report_memory *m = &c->plan[i].made.report->memory[0];
-        const uint64_t kinds[] = {m->total,       m->parameters,    m->buffers,
-                                  m->optimizer,   m->ports,         m->gradients,
-                                  m->activations, m->communication, m->other};
+        const uint64_t kinds[] = {m->total,         m->parameters, m->masters,   m->buffers,
+                                  m->optimizer,     m->ports,      m->gradients, m->activations,
+                                  m->communication, m->scratch,    m->other};
         for (int k = 0; k <= KINDS; k++)
             v[k][i] = (double)kinds[k];
     }

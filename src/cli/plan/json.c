@@ -27,12 +27,14 @@ static cJSON *json_memory(const tsri_report *r)
         cJSON_AddStringToObject(one, "ranks", plan_ranks_text(r, i, ranks, sizeof ranks));
         cJSON_AddNumberToObject(one, "nranks", m->nranks);
         cJSON_AddNumberToObject(one, "parameters", (double)m->parameters);
+        cJSON_AddNumberToObject(one, "masters", (double)m->masters);
         cJSON_AddNumberToObject(one, "buffers", (double)m->buffers);
         cJSON_AddNumberToObject(one, "optimizer", (double)m->optimizer);
         cJSON_AddNumberToObject(one, "inputs_outputs", (double)m->ports);
         cJSON_AddNumberToObject(one, "gradients", (double)m->gradients);
         cJSON_AddNumberToObject(one, "activations", (double)m->activations);
         cJSON_AddNumberToObject(one, "communication", (double)m->communication);
+        cJSON_AddNumberToObject(one, "scratch", (double)m->scratch);
         cJSON_AddNumberToObject(one, "other", (double)m->other);
         cJSON_AddNumberToObject(one, "total", (double)m->total);
         cJSON_AddBoolToObject(one, "exact", m->exact);

@@ -185,9 +185,9 @@ cJSON *plan_json_placements(plan_json *j)
 /* --- values ----------------------------------------------------------------------------------- */
 static const char *memory_name(const tsri_report *r, int value)
 {
-    static const char *const names[] = {"parameters",     "buffers",   "optimizer",
-                                        "inputs_outputs", "gradients", "activations",
-                                        "communication"};
+    static const char *const names[] = {"parameters",  "masters",        "buffers",
+                                        "optimizer",   "inputs_outputs", "gradients",
+                                        "activations", "communication"};
     return tsri_value_takes_memory(&r->plan->values[value]) ? names[r->kind_of[value]] : NULL;
 }
 

@@ -181,10 +181,11 @@ static int by_size(const void *a, const void *b)
 int plan_memory_parts(const tsri_report_memory *m, plan_part out[PLAN_MEMORY_PARTS])
 {
     const plan_part all[PLAN_MEMORY_PARTS] = {
-        {"parameters", (double)m->parameters},       {"buffers", (double)m->buffers},
-        {"optimizer", (double)m->optimizer},         {"inputs and outputs", (double)m->ports},
-        {"gradients", (double)m->gradients},         {"activations", (double)m->activations},
-        {"communication", (double)m->communication}, {"gaps and scratch", (double)m->other}};
+        {"parameters", (double)m->parameters},    {"master weights", (double)m->masters},
+        {"buffers", (double)m->buffers},          {"optimizer", (double)m->optimizer},
+        {"inputs and outputs", (double)m->ports}, {"gradients", (double)m->gradients},
+        {"activations", (double)m->activations},  {"communication", (double)m->communication},
+        {"kernels' scratch", (double)m->scratch}, {"gaps", (double)m->other}};
     int n = PLAN_MEMORY_PARTS;
     memcpy(out, all, sizeof all);
     qsort(out, PLAN_MEMORY_PARTS, sizeof *out, by_size);

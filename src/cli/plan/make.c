@@ -70,7 +70,7 @@ plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double st
 {
     const tsri_summary *s = &r->summary;
     const int64_t batch = tsri_experiment_batch_size(e);
-    const double peak = plan_peak_flops(tsri_experiment_cluster(e), tsri_experiment_dtype(e));
+    const double peak = plan_peak_flops(tsri_experiment_cluster(e), s);
     if (step_s <= 0)
         return (plan_pace){0};
     return (plan_pace){.samples_per_s =

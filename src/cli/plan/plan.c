@@ -121,15 +121,21 @@ static int show(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
-double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype)
+double plan_peak_flops(const tsri_cluster *cluster, const tsri_summary *sum)
 {
     tsri_cluster_figures f = {0};
+    double seconds = 0;
     if (!cluster)
         return 0;
     tsri_cluster whole = *cluster;
     whole.efficiency = 1;
     tsri_cluster_apply(&whole, &f);
-    return f.flops_of_dtype[dtype] > 0 ? f.flops_of_dtype[dtype] : f.flops_per_s;
+    for (int d = 0; d < TSR_DTYPE_COUNT_; d++) {
+        const double peak = f.flops_of_dtype[d] > 0 ? f.flops_of_dtype[d] : f.flops_per_s;
+        if (sum->flops_in[d] > 0 && peak > 0)
+            seconds += sum->flops_in[d] / peak;
+    }
+    return seconds > 0 ? sum->flops / seconds : 0;
 }
 
 static plan_source source_of(const plan_args *a, const char *path)

@@ -49,8 +49,9 @@ typedef struct plan_pace {
  * so many times the rows that the plan has, and the tokens and operations with them. */
 plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e);
 plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times);
-/* plan.c: operations a second that a rank of a cluster has at most; 0: not known. */
-double plan_peak_flops(const tsri_cluster *cluster, tsr_dtype dtype);
+/* plan.c: operations a second that a rank of a cluster has at most for the operations of a plan:
+ * each counts by the peak of the dtype that it is computed in. 0: not known. */
+double plan_peak_flops(const tsri_cluster *cluster, const tsri_summary *sum);
 
 /* A use of a step's time: "compute", "memory" (a rank's own), "kernel starts", or a link; the name
  * of a link ends with " hand-shakes" where these take more of it than bytes. */
@@ -65,7 +66,7 @@ int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT]);
 /* long.c: what the model is, on which ranks, and how they share the work. */
 void plan_print_head(const plan_view *v, const cli_style *style);
 /* The parts of a rank's memory that are not empty, largest first; returns how many. */
-enum { PLAN_MEMORY_PARTS = 8 };
+enum { PLAN_MEMORY_PARTS = 10 };
 typedef struct plan_part {
     const char *name;
     double size;

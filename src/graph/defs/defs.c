@@ -119,6 +119,14 @@ double tsri_op_flops(const tsri_op *op)
     return n;
 }
 
+tsr_dtype tsri_op_computes_in(const tsri_op *op)
+{
+    for (int i = 0; i < op->nin; i++)
+        if (tsri_is_float(op->in[i]->dtype))
+            return op->in[i]->dtype;
+    return op->nout ? op->out[0]->dtype : TSR_DTYPE_NONE;
+}
+
 uint32_t tsri_op_alike(tsri_op_kind kind, const tsri_attrs *attrs)
 {
     if (kind == TSRI_OP_OWN)

@@ -294,6 +294,60 @@ static double flops_flash_dx(const tsri_op *op)
     return flops_products(op, 3, 2);
 }
 
+/* Split values leave each rank the n products of queries with keys. */
+static void lie_unevenly(const tsri_op *op, double n, double m, tsri_uneven *out)
+{
+    const double d = (double)op->in[0]->shape.d[3], e = (double)op->in[2]->shape.d[3];
+    *out = (tsri_uneven){.some = "e", .whole = n * d + m * e > 0 ? n * d / (n * d + m * e) : 0};
+    if (op->attrs.attention.causal) {
+        out->rows = "s";
+        out->columns = "t";
+    }
+}
+
+static void uneven_flash(const tsri_op *op, tsri_uneven *out)
+{
+    lie_unevenly(op, 1, 1, out);
+}
+
+static void uneven_flash_dx(const tsri_op *op, tsri_uneven *out)
+{
+    lie_unevenly(op, 3, 2, out);
+}
+
+/*
+ * Returns the part of what 16,384 keys reach forward without a mask, between two lengths by the
+ * logarithm: FlashAttention-2 on an H100 with heads of 128 (figures 5 to 7 of Shah et al.,
+ * "FlashAttention-3", 2024). A causal gradient, which these lack, is taken to lose what a causal
+ * forward pass does.
+ */
+static double reach_by_length(const tsri_op *op, bool back)
+{
+    enum { LENGTHS = 6, FIRST = 9 }; /* 512 to 16,384 */
+    static const double forward[] = {309, 350, 362, 368, 370, 370};
+    static const double causal[] = {191, 260, 298, 319, 333, 335};
+    static const double backward[] = {214, 260, 291, 310, 318, 322};
+    const int64_t keys = op->in[1]->shape.d[2];
+    double at = keys > 0 ? log2((double)keys) - FIRST : 0;
+    at = at < 0 ? 0 : at > LENGTHS - 1 ? LENGTHS - 1 : at;
+    const int i = at < LENGTHS - 1 ? (int)at : LENGTHS - 2;
+    double part[2];
+    for (int k = 0; k < 2; k++)
+        part[k] = (back ? backward : forward)[i + k] / forward[LENGTHS - 1] *
+                  (op->attrs.attention.causal ? causal[i + k] / forward[i + k] : 1);
+    return part[0] + (at - i) * (part[1] - part[0]);
+}
+
+static double reach_flash(const tsri_op *op)
+{
+    return reach_by_length(op, false);
+}
+
+static double reach_flash_dx(const tsri_op *op)
+{
+    return reach_by_length(op, true);
+}
+
 /* Returns bits for halves without a mask, which cuDNN's engines take, else 0. */
 static uint32_t halves_by_head(const tsri_attrs *attrs, tsr_dtype dtype, uint32_t bits)
 {
@@ -320,6 +374,8 @@ static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scal
 const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .gradient = grad_flash,
                                               .flops = flops_flash,
+                                              .uneven = uneven_flash,
+                                              .reach = reach_flash,
                                               .by_head = by_head_flash,
                                               .autocast = TSRI_AUTOCAST_LOW,
                                               .is_product = true,
@@ -327,6 +383,8 @@ const tsri_op_def tsri_def_flash_attention = {.rule = rule_flash,
                                               .attrs = attention_attrs};
 const tsri_op_def tsri_def_flash_attention_dx = {.rule = rule_flash_dx,
                                                  .flops = flops_flash_dx,
+                                                 .uneven = uneven_flash_dx,
+                                                 .reach = reach_flash_dx,
                                                  .by_head = by_head_flash_dx,
                                                  .is_product = true,
                                                  .is_attention = true,

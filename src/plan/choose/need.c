@@ -161,6 +161,7 @@ static void put_terms(FILE *f, const tsri_report *r, const rank_need *need, size
 {
     const tsri_report_memory *m = &r->memory[r->memory_of[need->rank]];
     term terms[] = {{"parameters", m->parameters, TSRI_MEMORY_PARAMETERS},
+                    {"master weights", m->masters, TSRI_MEMORY_MASTERS},
                     {"buffers", m->buffers, TSRI_MEMORY_BUFFERS},
                     {"optimizer states", m->optimizer, TSRI_MEMORY_OPTIMIZER},
                     {"inputs and outputs", m->ports, TSRI_MEMORY_PORTS},
@@ -168,7 +169,7 @@ static void put_terms(FILE *f, const tsri_report *r, const rank_need *need, size
                     {"activations", m->activations, TSRI_MEMORY_ACTIVATIONS},
                     {"collectives' results", m->communication, TSRI_MEMORY_COMMUNICATION},
                     {"kernels' scratch", scratch, -1},
-                    {"gaps between tensors", m->other - tsri_plan_scratch(r->plan), -1}};
+                    {"gaps between tensors", m->other, -1}};
     enum { TERMS = sizeof terms / sizeof *terms };
     uint64_t rest = 0;
     char text[32];

@@ -186,6 +186,23 @@ static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *
                           out_rule);
 }
 
+/* Turns the parts of indices that the busiest rank has into parts of the work. The busiest rank has
+ * the last rows and the first columns of a causal mask. */
+static void share_unevenly(const tsri_work_shape *shape, double *share)
+{
+    if (shape->some)
+        share[shape->some - 1] = shape->whole + (1 - shape->whole) * share[shape->some - 1];
+    if (!shape->rows)
+        return;
+    double *rows = &share[shape->rows - 1], all = 1;
+    double *columns = shape->columns ? &share[shape->columns - 1] : &all;
+    const double hidden = *rows + *columns > 1 ? *rows + *columns - 1 : 0;
+    const double both = 2 * *rows * *columns - hidden * hidden;
+    double *split = *rows < 1 ? rows : columns, *other = split == rows ? columns : rows;
+    *split = both;
+    *other = 1;
+}
+
 double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uint32_t *split)
 {
     double most = 0;
@@ -205,6 +222,7 @@ double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uin
         }
         share[l] = whole > 0 ? (double)n / (double)whole : 1;
     }
+    share_unevenly(&work->shape, share);
     for (int d = 0; d < tsr_placement_ndim(p); d++) {
         most = 0;
         for (uint32_t left = split[d]; left; left &= left - 1)
@@ -223,27 +241,36 @@ float tsri_op_seconds(const tsri_cost_model *m, const tsri_op_work *work, double
 {
     double compute = flops / tsri_flops_of(m, work->dtype), memory = bytes / m->local_bytes_per_s;
     if (work->attends && m->attention_share > 0)
-        compute /= m->attention_share;
+        compute /= m->attention_share * (work->reach > 0 ? work->reach : 1);
+    if (work->multiplies && m->product_share[TSRI_PRODUCT_SIZES - 1] > 0) {
+        compute = compute / tsri_product_share(m, compute) - m->kernel_s;
+        compute = compute > 0 ? compute : 0;
+    }
     return (float)(m->kernel_s + (compute > memory ? compute : memory));
 }
 
-/* The dtype that an op computes in: that of its first operand or result with a fraction. */
-static tsr_dtype computes_in(const tsri_op *op)
+/* Returns an index's number from 1, 0 where the rule has no index of that name. */
+static int number_of(const tsri_rule *rule, const char *name)
 {
-    for (int i = 0; i < op->nin; i++)
-        if (tsri_is_float(op->in[i]->dtype))
-            return op->in[i]->dtype;
-    return op->nout ? op->out[0]->dtype : TSR_DTYPE_NONE;
+    return name ? tsri_rule_find_index(rule, name) + 1 : 0;
 }
 
 static void work_of_rule(const tsri_op *op, const tsri_rule *rule, tsri_op_work *out)
 {
-    *out = (tsri_op_work){.dtype = computes_in(op),
-                          .attends = tsri_op_def_of(op->kind)->is_attention,
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    *out = (tsri_op_work){.dtype = tsri_op_computes_in(op),
+                          .attends = def->is_attention,
+                          .multiplies = def->is_product && !def->is_attention,
+                          .reach = def->reach ? def->reach(op) : 0,
                           .flops = tsri_op_flops(op),
                           .nindices = tsri_rule_nindices(rule)};
     for (int l = 0; l < out->nindices; l++)
         out->size[l] = tsri_rule_index_size(rule, l);
+    tsri_uneven uneven = {0};
+    if (def->uneven)
+        def->uneven(op, &uneven);
+    out->shape = (tsri_work_shape){number_of(rule, uneven.some), number_of(rule, uneven.rows),
+                                   number_of(rule, uneven.columns), uneven.whole};
 }
 
 int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp)

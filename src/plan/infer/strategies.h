@@ -40,13 +40,23 @@ tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
 tsr_status tsri_legal_signatures(const tsri_cost_model *m, const tsr_tensor *t, tsri_pool *pool,
                                  int *out_n, tsr_sbp **out_sig);
 
+/* How work lies over the indices of a rule, as a tsri_uneven tells it. An index is counted from 1;
+ * 0: there is none. */
+typedef struct tsri_work_shape {
+    int some, rows, columns;
+    double whole;
+} tsri_work_shape;
+
 /* The whole of an op's work, which a signature leaves a rank a share of. */
 typedef struct tsri_op_work {
     tsr_dtype dtype; /* that it computes in */
     bool attends;    /* it is attention: tsri_cost_model.attention_share */
+    bool multiplies; /* it is another product, or a convolution: product_share */
+    double reach;    /* of that attention_share, by the op's length; 0: all */
     double flops;
     int nindices; /* of its rule */
     int64_t size[TSRI_RULE_MAX_INDICES];
+    tsri_work_shape shape;
 } tsri_op_work;
 /* The work of an op that has a rule. The pool takes what the rule needs. */
 tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out_work);

@@ -176,6 +176,7 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
                     : entry->phase == TSRI_PHASE_FINISH ? TSRI_STEP_FINISH
                                                         : TSRI_STEP_RELEASE;
     } else if (plan->world->is_virtual) {
+        tsri_lower_expect(plan, it);
         return TSR_OK;
     } else if (it->kind == TSRI_ITEM_LOCAL_BOX) {
         TSRI_TRY(make_conversion(plan, it, &step));

@@ -52,6 +52,34 @@ tsr_status tsri_lower_fail(tsr_status status, const tsri_item *it)
                             it->name);
 }
 
+/* The bytes that GPUs' libraries may work in for an item. A product of cuBLASLt has at most what
+ * kernels/cuda/library/lt_algo.c offers, for sums of its parts in f32, of which 32 are many.
+ * cuDNN's attention has sums of each row, of gradients two and the queries' gradient in f32
+ * (dnn_attention.c). */
+static size_t expected_scratch(const tsr_plan *plan, const tsri_item *it)
+{
+    enum { MOST_OF_PRODUCT = 32 << 20, MOST_PARTS = 32 };
+    const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
+    if (!def->is_product || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+        return 0;
+    if (!def->is_attention) {
+        const int64_t n = tsr_dims_count(plan->values[it->out[0]].lshape);
+        const size_t parts = (size_t)n * MOST_PARTS * sizeof(float);
+        return parts < MOST_OF_PRODUCT ? parts : MOST_OF_PRODUCT;
+    }
+    const tsr_dims q = plan->values[it->in[0]].lshape;
+    const size_t rows = (size_t)(q.d[0] * q.d[1] * q.d[2]) * sizeof(float);
+    return it->nout < 3 ? rows : rows * (2 + (size_t)q.d[3]);
+}
+
+void tsri_lower_expect(tsr_plan *plan, tsri_item *it)
+{
+    tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
+    const size_t bytes = it->kind == TSRI_ITEM_KERNEL ? expected_scratch(plan, it) : 0;
+    if (bytes > part->scratch_bytes)
+        part->scratch_bytes = bytes;
+}
+
 void tsri_lower_took(tsr_plan *plan, tsri_item *it, const char *impl, size_t scratch)
 {
     tsri_part *part = &plan->part[tsr_placement_device(it->placement)];

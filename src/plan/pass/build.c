@@ -441,7 +441,8 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                                  .updates = op->out[0]->writes != NULL,
                                  .id = op->id,
                                  .groups = groups_here(b, op),
-                                 .flops = flops_of(op)}};
+                                 .flops = flops_of(op),
+                                 .dtype = tsri_op_computes_in(op)}};
     if (tsri_op_def_of(op->kind)->is_view) {
         item.kind = TSRI_ITEM_VIEW;
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;

@@ -136,6 +136,12 @@ static tsr_status learn_work(const taker *t, int op, tsri_priced_kernel *x)
     x->nindices = work[0].nindices;
     x->dtype = work[0].dtype;
     x->attends = work[0].attends;
+    x->multiplies = work[0].multiplies;
+    x->reach = work[0].reach;
+    x->work.some = work[0].shape.some;
+    x->work.rows = work[0].shape.rows;
+    x->work.columns = work[0].shape.columns;
+    x->work.whole = work[0].shape.whole;
     x->flops = work[0].flops;
     for (int l = 0; l < work[0].nindices; l++) {
         int64_t value[3];

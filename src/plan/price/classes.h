@@ -32,8 +32,11 @@ typedef struct tsri_priced_kernel {
     int nparts, part[TSRI_PRICE_PARTS];
     int64_t nindices;
     tsri_length index[TSRI_RULE_MAX_INDICES];
-    int64_t dtype;       /* that they compute in */
-    int64_t attends;     /* as tsri_op_work's */
+    int64_t dtype;   /* that they compute in */
+    int64_t attends; /* as tsri_op_work's */
+    int64_t multiplies;
+    double reach;
+    tsri_work_shape work;
     double flops, slope; /* of the whole op: flops + slope * (size - the plan's) */
     const tsr_placement *placement;
     uint32_t split[TSR_MAX_HIERARCHY];
@@ -89,6 +92,7 @@ struct tsri_pricer {
     double *part_bytes;    /* by part: of the largest */
     double *flops, *bytes; /* by kernel: of the busiest rank */
     uint64_t memory;
+    uint64_t scratch; /* of kernels, at the plan's own size */
     /* Room for working: by box, of a bucket, by entry, by part. */
     tsri_joint *joint, *member;
     int64_t *change, *rank_bytes;

@@ -10,7 +10,9 @@
 static void work_out_kernel(tsri_pricer *p, int i, int64_t more)
 {
     const tsri_priced_kernel *x = &TSRI_CLASSES(p->kernels, tsri_priced_kernel)[i];
-    tsri_op_work work = {.flops = x->flops + x->slope * (double)more, .nindices = (int)x->nindices};
+    tsri_op_work work = {.flops = x->flops + x->slope * (double)more,
+                         .nindices = (int)x->nindices,
+                         .shape = x->work};
     for (int l = 0; l < work.nindices; l++)
         work.size[l] = x->index[l].base + x->index[l].slope * more;
     p->flops[i] = work.flops * tsri_op_share(x->placement, &work, x->split);
@@ -126,7 +128,10 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
     work_out(p, more);
     for (int i = 0; i < p->kernels.n; i++) {
         const tsri_priced_kernel *x = &TSRI_CLASSES(p->kernels, tsri_priced_kernel)[i];
-        const tsri_op_work work = {.dtype = (tsr_dtype)x->dtype, .attends = x->attends};
+        const tsri_op_work work = {.dtype = (tsr_dtype)x->dtype,
+                                   .attends = x->attends,
+                                   .multiplies = x->multiplies,
+                                   .reach = x->reach};
         sum.compute_s +=
             p->kernels.count[i] * (double)tsri_op_seconds(m, &work, p->flops[i], p->bytes[i]);
     }
@@ -134,7 +139,7 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
         TSRI_TRY(price_box(p, m, i, more, &sum));
     for (int i = 0; i < p->nbuckets; i++)
         price_bucket(p, &p->buckets[i], &sum);
-    sum.memory = p->memory;
+    sum.memory = p->memory + p->scratch;
     sum.step_s = sum.compute_s + sum.comm_s;
     *out_price = sum;
     return TSR_OK;
@@ -198,6 +203,7 @@ tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *size
     TSRI_NEED(p);
     p->pool = pool;
     p->size = sizes->size[0];
+    p->scratch = tsri_plan_scratch(plan);
     p->nranks = nranks;
     p->ranks = tsri_pool_dup(&p->pool, ranks, (size_t)nranks * sizeof *ranks);
     tsr_status status = p->ranks ? tsri_price_classes(p, plan, sizes) : TSR_ERR_NO_MEMORY;

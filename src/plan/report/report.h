@@ -54,7 +54,8 @@ typedef struct tsri_report_total {
 
 /* The use of a value's memory. */
 typedef enum tsri_memory_kind {
-    TSRI_MEMORY_PARAMETERS = 0,
+    TSRI_MEMORY_PARAMETERS = 0, /* as ops read them: casts of masters too */
+    TSRI_MEMORY_MASTERS,        /* parameters that ops read in another dtype of fewer bytes */
     TSRI_MEMORY_BUFFERS,
     TSRI_MEMORY_OPTIMIZER,
     TSRI_MEMORY_PORTS,
@@ -67,13 +68,15 @@ typedef enum tsri_memory_kind {
 /* Ranks that need the same memory, in bytes. */
 typedef struct tsri_report_memory {
     int nranks, rank; /* how many; the lowest */
-    uint64_t parameters, buffers, optimizer, ports;
-    /* Parts of the plan's block, at the time when most is alive. */
-    uint64_t gradients, activations, communication;
-    uint64_t other; /* gaps, and kernels' scratch where kernels were made */
-    uint64_t total; /* sum of all */
-    bool exact;     /* else without gaps */
-    int peak;       /* the entry at which most of the block is alive; -1: none is */
+    uint64_t masters, buffers, optimizer, ports;
+    /* Parts of the plan's block, at the time when most is alive; of parameters the casts are. */
+    uint64_t parameters, gradients, activations, communication;
+    uint64_t scratch; /* of kernels: of those that were made, else as is expected of a GPU's */
+    uint64_t other;   /* gaps */
+    uint64_t total;   /* sum of all */
+    uint64_t alive;   /* of the block at that time: a part of all but of scratch and other */
+    bool exact;       /* else without gaps */
+    int peak;         /* the entry at which most of the block is alive; -1: none is */
 } tsri_report_memory;
 
 typedef struct tsri_report {

@@ -135,7 +135,19 @@ static bool is_marked(const memory_maker *m, int value, tsri_memory_kind c)
     return m->kind[tsri_plan_root(m->plan, value)] == c;
 }
 
-/* Values that optimizers read, and those that they were converted from, are gradients. */
+/* Whether result j of an item is operand j, or operand 0, element by element: converted, shown,
+ * cast or scaled. */
+static bool keeps_elements(const memory_maker *m, const tsri_item *it, int j)
+{
+    if (tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW)
+        return true;
+    return it->kind == TSRI_ITEM_KERNEL && j == 0 && it->nin > 0 &&
+           tsri_op_def_of(it->kernel.op)->rows == TSRI_ROWS_MAP &&
+           tsr_dims_equal(m->plan->values[it->in[0]].shape, m->plan->values[it->out[0]].shape);
+}
+
+/* Values that optimizers read, those that they were made from element by element, and parts of them
+ * are gradients. */
 static void find_gradients(memory_maker *m)
 {
     tsr_plan *plan = m->plan;
@@ -152,15 +164,71 @@ static void find_gradients(memory_maker *m)
         again = false;
         for (int i = plan->nitems - 1; i >= 0; i--) {
             const tsri_item *it = &plan->items[i];
-            bool keeps = tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW;
-            for (int j = 0; keeps && j < it->nout; j++)
-                if (is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
+            for (int j = 0; j < it->nout; j++)
+                if (keeps_elements(m, it, j) && is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
                     again |= mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
+                else if (tsri_item_converts(it) && is_marked(m, it->in[j], TSRI_MEMORY_GRADIENTS) &&
+                         is_marked(m, it->out[j], TSRI_MEMORY_ACTIVATIONS))
+                    again |= mark(m, it->out[j], TSRI_MEMORY_GRADIENTS);
         }
     }
 }
 
-static void categorise(memory_maker *m)
+/* Whether an item moves elements and changes none. */
+static bool moves(const tsri_item *it)
+{
+    return it->nin == 1 &&
+           (it->kind == TSRI_ITEM_VIEW ||
+            (it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->is_exact));
+}
+
+/* Finds the variable that each value has elements of, unchanged; -1: none. */
+static tsr_status find_variables(const memory_maker *m, tsri_pool *pool, int **out_of)
+{
+    const tsr_plan *plan = m->plan;
+    int *of = tsri_pool_alloc(pool, (size_t)plan->nvalues * sizeof *of);
+    TSRI_NEED(of);
+    for (int i = 0; i < plan->nvalues; i++)
+        of[i] = m->kind[i] == TSRI_MEMORY_PARAMETERS && plan->values[i].source ? i : -1;
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < plan->nitems; i++) {
+            const tsri_item *it = &plan->items[i];
+            const bool converts = tsri_item_converts(it);
+            for (int j = 0; j < it->nout && (converts || moves(it)); j++) {
+                const int from = of[it->in[converts ? j : 0]];
+                again |= of[it->out[j]] != from;
+                of[it->out[j]] = from;
+            }
+        }
+    }
+    *out_of = of;
+    return TSR_OK;
+}
+
+/* Parts and copies of parameters are parameters, too. One that ops read as a cast to fewer bytes is
+ * a master, and the cast is the parameter. */
+static tsr_status find_masters(memory_maker *m)
+{
+    tsr_plan *plan = m->plan;
+    int *of;
+    TSRI_TRY(find_variables(m, &m->pool, &of));
+    for (int i = 0; i < plan->nvalues; i++)
+        if (of[i] >= 0 && m->kind[tsri_plan_root(plan, i)] == TSRI_MEMORY_ACTIVATIONS)
+            mark(m, i, TSRI_MEMORY_PARAMETERS);
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind != TSRI_ITEM_KERNEL || it->kernel.op != TSRI_OP_CAST || of[it->in[0]] < 0 ||
+            tsr_dtype_size(plan->values[it->out[0]].dtype) >=
+                tsr_dtype_size(plan->values[it->in[0]].dtype))
+            continue;
+        m->kind[of[it->in[0]]] = TSRI_MEMORY_MASTERS;
+        mark(m, it->out[0], TSRI_MEMORY_PARAMETERS);
+    }
+    return TSR_OK;
+}
+
+static tsr_status categorise(memory_maker *m)
 {
     tsr_plan *plan = m->plan;
     for (int i = 0; i < plan->nvalues; i++) {
@@ -174,6 +242,7 @@ static void categorise(memory_maker *m)
             for (int j = 0; j < plan->items[i].nout; j++)
                 mark(m, plan->items[i].out[j], TSRI_MEMORY_COMMUNICATION);
     find_gradients(m);
+    return find_masters(m);
 }
 
 /* --- one rank --------------------------------------------------------------------------------- */
@@ -206,8 +275,7 @@ static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entr
         if (sum > most) {
             most = sum;
             *out_entry = (int)e;
-            for (int c = TSRI_MEMORY_GRADIENTS; c < TSRI_MEMORY_KINDS; c++)
-                out->by[c] = now.by[c];
+            *out = now;
         }
     }
     tsri_mem_free(change);
@@ -219,21 +287,24 @@ static tsr_status look_at(memory_maker *m, tsri_report_memory *to)
     tsr_plan *plan = m->plan;
     tally t = {0};
     TSRI_TRY(find_peak(m, to->rank, &t, &to->peak));
+    for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
+        to->alive += (uint64_t)t.by[c];
     for (int i = 0; i < plan->nvalues; i++)
         if (tsri_value_takes_memory(&plan->values[i]) &&
             plan->values[i].storage != TSRI_STORAGE_ARENA)
             t.by[m->kind[i]] += (int64_t)tsri_value_bytes(&plan->values[i], to->rank);
     to->parameters = (uint64_t)t.by[TSRI_MEMORY_PARAMETERS];
+    to->masters = (uint64_t)t.by[TSRI_MEMORY_MASTERS];
     to->buffers = (uint64_t)t.by[TSRI_MEMORY_BUFFERS];
     to->optimizer = (uint64_t)t.by[TSRI_MEMORY_OPTIMIZER];
     to->ports = (uint64_t)t.by[TSRI_MEMORY_PORTS];
     to->gradients = (uint64_t)t.by[TSRI_MEMORY_GRADIENTS];
     to->activations = (uint64_t)t.by[TSRI_MEMORY_ACTIVATIONS];
     to->communication = (uint64_t)t.by[TSRI_MEMORY_COMMUNICATION];
-    to->other = tsri_plan_scratch(plan);
+    to->scratch = tsri_plan_scratch(plan);
     for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
         to->total += (uint64_t)t.by[c];
-    to->total += to->other;
+    to->total += to->scratch;
     return TSR_OK;
 }
 
@@ -248,9 +319,8 @@ static tsr_status add_gaps(memory_maker *m, tsri_report_memory *to)
 {
     size_t block, variables, ports;
     TSRI_TRY(tsri_plan_rank_bytes(m->plan, to->rank, &variables, &ports, &block));
-    uint64_t alive = to->gradients + to->activations + to->communication;
-    to->other += block - alive;
-    to->total += block - alive;
+    to->other = block - to->alive;
+    to->total += to->other;
     to->exact = true;
     return TSR_OK;
 }
@@ -292,8 +362,8 @@ tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r)
     if (status == TSR_OK)
         status = find_classes(&m);
     if (status == TSR_OK) {
-        categorise(&m);
-        status = look_at_classes(&m);
+        status = categorise(&m);
+        status = status == TSR_OK ? look_at_classes(&m) : status;
     }
     tsri_pool_finish(&m.pool);
     return status;

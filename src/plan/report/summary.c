@@ -172,6 +172,7 @@ static void add_compute(summer *s, const tsri_report_row *row)
     tsri_summary *sum = &s->r->summary;
     int alike = row->cost_s > 0 ? ranks_alike(s->plan, row->item) : 1;
     sum->flops += row->item->kernel.flops;
+    sum->flops_in[row->item->kernel.dtype] += row->item->kernel.flops;
     if (!sum->tokens)
         sum->tokens = count_tokens(s, row->item);
     if (tsri_op_def_of(row->item->kernel.op)->is_update)

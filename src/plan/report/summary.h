@@ -37,7 +37,8 @@ typedef struct tsri_summary {
      * the ids that an embedding looks up for them; 0: there is none. */
     int64_t samples, tokens;
     double flops; /* of products and convolutions, each counted once whatever ranks do alike */
-    int nranks;   /* that hold anything */
+    double flops_in[TSR_DTYPE_COUNT_]; /* of them, by the dtype that they are computed in */
+    int nranks;                        /* that hold anything */
     /* The seconds of ops, updates apart, that several ranks compute alike, a part of the report's
      * compute_s; and the most ranks that compute one alike. */
     double alike_s;
