@@ -23,14 +23,11 @@ enum { NET_ANY, NET_10G, NET_25G, NET_100G, NET_200G, NET_400G };
  *   TB/s for 8 GPUs; its network is 8 ports of 400 Gb/s.
  * L40S: NVIDIA L40S data sheet: FP32 91.6, TF32 183, BFLOAT16 and FP16 362.05, 48 GB, 864 GB/s,
  *   PCIe Gen4 x16. FP64: NVIDIA Ada GPU Architecture whitepaper, a 64th of FP32.
- * Products: the part of the BF16 peak that large ones reach. A100 and B200: the best of many
- *   shapes, S. Bekman, Machine Learning Engineering, compute/accelerator/README.md, "Maximum
- *   Achievable Matmul FLOPS comparison table": A100 SXM 86.9 %, A100 PCIe 81.1, B200 77.6. H100
- *   SXM: 766 TFLOPS of 8192 x 8192 x 16384 in f16 on an H800 SXM, whose tensor cores are an H100's
- *   (TileLang, "FP16 Matmul Benchmark", its commit 17bd0a6c); Bekman's best of many is 4 % more,
- *   "H200 is the same". There is no H100 PCIe, which is taken to be as the SXM's, and no L40S,
- *   which is taken to be as the A100 PCIe's: another card with mma instructions and a limit of 300
- *   to 350 W.
+ * Products: the part of the BF16 peak that the best of many shapes reaches: S. Bekman, Machine
+ *   Learning Engineering, compute/accelerator/README.md, "Maximum Achievable Matmul FLOPS
+ *   comparison table": A100 SXM 86.9 %, A100 PCIe 81.1, H100 SXM 80.3 and "H200 is the same", B200
+ *   77.6. It has no H100 PCIe, which is taken to be as the SXM's, and no L40S, which is taken to be
+ *   as the A100 PCIe's: another card with mma instructions and a limit of 300 to 350 W.
  * Attention: FlashAttention-2 of long rows, forward, without a mask: up to 73 % of an A100's peak
  *   (Dao, "FlashAttention-2", 2023, abstract), 370 of an H100's 989.5 TFLOPS (Shah et al.,
  *   "FlashAttention-3", 2024, figure 5). A B200 is taken to be as an H100, an L40S as an A100.
@@ -43,9 +40,9 @@ const tsri_gpu_spec tsri_gpu_specs[] = {
     {"a100-40-sxm",  19.5, 19.5, 156,   312,    0.869, 0.73,  AMPERE, 40,  1555, NVLINK3, NET_200G},
     {"a100-80-pcie", 19.5, 19.5, 156,   312,    0.811, 0.73,  AMPERE, 80,  1935, PCIE4,   NET_ANY},
     {"a100-80-sxm",  19.5, 19.5, 156,   312,    0.869, 0.73,  AMPERE, 80,  2039, NVLINK3, NET_200G},
-    {"h100-pcie",    51,   51,   378,   756.5,  0.774, 0.374, HOPPER, 80,  2000, PCIE5,   NET_ANY},
-    {"h100-sxm",     67,   67,   494.5, 989.5,  0.774, 0.374, HOPPER, 80,  3350, NVLINK4, NET_400G},
-    {"h200",         67,   67,   494.5, 989.5,  0.774, 0.374, HOPPER, 141, 4800, NVLINK4, NET_400G},
+    {"h100-pcie",    51,   51,   378,   756.5,  0.803, 0.374, HOPPER, 80,  2000, PCIE5,   NET_ANY},
+    {"h100-sxm",     67,   67,   494.5, 989.5,  0.803, 0.374, HOPPER, 80,  3350, NVLINK4, NET_400G},
+    {"h200",         67,   67,   494.5, 989.5,  0.803, 0.374, HOPPER, 141, 4800, NVLINK4, NET_400G},
     {"b200",         40,   80,   1100,  2250,   0.776, 0.374, HOPPER, 180, 8000, NVLINK5, NET_400G},
     {"l40s",         1.43, 91.6, 183,   362.05, 0.811, 0.73,  AMPERE, 48,  864,  PCIE4,   NET_ANY},
     {NULL,           0,    0,    0,     0,      0,     0,     0,      0,   0,    USUAL,   NET_ANY},

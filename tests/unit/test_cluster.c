@@ -117,13 +117,13 @@ static void test_h100(void **state)
     assert_near(f.link[1].bytes_per_s, 4 * 12e9); /* a port of 400 Gb/s each */
     assert_near(f.link[1].latency_s, 6.6e-6 + 7 * 2.7e-6);
     assert_near(f.local_bytes_per_s, 3350e9 * 0.9);
-    const double part = 0.774;
+    const double part = 0.803;
     assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * part);
     assert_near(f.flops_of_dtype[TSR_F16], 989.5e12 * part);
     assert_near(f.flops_of_dtype[TSR_F32], 67e12 * part);
     assert_near(f.flops_of_dtype[TSR_F64], 67e12 * part);
     assert_near(f.flops_per_s, 67e12 * part);
-    assert_near(f.attention_share, 0.374 / 0.774);
+    assert_near(f.attention_share, 0.374 / 0.803);
     assert_near(f.product_share[7], 1);
     for (int i = 1; i < TSRI_CLUSTER_SIZES; i++)
         assert_true(f.product_share[i] >= f.product_share[i - 1]);
@@ -137,7 +137,7 @@ static void test_h100(void **state)
     f = figures(&c);
     assert_near(f.flops_of_dtype[TSR_F32], 494.5e12 * 0.5);
     assert_near(f.flops_of_dtype[TSR_BF16], 989.5e12 * 0.5);
-    assert_near(f.attention_share, 0.374 / 0.774);
+    assert_near(f.attention_share, 0.374 / 0.803);
 }
 
 static void test_networks(void **state)
