@@ -239,8 +239,10 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
     c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
     TSRI_NEED(c->cost);
     tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
-    TSRI_TRY(tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig, &b,
-                              to->n, to->sig, c->cost));
+    TSRI_TRY(from_place == to_place && tsr_placement_ndim(from_place) > 2
+                 ? tsri_known_costs(p, c)
+                 : tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig,
+                                    &b, to->n, to->sig, c->cost));
     if (!of_variable && from_place == to_place)
         keep_splits(p, c);
     *bucket = c;
