@@ -27,7 +27,7 @@ enum { MOST_FACTORS = 512, MOST_STEPS = 4, RANKS = 16, FEW = 8 };
 
 /* The costs that plans may have of the least where lists are cut as for small graphs, and what
  * those with shorter lists may have in the mean: the search is not exhaustive then. */
-static const double most_of_one = 1.005, most_of_mean = 1.01, most_of_few = 1.03;
+static const double most_of_one = 1.02, most_of_mean = 1.01, most_of_few = 1.03;
 
 static uint64_t state_of_draws;
 
