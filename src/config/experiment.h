@@ -71,6 +71,10 @@ int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
 /* Returns the number of entries of `parameters`, which the next would have. */
 int tsri_experiment_nparameters(const tsri_experiment *e);
+/* Whether the file, or an override, has a section or key of this name. */
+bool tsri_experiment_says(const tsri_experiment *e, const char *key);
+/* The ranks of a mesh's axis by its name; 0: the file has no such axis. */
+int tsri_experiment_axis(const tsri_experiment *e, const char *name);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
  * default), bucket_mb, infer_updates, reshard_after_forward, no_fusion, on_nan. e may be NULL:
  * there is no file, and the options stay. */
