@@ -251,7 +251,7 @@ void cli_say_what_fits(const cli_fits *how)
     char batch[LINE] = "";
     bool any = try_batches(&quick, &none, began_s + MOST_S, batch);
     any |= try_sharing(&quick, &sharded, began_s + ALL_S);
-    /* What keeps the batch comes first. */
+    /* Changes that keep the batch are named first. */
     if (!any && tsri_now_s() < began_s + ALL_S)
         any = try_batches(&quick, &sharded, began_s + ALL_S, batch);
     if (batch[0])

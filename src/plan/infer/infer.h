@@ -4,7 +4,8 @@
  *
  *   infer.c         nodes of ops, readers, the answer
  *   infer_edges.c   nodes and edges of the search's problem
- *   infer_cost.c    lists of signatures, and costs between them, each made once
+ *   infer_lists.c   lists of signatures, each kept once
+ *   infer_cost.c    costs between lists, each made once
  *   infer_known.c   costs between signatures on many dimensions, each searched for once
  *   infer_shared.c  tensors with several readers
  *   infer_mix.c     answers that are mixed of two others
@@ -144,11 +145,13 @@ tsr_status tsri_known_costs(tsri_problem *p, tsri_conversion *c);
 /* The cheapest answer of a problem, for lists around it. */
 tsr_status tsri_find_nearby(const tsri_problem *p, tsri_nearby **out);
 
-/* --- infer_cost.c ----------------------------------------------------------------------------- */
+/* --- infer_lists.c ---------------------------------------------------------------------------- */
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n);
 /* Where a signature stands in a list; -1. */
 int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig);
 tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out);
+
+/* --- infer_cost.c ----------------------------------------------------------------------------- */
 /* The side that makes a tensor. */
 tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out);
 /* Finds the dimensions of placements on which all parameters stay in B, as they are said to, and

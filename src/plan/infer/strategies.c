@@ -8,38 +8,7 @@
 #include "src/core/rng.h"
 #include "src/plan/plan.h"
 
-/* --- classes of equal ops --------------------------------------------------------------------- */
-/* Attributes that a rule or a cost may depend on: all but the keys of random numbers. */
-static tsri_attrs class_attrs(const tsri_op *op)
-{
-    tsri_attrs a = op->attrs;
-    if (tsri_op_def_of(op->kind)->has_key)
-        a.key = 0;
-    return a;
-}
-
-tsr_sbp tsri_kept_signature(const tsri_op *op)
-{
-    const tsr_variable *first = NULL;
-    for (int i = 0; i < op->nout; i++) {
-        const tsr_variable *v = op->out[i]->writes;
-        if (!v)
-            continue;
-        first = first ? first : v;
-        if (v->inferred || v->placement != op->placement || !tsr_sbp_equal(v->sbp, first->sbp))
-            return TSR_AUTO;
-    }
-    return first ? first->sbp : TSR_AUTO;
-}
-
-tsr_sbp tsri_strategies_hint(const tsri_strategy_table *t, const tsri_op *op)
-{
-    bool keeps = tsri_op_gradient_operand(op->kind, op->nin) >= 0 && !t->infer_updates;
-    return tsri_sbp_canonical(op->placement, op->kind == TSRI_OP_VARIABLE ? op->variable->sbp
-                                             : keeps                      ? tsri_kept_signature(op)
-                                                                          : op->sbp);
-}
-
+/* --- lists by class --------------------------------------------------------------------------- */
 static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
 {
     h = tsri_hash(h, t->shape.d, (uint64_t)t->shape.ndim * sizeof t->shape.d[0]);
@@ -49,7 +18,7 @@ static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
 
 static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
 {
-    tsri_attrs attrs = class_attrs(op);
+    tsri_attrs attrs = tsri_strategies_attrs(op);
     tsr_sbp hint = tsri_strategies_hint(t, op);
     int32_t head[3] = {op->kind, op->nin, op->nout};
     uint64_t h = tsri_hash(TSRI_HASH_INIT, head, sizeof head);
@@ -60,24 +29,6 @@ static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
     for (int i = 0; i < op->nout; i++)
         h = hash_tensor(h, op->out[i]);
     return h;
-}
-
-static bool same_tensor(const tsr_tensor *a, const tsr_tensor *b)
-{
-    return a->dtype == b->dtype && tsr_dims_equal(a->shape, b->shape);
-}
-
-bool tsri_strategies_same(const tsri_strategy_table *t, const tsri_op *a, const tsri_op *b)
-{
-    tsri_attrs x = class_attrs(a), y = class_attrs(b);
-    bool same = a->kind == b->kind && a->nin == b->nin && a->nout == b->nout &&
-                a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
-                tsr_sbp_equal(tsri_strategies_hint(t, a), tsri_strategies_hint(t, b));
-    for (int i = 0; i < a->nin && same; i++)
-        same = same_tensor(a->in[i], b->in[i]);
-    for (int i = 0; i < a->nout && same; i++)
-        same = same_tensor(a->out[i], b->out[i]);
-    return same;
 }
 
 /* --- ops whose signature is the user's word --------------------------------------------------- */
@@ -186,47 +137,6 @@ static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *
                           out_rule);
 }
 
-double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uint32_t *split)
-{
-    double most = 0;
-    uint32_t any = 0;
-    for (int d = 0; d < tsr_placement_ndim(p); d++)
-        any |= split[d];
-    if (!any)
-        return 1;
-    /* Where addends split an index each, the largest left over counts. */
-    double share[TSRI_RULE_MAX_INDICES], together = 1;
-    for (int l = 0; l < work->nindices; l++) {
-        int64_t whole = work->size[l], n = whole;
-        for (int d = 0; d < tsr_placement_ndim(p); d++) {
-            int k = tsr_placement_dim(p, d);
-            if (split[d] >> l & 1)
-                n = (n + k - 1) / k;
-        }
-        share[l] = whole > 0 ? (double)n / (double)whole : 1;
-    }
-    for (int d = 0; d < tsr_placement_ndim(p); d++) {
-        most = 0;
-        for (uint32_t left = split[d]; left; left &= left - 1)
-            most = share[__builtin_ctz(left)] > most ? share[__builtin_ctz(left)] : most;
-        bool counted = false; /* an index that several dimensions split counts once */
-        for (int e = 0; e < d; e++)
-            counted |= (split[e] & split[d]) != 0;
-        if (split[d] && !counted)
-            together *= most;
-    }
-    return together;
-}
-
-float tsri_op_seconds(const tsri_cost_model *m, const tsri_op_work *work, double flops,
-                      double bytes)
-{
-    double compute = flops / tsri_flops_of(m, work->dtype), memory = bytes / m->local_bytes_per_s;
-    if (work->attends && m->attention_share > 0)
-        compute /= m->attention_share;
-    return (float)(m->kernel_s + (compute > memory ? compute : memory));
-}
-
 /* The dtype that an op computes in: that of its first operand or result with a fraction. */
 static tsr_dtype computes_in(const tsri_op *op)
 {
@@ -246,11 +156,6 @@ static void work_of_rule(const tsri_op *op, const tsri_rule *rule, tsri_op_work 
         out->size[l] = tsri_rule_index_size(rule, l);
 }
 
-int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp)
-{
-    return (int64_t)tsri_largest_part(t->shape, placement, sbp) * (int64_t)tsr_dtype_size(t->dtype);
-}
-
 tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out_work)
 {
     tsri_rule_text text = {0};
@@ -258,18 +163,6 @@ tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out
     TSRI_TRY(bind_rule(pool, op, &text, &rule));
     work_of_rule(op, rule, out_work);
     return TSR_OK;
-}
-
-float tsri_strategy_seconds(const tsri_strategy_table *t, const tsri_op *op,
-                            const tsri_op_work *work, const tsri_nd_signature *sig)
-{
-    double bytes = 0;
-    for (int i = 0; i < op->nin; i++)
-        bytes += (double)tsri_part_bytes(op->in[i], op->placement, sig->in[i]);
-    for (int i = 0; i < op->nout; i++)
-        bytes += (double)tsri_part_bytes(op->out[i], op->placement, sig->out[i]);
-    return tsri_op_seconds(t->model, work,
-                           work->flops * tsri_op_share(op->placement, work, sig->split), bytes);
 }
 
 static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, tsri_strategies *s,

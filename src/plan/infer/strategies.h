@@ -50,6 +50,8 @@ typedef struct tsri_strategy_table {
 tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
                               tsri_strategies **out_strategies);
 
+/* The attributes that a rule or a cost may depend on: all but the keys of random numbers. */
+tsri_attrs tsri_strategies_attrs(const tsri_op *op);
 /* The signature that the program says an op's results have; ndim 0: none. */
 tsr_sbp tsri_strategies_hint(const tsri_strategy_table *t, const tsri_op *op);
 /* Whether two ops have one list: equal but for their names and random keys. */
