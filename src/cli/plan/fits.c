@@ -258,5 +258,5 @@ void cli_say_what_fits(const cli_fits *how)
         tsri_fshow(stderr, "%s\n", batch);
     if (!any)
         tsri_fshow(stderr, "  nothing that was tried fits: smaller batches, sharded states and "
-                           "parameters, more tensor parallelism\n");
+                           "parameters, a wider tp\n");
 }
