@@ -209,7 +209,9 @@ typedef struct tsr_plan_info {
      * compute_s, comm_s: of it in kernels, in collectives (with waiting); captured runs are not
      * told apart. */
     double run_s, compute_s, comm_s;
-    double bound_s;       /* no choice of signatures costs less than this, by the model */
+    /* No choice of signatures costs less than this, by the model. 0: no bound is known, as an op
+     * has so many legal signatures (on three and four dimensions) that not all were searched. */
+    double bound_s;
     size_t scratch_bytes; /* of activation_bytes: for kernels while they run */
     /* The model's estimate of the plan's steps: cost_s, but for what became of it (fused ops,
      * shared conversions), which tsr_plan_explain lists. */

@@ -5,8 +5,13 @@
  * that is fullest without a limit, is found by cutting planes in one dimension; then come steps
  * over all times. Each answer on the way is repaired, improved, and merged with the best. Small
  * problems go to branch and bound at the best prices.
+ *
+ * A large problem of equal blocks, where a good assignment will do, is searched with the blocks
+ * tied (tie.h), and its answer mended as a whole in the end.
  */
 #include "sbp/search/memory.h"
+
+#include "sbp/search/tie.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,6 +34,11 @@ typedef struct lagrangian {
     double lower, upper;          /* upper: of best; INFINITY: none is known */
     double value, cost;           /* of the last evaluation: its bound; its choice's own cost */
     int64_t *load;                /* [ntimes] of its choice */
+    double *sum;                  /* [ntimes + 1] of prices before each time */
+    bool is_tied;
+    tsri_ties ties;
+    double *tied_price; /* [ties.tied.nnodes] */
+    int *tied_choice;
 } lagrangian;
 
 static double most_of(const float *cost, int64_t count)
@@ -112,6 +122,18 @@ static tsr_status mend(lagrangian *x, const int *choice)
     return TSR_OK;
 }
 
+/* Prices of a tied problem: differences of sums, which round. */
+static void set_tied_prices(lagrangian *x)
+{
+    const int n = x->times.ntimes;
+    for (int t = 0; t < n; t++)
+        x->sum[t + 1] = x->sum[t] + x->lambda[t];
+    memset(x->tied_price, 0, (size_t)x->ties.tied.nnodes * sizeof *x->tied_price);
+    for (int v = 0; v < x->p->nnodes; v++)
+        if (x->times.from[v] <= x->times.to[v])
+            x->tied_price[x->ties.of[v]] += x->sum[x->times.to[v] + 1] - x->sum[x->times.from[v]];
+}
+
 static void set_prices(lagrangian *x)
 {
     /* Times without a price add nothing; most are so, or none. */
@@ -129,10 +151,27 @@ static void set_prices(lagrangian *x)
     }
 }
 
+/* The tied problem at lambda, which bounds nothing. */
+static tsr_status evaluate_tied(lagrangian *x)
+{
+    tsri_search_result result = {0};
+    set_tied_prices(x);
+    TSRI_TRY(
+        tsri_search_priced(&x->ties.tied, x->tied_price, inner_effort, x->tied_choice, &result));
+    for (int v = 0; v < x->p->nnodes; v++)
+        x->choice[v] = x->tied_choice[x->ties.of[v]];
+    x->cost = tsri_search_cost(x->p, x->choice);
+    tsri_times_load(&x->times, x->choice, x->load);
+    offer(x, x->choice);
+    return TSR_OK;
+}
+
 /* The relaxation at lambda. */
 static tsr_status evaluate(lagrangian *x)
 {
     tsri_search_result result = {0};
+    if (x->is_tied)
+        return evaluate_tied(x);
     set_prices(x);
     TSRI_TRY(tsri_search_priced(x->p, x->price, inner_effort, x->choice, &result));
     x->value = result.bound;
@@ -303,7 +342,23 @@ static tsr_status branch(lagrangian *x, bool *out_done)
     return TSR_OK;
 }
 
-static tsr_status minimise(lagrangian *x, bool *out_done)
+/* Ties equal blocks, where that leaves little of a problem that a good answer will do for. */
+static tsr_status tie_blocks(lagrangian *x)
+{
+    enum { LARGE = 2000, SHARE = 4 };
+    if (!x->p->quick_within || x->p->nnodes < LARGE)
+        return TSR_OK;
+    TSRI_TRY(tsri_ties_make(x->pool, x->p, &x->ties));
+    size_t n = (size_t)x->ties.tied.nnodes;
+    x->is_tied = x->ties.tied.nnodes * SHARE <= x->p->nnodes;
+    x->tied_price = tsri_pool_alloc(x->pool, n * sizeof *x->tied_price);
+    x->tied_choice = tsri_pool_alloc(x->pool, n * sizeof *x->tied_choice);
+    x->sum = tsri_pool_alloc(x->pool, ((size_t)x->times.ntimes + 1) * sizeof *x->sum);
+    TSRI_NEED(x->tied_price && x->tied_choice && x->sum);
+    return TSR_OK;
+}
+
+static tsr_status minimise(lagrangian *x, int *cheapest, bool *out_done)
 {
     int at = 0;
     double low_cost = tsri_search_cost(x->p, x->choice);
@@ -313,10 +368,14 @@ static tsr_status minimise(lagrangian *x, bool *out_done)
     double *low = tsri_pool_alloc(x->pool, (size_t)x->times.ntimes * sizeof(double));
     TSRI_NEED(low);
     copy_load(x, low);
-    TSRI_TRY(mend(x, x->choice));
+    TSRI_TRY(tie_blocks(x));
+    if (!x->is_tied)
+        TSRI_TRY(mend(x, x->choice));
     TSRI_TRY(least_usage(x));
     if (!proven(x))
         TSRI_TRY(one_price(x, at, low_cost, low));
+    if (x->is_tied)
+        TSRI_TRY(mend(x, cheapest));
     if (!proven(x) && !x->p->quick_within)
         TSRI_TRY(all_prices(x));
     *out_done = proven(x);
@@ -333,7 +392,7 @@ tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, in
     if (!x.times.infeasible) {
         TSRI_TRY(start(&x));
         memcpy(x.choice, picked, (size_t)p->nnodes * sizeof(int));
-        TSRI_TRY(minimise(&x, &done));
+        TSRI_TRY(minimise(&x, picked, &done));
     }
     result->exact = done;
     result->cost = x.upper;

@@ -15,6 +15,9 @@ typedef struct orderer {
     int *deg, *cap;
     double *weight; /* [n] entries of the table that eliminating the node makes */
     tsri_heap left; /* nodes by that */
+    const int *uses;
+    double *score;  /* [n] less where a node couples more and was fixed more rarely before */
+    tsri_heap cuts; /* nodes left by that; empty until the first is cut */
     int *mark, stamp;
 } orderer;
 
@@ -63,11 +66,19 @@ static tsr_status start(orderer *o)
     return TSR_OK;
 }
 
+static void score_cut(orderer *o, int v)
+{
+    o->score[v] = -o->deg[v] / (1.0 + (o->uses ? o->uses[v] : 0));
+    tsri_heap_put(&o->cuts, v);
+}
+
 /* Takes v out; its neighbours become a clique where it was eliminated, not where it is fixed. */
 static tsr_status drop(orderer *o, int v, bool connect)
 {
     int *nb = o->nb[v], deg = o->deg[v];
     tsri_heap_take(&o->left, v);
+    if (o->cuts.n)
+        tsri_heap_take(&o->cuts, v);
     for (int i = 0; i < deg; i++)
         remove_neighbour(o, nb[i], v);
     for (int i = 0; i < deg && connect && deg > 1; i++) {
@@ -83,31 +94,31 @@ static tsr_status drop(orderer *o, int v, bool connect)
     for (int i = 0; i < deg; i++) {
         o->weight[nb[i]] = weigh(o, nb[i]);
         tsri_heap_put(&o->left, nb[i]);
+        if (o->cuts.n)
+            score_cut(o, nb[i]);
     }
     return TSR_OK;
 }
 
-/* The node that couples most, among those that were rarely fixed before. */
-static int pick_cut(const orderer *o, const int *uses)
+/* Picks the node that couples most, among those that were rarely fixed before. */
+static tsr_status pick_cut(orderer *o, int *out_v)
 {
-    int best = -1;
-    double most = -1.0;
-    for (int v = 0; v < o->g->n; v++) {
-        if (!o->left.place[v])
-            continue;
-        double score = o->deg[v] / (1.0 + (uses ? uses[v] : 0));
-        if (score > most) {
-            most = score;
-            best = v;
-        }
+    if (!o->score) {
+        o->score = tsri_pool_alloc(o->pool, (size_t)o->g->n * sizeof *o->score);
+        TSRI_NEED(o->score);
+        TSRI_TRY(tsri_heap_init(&o->cuts, o->pool, o->g->n, o->score));
+        for (int v = 0; v < o->g->n; v++)
+            if (o->left.place[v])
+                score_cut(o, v);
     }
-    return best;
+    *out_v = o->cuts.item[0];
+    return TSR_OK;
 }
 
 tsr_status tsri_sg_order(tsri_pool *pool, const tsri_sgraph *g, double limit, const int *uses,
                          tsri_sg_plan *out)
 {
-    orderer o = {.g = g, .pool = pool};
+    orderer o = {.g = g, .pool = pool, .uses = uses};
     tsri_sg_plan plan = {0};
     plan.order = tsri_pool_alloc(pool, (size_t)g->n * sizeof(int));
     plan.is_cut = tsri_pool_alloc(pool, (size_t)g->n * sizeof(bool));
@@ -117,7 +128,7 @@ tsr_status tsri_sg_order(tsri_pool *pool, const tsri_sgraph *g, double limit, co
         int v = o.left.item[0];
         double w = o.weight[v];
         if (w > limit) {
-            v = pick_cut(&o, uses);
+            TSRI_TRY(pick_cut(&o, &v));
             plan.is_cut[v] = true;
             plan.ncut++;
             TSRI_TRY(drop(&o, v, false));

@@ -78,6 +78,10 @@ enum { TSRI_RELAY_MOST = 4, TSRI_RELAY_TEXT = 120 };
 int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const *names,
                           const int *sizes, const char *strategy,
                           char out[TSRI_RELAY_MOST][TSRI_RELAY_TEXT]);
+/* Whether the file, or an override, has a section or key of this name. */
+bool tsri_experiment_says(const tsri_experiment *e, const char *key);
+/* The ranks of a mesh's axis by its name; 0: the file has no such axis. */
+int tsri_experiment_axis(const tsri_experiment *e, const char *name);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
  * default), bucket_mb, infer_updates, reshard_after_forward, no_fusion, on_nan. e may be NULL:
  * there is no file, and the options stay. */

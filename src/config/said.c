@@ -62,6 +62,19 @@ int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const
     return n;
 }
 
+bool tsri_experiment_says(const tsri_experiment *e, const char *key)
+{
+    return tsri_yaml_find(e->head.node, key) != NULL;
+}
+
+int tsri_experiment_axis(const tsri_experiment *e, const char *name)
+{
+    for (int d = 0; d < e->mesh.ndim; d++)
+        if (e->mesh.name[d] && !strcmp(e->mesh.name[d], name))
+            return e->mesh.size[d];
+    return 0;
+}
+
 /* The entry of `graph` that a tensor is a result of; NULL: none. */
 static const tsri_config_op *entry_of(const tsri_program *p, const tsr_tensor *t)
 {

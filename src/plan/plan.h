@@ -306,6 +306,7 @@ typedef struct tsri_inference {
     tsri_pool *pool; /* takes all that is kept, and answers */
     tsri_cost_model model;
     struct tsri_problem *problem[3]; /* NULL until it is needed; see tsri_infer */
+    struct tsri_known *known;        /* costs that all problems have alike */
 } tsri_inference;
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
@@ -346,6 +347,7 @@ typedef struct tsri_infer_opts {
     /* Per op: the signature of its first result; ndim 0: any. NULL: nothing is pinned. Nothing
      * fits where no legal choice has all of them. */
     const tsr_sbp *pinned;
+    int most_signatures; /* of an op on more than two dimensions; 0: the usual number */
 } tsri_infer_opts;
 /* Whether a conversion makes addends of zeros where there were none. */
 bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
@@ -355,7 +357,8 @@ bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
 tsr_status tsri_infer(tsri_inference *inference, const tsri_infer_opts *opts,
                       tsri_inferred *out_inferred);
 /* Returns seconds below which no choice costs, by the model, of those that an answer was chosen
- * from: with whatever memory, as inference's estimate of it proves nothing of a plan's. */
+ * from: with whatever memory, as inference's estimate of it proves nothing of a plan's. 0 where
+ * some legal signatures were not searched. */
 double tsri_infer_bound(const tsri_inferred *inferred);
 /* The signatures that a live op could have by an answer; ops of one class have the same list. */
 const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, int op, int *out_n);

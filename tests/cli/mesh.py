@@ -43,6 +43,24 @@ equal(p["ranks"], 4096, "ranks")
 s = signatures(p)
 equal((s["x"], s["0.weight"], s["2.weight"]), ("(S(0),B)", "(B,S(0))", "(B,S(1))"), "signatures")
 
+# 64 GPUs cost as much as in a line, or less, however the mesh divides them; and no bound is above what that costs.
+AXES = """\
+tessera: 1
+mesh: {MESH}
+cluster: {gpu: h100-sxm, nodes: 8, gpus_per_node: 8}
+model: {name: NAME, args: {ARGS}}
+data: {dataset: synthetic, shape: [1, 32, 32], classes: 16, samples: 8192, batch_size: BATCH}
+strategy: auto
+"""
+for words in ({"NAME": "mlp", "ARGS": "hidden: 2048, layers: 3", "BATCH": 4096},
+              {"NAME": "gpt", "ARGS": "width: 256, layers: 1, heads: 4", "BATCH": 16}):
+    steps = [tessera_json("plan", write(AXES, MESH=mesh, **words))["step"]
+             for mesh in ("a: 64", "a: 8, b: 8", "a: 8, b: 4, c: 2", "a: 4, b: 4, c: 2, d: 2")]
+    costs = [s["signatures_cost_s"] for s in steps]
+    for s in steps[1:]:
+        check(s["signatures_cost_s"] <= 1.02 * costs[0], f"{words}: {costs} on more and more axes")
+        check(s["lower_bound_s"] <= costs[0] * (1 + 1e-6), f"{words}: the bound {s['lower_bound_s']} is above {costs[0]}")
+
 # -n scales: the first axis, or the one that has no size.
 for dp, tp, n, ranks in ((4, 2, (), 8), (4, 2, ("-n", 2), 2), (4, 2, ("-n", 12), 12), ("~", 4, ("-n", 8), 8),
                          (2, "~", ("-n", 16), 16)):

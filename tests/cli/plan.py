@@ -541,6 +541,24 @@ for batch, limit, overrides in ((8, 700000, 2), (20000, 480000, 3), (8, 300000, 
         tessera("plan", path, "-m", str(limit), *shlex.split(change))
     equal([change.count("--set") for change in named], [overrides] if overrides else [], err)
     equal(bool(named), "nothing that was tried fits" not in err, f"{limit}: {err}")
+# What ranks could share comes first, in the word for it.
+SHARING = """\
+tessera: 1
+mesh: {MESH}
+model: {name: gpt, args: {width: 512, layers: 4, heads: 8, dropout: 0}}
+data: {dataset: synthetic, shape: [1, 4, 4], classes: 2, samples: 1024, batch_size: 8}
+strategy: {WORDS}
+optimizer: {name: adamw}
+"""
+TWO = {"MESH": "dp: 4, tp: 2", "WORDS": "dp: data, tp: megatron"}
+for words, limit, first in (({"MESH": "dp: 8", "WORDS": "dp: zero1"}, "48M", "strategy=zero3"),
+                            (TWO, "60M", "strategy.dp=zero3")):
+    path = write(SHARING, **words)
+    _, err = tessera("plan", path, "-m", limit, code=1)
+    named = re.findall(r"^  what fits:( --set .*?)(?:, where the file has \d+)?$", err, re.M)
+    check(named and first in shlex.split(named[0]), f"{words} within {limit}: {err}")
+    for change in named:
+        tessera("plan", path, "-m", limit, *shlex.split(change))
 t = time.monotonic()
 need, _, err = refusal(write(TRAIN, RANKS=list(range(4096)), BATCH=5000), 1000)
 check(" on ranks 0-903\n" in err and "\n  ranks 904-4095: " in err and err.count("\n") < 30, err)

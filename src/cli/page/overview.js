@@ -75,7 +75,7 @@ function cards(m) {
          [plural(m.talks.length, 'call') + ', ', figure('step.communication_s', step.communication_s, secondsText(step.communication_s))]),
     card('ranks', figure('ranks', p.ranks, String(p.ranks)), 'mesh ' + meshes),
     card('signatures', step.exact ? 'proven cheapest' : 'by bounded search',
-         step.exact ? 'by the model' : gap > 0.99995 ? 'as low as any could be' : 'within ' + (100 * (1 / gap - 1)).toFixed(2) + ' % of a lower bound')]);
+         step.exact ? 'by the model' : gap === 0 ? 'of too many for a bound' : gap > 0.99995 ? 'as low as any could be' : 'within ' + (100 * (1 / gap - 1)).toFixed(2) + ' % of a lower bound')]);
 }
 
 function timeBar(m) {

@@ -6,14 +6,16 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A change is given up after so many seconds, and none is begun after as many in all. */
-static const double MOST_S = 8;
+/* A change is given up after so many seconds; no batch is begun after as many in all, and no other
+ * change after ALL_S. */
+static const double MOST_S = 8, ALL_S = 20;
 
 typedef struct change_trial {
     const cli_fits *how;
@@ -135,11 +137,21 @@ static verdict try_change(const cli_fits *how, const change *c)
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */
-static void say(const change *c, const char *tail)
+enum { LINE = MOST_SETS * SET_TEXT + 128 };
+
+/* Writes the line that names a change which fits. */
+static void write_line(const change *c, const char *tail, char line[LINE])
 {
     char text[MOST_SETS * SET_TEXT + 64] = "";
     append_sets(c, text, sizeof text);
-    tsri_fshow(stderr, "  what fits:%s%s\n", text, tail);
+    snprintf(line, LINE, "  what fits:%s%s", text, tail);
+}
+
+static void say(const change *c)
+{
+    char line[LINE];
+    write_line(c, "", line);
+    tsri_fshow(stderr, "%s\n", line);
 }
 
 static void set_batch(change *c, int64_t batch)
@@ -148,8 +160,8 @@ static void set_batch(change *c, int64_t batch)
 }
 
 /* Beside what a change has already, the largest batch that halving comes to; the smallest tells
- * first whether any will do. Returns whether one does. */
-static bool try_batches(const cli_fits *how, const change *with, double until_s)
+ * first whether any will do. Returns whether one does, and writes its line. */
+static bool try_batches(const cli_fits *how, const change *with, double until_s, char line[LINE])
 {
     int64_t batch = tsri_experiment_batch_size(how->experiment);
     char tail[64];
@@ -176,13 +188,59 @@ static bool try_batches(const cli_fits *how, const change *with, double until_s)
     }
     set_batch(&c, batch >> enough);
     snprintf(tail, sizeof tail, ", where the file has %lld", (long long)batch);
-    say(&c, tail);
+    write_line(&c, tail, line);
     return true;
+}
+
+static void add_set(change *c, const char *format, ...) TSR_PRINTF(2, 3);
+static void add_set(change *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->sets[c->n++], SET_TEXT, format, args);
+    va_end(args);
+}
+
+/* Tries a change if there is time, and says that it fits. */
+static bool try_and_say(const cli_fits *how, const change *c, double until_s)
+{
+    if (tsri_now_s() >= until_s || try_change(how, c) != FITS)
+        return false;
+    say(c);
+    return true;
+}
+
+/* Tries what ranks could share that each has for itself: the optimizer's states, then parameters
+ * too (ZeRO's stages; zero3 gives gathered weights back as well), then products, over more ranks.
+ */
+static bool try_sharing(const cli_fits *how, change *sharded, double until_s)
+{
+    const int dp = tsri_experiment_axis(how->experiment, "dp");
+    const int tp = tsri_experiment_axis(how->experiment, "tp");
+    const bool has_strategy = tsri_experiment_says(how->experiment, "strategy");
+    change zero3 = {0}, wider = {0};
+    add_set(&zero3, tp ? "strategy.dp=zero3" : "strategy=zero3");
+    add_set(sharded, "optimizer.state.sbp=auto");
+    if (try_and_say(how, sharded, until_s))
+        return true;
+    if (has_strategy && try_and_say(how, &zero3, until_s))
+        return true;
+    add_set(sharded, "parameters[%d]={match: \"*\", sbp: auto}",
+            tsri_experiment_nparameters(how->experiment));
+    if (try_and_say(how, sharded, until_s))
+        return true;
+    if (!tp || dp < 2 || dp % 2)
+        return false;
+    add_set(&wider, "mesh={dp: %d, tp: %d}", dp / 2, 2 * tp);
+    if (try_and_say(how, &wider, until_s))
+        return true;
+    add_set(&wider, "strategy.dp=zero3");
+    return has_strategy && try_and_say(how, &wider, until_s);
 }
 
 void cli_say_what_fits(const cli_fits *how)
 {
-    double until_s = tsri_now_s() + MOST_S;
+    const double began_s = tsri_now_s();
     tsr_compile_opts opts = *how->opts;
     cli_fits quick = *how;
     opts.alternatives = false;
@@ -190,25 +248,15 @@ void cli_say_what_fits(const cli_fits *how)
     if (!opts.memory_limit || !tsri_experiment_trains(how->experiment) || !strcmp(how->path, "-"))
         return;
     change none = {0}, sharded = {0};
-    bool any = try_batches(&quick, &none, until_s);
-    /* ZeRO's stages: the states of the optimizer, then what they are of too. */
-    snprintf(sharded.sets[sharded.n++], SET_TEXT, "optimizer.state.sbp=auto");
-    for (int stage = 1; stage <= 2 && tsri_now_s() < until_s; stage++) {
-        bool fits = try_change(&quick, &sharded) == FITS;
-        if (fits)
-            say(&sharded, "");
-        any |= fits;
-        if (fits)
-            return;
-        if (stage == 1)
-            snprintf(sharded.sets[sharded.n++], SET_TEXT,
-                     "parameters[%d]={match: \"*\", sbp: auto}",
-                     tsri_experiment_nparameters(how->experiment));
-    }
-    if (!any && tsri_now_s() < until_s)
-        any = try_batches(&quick, &sharded, until_s);
+    char batch[LINE] = "";
+    bool any = try_batches(&quick, &none, began_s + MOST_S, batch);
+    any |= try_sharing(&quick, &sharded, began_s + ALL_S);
+    /* Changes that keep the batch are named first. */
+    if (!any && tsri_now_s() < began_s + ALL_S)
+        any = try_batches(&quick, &sharded, began_s + ALL_S, batch);
+    if (batch[0])
+        tsri_fshow(stderr, "%s\n", batch);
     if (!any)
-        tsri_fshow(
-            stderr,
-            "  nothing that was tried fits: smaller batches, sharded states and parameters\n");
+        tsri_fshow(stderr, "  nothing that was tried fits: smaller batches, sharded states and "
+                           "parameters, a wider tp\n");
 }

@@ -236,6 +236,8 @@ static void print_changes(const plan_view *v)
     plan_put(&t, "signatures were chosen op by op at %s, ", cli_seconds(chosen, a));
     if (plan->info.exact)
         plan_put(&t, "proven the least");
+    else if (least <= 0)
+        plan_put(&t, "of too many for a bound");
     else if (chosen <= least * (1 + 1e-6))
         plan_put(&t, "the least by that count");
     else

@@ -310,6 +310,7 @@ static tsr_status state_problem(tsri_problem *p, const tsri_infer_opts *opts)
     for (int i = 0; i < p->nparallel; i++)
         p->parallel_somewhere |= p->parallel[i].dims != 0;
     TSRI_TRY(list_ops(p));
+    TSRI_TRY(tsri_know_lists(p));
     TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
     TSRI_TRY(list_readers(p));
     set_lifetimes(p);
@@ -371,7 +372,7 @@ static tsr_status solve(tsri_problem *p, const tsri_infer_opts *opts, int *choic
         return TSR_OK;
     p->out->peak = result.peak;
     p->out->cost = result.cost;
-    p->out->exact = result.exact;
+    p->out->exact = result.exact && !p->table.pruned;
     return TSR_OK;
 }
 
@@ -398,7 +399,8 @@ const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, in
 
 double tsri_infer_bound(const tsri_inferred *inferred)
 {
-    return inferred->problem->cheapest_is.bound;
+    const tsri_problem *p = inferred->problem;
+    return p->table.pruned ? 0 : p->cheapest_is.bound;
 }
 
 /* Whether the program says that some result is a partial sum. */
@@ -429,21 +431,74 @@ tsr_status tsri_infer_take(const tsri_inferred *from, int *choice, bool alternat
     return alternatives ? list_alternatives(p, choice) : TSR_OK;
 }
 
+/* How many signatures an op on more than two dimensions may have: enough for all of a product on
+ * three, where graphs are small. Lists are made anew around an answer, which then costs as little
+ * as with longer ones. */
+static int most_signatures(const tsr_graph *g, const tsri_infer_opts *opts)
+{
+    enum { SMALL = 64, MOST_OF_SMALL = 256 };
+    return opts->most_signatures ? opts->most_signatures
+           : g->nops <= SMALL    ? MOST_OF_SMALL
+                                 : TSRI_MOST_SIGNATURES;
+}
+
+tsr_status tsri_make_problem(tsri_inference *inference, const tsri_infer_opts *opts,
+                             bool infer_updates, bool fill_zeros, const tsri_nearby *nearby,
+                             tsri_problem **out)
+{
+    tsri_pool *pool = inference->pool;
+    tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
+    TSRI_NEED(p);
+    p->g = inference->g;
+    p->m = &inference->model;
+    p->pool = pool;
+    p->fill_zeros = fill_zeros;
+    p->known = &inference->known;
+    p->table = (tsri_strategy_table){.pool = pool,
+                                     .model = &inference->model,
+                                     .infer_updates = infer_updates,
+                                     .most = most_signatures(inference->g, opts),
+                                     .nearby = nearby,
+                                     .g = inference->g};
+    TSRI_TRY(state_problem(p, opts));
+    *out = p;
+    return TSR_OK;
+}
+
+/* Where lists on more than two dimensions were cut, makes them anew around the cheapest answer, for
+ * as long as that makes it cheaper. */
+static tsr_status refine(tsri_inference *inference, const tsri_infer_opts *opts, tsri_problem **p)
+{
+    enum { MOST_ROUNDS = 6 };
+    static const double worth_a_round = 1e-4;
+    bool gains = (*p)->table.refines;
+    for (int round = 0; round < MOST_ROUNDS && gains; round++) {
+        tsri_problem *was = *p, *next;
+        tsri_nearby *nearby;
+        if (!was->cheapest)
+            TSRI_TRY(find_cheapest(was));
+        const double cost = was->cheapest_is.cost;
+        if (isinf(cost))
+            break;
+        TSRI_TRY(tsri_find_nearby(was, &nearby));
+        TSRI_TRY(tsri_make_problem(inference, opts, was->table.infer_updates, was->fill_zeros,
+                                   nearby, &next));
+        TSRI_TRY(find_cheapest(next));
+        gains = next->cheapest_is.cost < cost * (1 - worth_a_round);
+        if (next->cheapest_is.cost < cost)
+            *p = next;
+    }
+    return TSR_OK;
+}
+
 static tsr_status find_problem(tsri_inference *inference, const tsri_infer_opts *opts,
                                bool infer_updates, bool fill_zeros, tsri_problem **out)
 {
     tsri_problem **known = &inference->problem[infer_updates + fill_zeros];
     if (!*known) {
-        tsri_pool *pool = inference->pool;
-        tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
-        TSRI_NEED(p);
-        p->g = inference->g;
-        p->m = &inference->model;
-        p->pool = pool;
-        p->fill_zeros = fill_zeros;
-        p->table = (tsri_strategy_table){
-            .pool = pool, .model = &inference->model, .infer_updates = infer_updates};
-        TSRI_TRY(state_problem(p, opts));
+        tsri_problem *p;
+        TSRI_TRY(tsri_make_problem(inference, opts, infer_updates, fill_zeros, NULL, &p));
+        TSRI_TRY(refine(inference, opts, &p));
         *known = p;
     }
     *out = *known;

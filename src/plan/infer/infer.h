@@ -4,10 +4,13 @@
  *
  *   infer.c         nodes of ops, readers, the answer
  *   infer_edges.c   nodes and edges of the search's problem
- *   infer_cost.c    lists of signatures, and costs between them, each made once
+ *   infer_lists.c   lists of signatures, each kept once
+ *   infer_cost.c    costs between lists, each made once
+ *   infer_known.c   costs between signatures on many dimensions, each searched for once
  *   infer_shared.c  tensors with several readers
  *   infer_mix.c     answers that are mixed of two others
  *   infer_pin.c     the signatures that a tensor could have, and holding it to one
+ *   infer_refine.c  what lists that are too long are made anew around
  *   infer_bucket.c  which reductions of gradients are one call, and what each pays of it
  */
 #ifndef TESSERA_PLAN_INFER_H
@@ -84,6 +87,9 @@ typedef struct tsri_shared {
     tsri_side side;
 } tsri_shared;
 
+/* The costs of one shape's conversions on one mesh; see infer_known.c. */
+typedef struct tsri_known tsri_known;
+
 enum { TSRI_INFER_BUCKETS = 1024 };
 
 /* The dimensions of a placement that are data parallel. */
@@ -104,6 +110,7 @@ typedef struct tsri_problem {
     tsri_search_result cheapest_is; /* its result */
     tsri_strategy_table table;
     tsri_strategies **strat; /* per op */
+    tsri_known **known;      /* the inference's */
     bool fill_zeros;         /* also where they may meet an infinity */
     tsri_parallel *parallel;
     int nparallel, cparallel;
@@ -128,11 +135,23 @@ typedef struct tsri_problem {
 tsr_status tsri_pinned_costs(tsri_pool *pool, const tsri_pin *pin, const tsri_strategies *s,
                              const float **out_cost);
 
-/* --- infer_cost.c ----------------------------------------------------------------------------- */
+/* --- infer_known.c ---------------------------------------------------------------------------- */
+/* Notes all lists of ops on more than two dimensions, before their first costs are asked for. */
+tsr_status tsri_know_lists(tsri_problem *p);
+/* Fills c->cost, of a conversion on one such mesh. */
+tsr_status tsri_known_costs(tsri_problem *p, tsri_conversion *c);
+
+/* --- infer_refine.c --------------------------------------------------------------------------- */
+/* The cheapest answer of a problem, for lists around it. */
+tsr_status tsri_find_nearby(const tsri_problem *p, tsri_nearby **out);
+
+/* --- infer_lists.c ---------------------------------------------------------------------------- */
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n);
 /* Where a signature stands in a list; -1. */
 int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig);
 tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out);
+
+/* --- infer_cost.c ----------------------------------------------------------------------------- */
 /* The side that makes a tensor. */
 tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out);
 /* Finds the dimensions of placements on which all parameters stay in B, as they are said to, and
@@ -169,6 +188,11 @@ tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share,
  */
 tsr_status tsri_infer_take(const tsri_inferred *from, int *choice, bool alternatives,
                            tsri_inferred *out_inferred);
+/* States the problem of a graph, for whatever limits. nearby: an answer that lists which are too
+ * long are made around; NULL: none. */
+tsr_status tsri_make_problem(tsri_inference *inference, const tsri_infer_opts *opts,
+                             bool infer_updates, bool fill_zeros, const tsri_nearby *nearby,
+                             tsri_problem **out);
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
 /* Whether a tensor in `sig` of a side may be converted for strategy j of another. */

@@ -14,7 +14,8 @@ tsr_status tsri_legal_signatures(const tsri_cost_model *m, const tsr_tensor *t, 
     tsr_sbp said = op->sbp, kept = v ? v->sbp : TSR_AUTO;
     tsri_strategies *s;
     TSRI_NEED(table);
-    *table = (tsri_strategy_table){.pool = pool, .model = m, .infer_updates = true};
+    *table = (tsri_strategy_table){
+        .pool = pool, .model = m, .infer_updates = true, .most = TSRI_MOST_SIGNATURES};
     op->sbp = TSR_AUTO;
     if (v)
         v->sbp = TSR_AUTO;

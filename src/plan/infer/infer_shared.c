@@ -61,8 +61,9 @@ static tsr_status shareable(tsri_problem *p, const tsri_shared *s, tsri_siglist 
     return *out ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* More pairs than this are not searched: then only the whole is shared, gathered or reduced. */
-enum { MOST_PAIRS = 256 };
+/* More pairs than this are not searched: then only the whole is shared, gathered or reduced. A
+ * weight of two axes has 625 on four dimensions. */
+enum { MOST_PAIRS_OF_TWO = 256, MOST_PAIRS_OF_MORE = 640 };
 
 /* Whether signature j of `also` is tried with what is made in signature i. */
 static bool is_pair(const tsri_shared *s, const tsri_siglist *also, int i, int j, bool whole)
@@ -81,7 +82,9 @@ static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist
     for (int i = 0; i < made->n; i++)
         for (int j = 0; j < also->n; j++)
             n += is_pair(s, also, i, j, false);
-    bool whole = n > MOST_PAIRS;
+    bool two = tsr_placement_ndim(s->made->placement) <= 2;
+    bool whole = n > (two ? MOST_PAIRS_OF_TWO : MOST_PAIRS_OF_MORE);
+    p->table.pruned |= whole;
     s->a = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->a);
     s->e = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->e);
     s->own = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->own);

@@ -8,38 +8,7 @@
 #include "src/core/rng.h"
 #include "src/plan/plan.h"
 
-/* --- classes of equal ops --------------------------------------------------------------------- */
-/* Attributes that a rule or a cost may depend on: all but the keys of random numbers. */
-static tsri_attrs class_attrs(const tsri_op *op)
-{
-    tsri_attrs a = op->attrs;
-    if (tsri_op_def_of(op->kind)->has_key)
-        a.key = 0;
-    return a;
-}
-
-tsr_sbp tsri_kept_signature(const tsri_op *op)
-{
-    const tsr_variable *first = NULL;
-    for (int i = 0; i < op->nout; i++) {
-        const tsr_variable *v = op->out[i]->writes;
-        if (!v)
-            continue;
-        first = first ? first : v;
-        if (v->inferred || v->placement != op->placement || !tsr_sbp_equal(v->sbp, first->sbp))
-            return TSR_AUTO;
-    }
-    return first ? first->sbp : TSR_AUTO;
-}
-
-static tsr_sbp hint_of(const tsri_strategy_table *t, const tsri_op *op)
-{
-    bool keeps = tsri_op_gradient_operand(op->kind, op->nin) >= 0 && !t->infer_updates;
-    return tsri_sbp_canonical(op->placement, op->kind == TSRI_OP_VARIABLE ? op->variable->sbp
-                                             : keeps                      ? tsri_kept_signature(op)
-                                                                          : op->sbp);
-}
-
+/* --- lists by class --------------------------------------------------------------------------- */
 static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
 {
     h = tsri_hash(h, t->shape.d, (uint64_t)t->shape.ndim * sizeof t->shape.d[0]);
@@ -49,8 +18,8 @@ static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
 
 static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
 {
-    tsri_attrs attrs = class_attrs(op);
-    tsr_sbp hint = hint_of(t, op);
+    tsri_attrs attrs = tsri_strategies_attrs(op);
+    tsr_sbp hint = tsri_strategies_hint(t, op);
     int32_t head[3] = {op->kind, op->nin, op->nout};
     uint64_t h = tsri_hash(TSRI_HASH_INIT, head, sizeof head);
     h = tsri_hash(h, &attrs, sizeof attrs);
@@ -60,24 +29,6 @@ static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
     for (int i = 0; i < op->nout; i++)
         h = hash_tensor(h, op->out[i]);
     return h;
-}
-
-static bool same_tensor(const tsr_tensor *a, const tsr_tensor *b)
-{
-    return a->dtype == b->dtype && tsr_dims_equal(a->shape, b->shape);
-}
-
-static bool same_class(const tsri_strategy_table *t, const tsri_op *a, const tsri_op *b)
-{
-    tsri_attrs x = class_attrs(a), y = class_attrs(b);
-    bool same = a->kind == b->kind && a->nin == b->nin && a->nout == b->nout &&
-                a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
-                tsr_sbp_equal(hint_of(t, a), hint_of(t, b));
-    for (int i = 0; i < a->nin && same; i++)
-        same = same_tensor(a->in[i], b->in[i]);
-    for (int i = 0; i < a->nout && same; i++)
-        same = same_tensor(a->out[i], b->out[i]);
-    return same;
 }
 
 /* --- ops whose signature is the user's word --------------------------------------------------- */
@@ -98,7 +49,7 @@ static int choices(const tsri_op *op, int d, tsr_sbp1 *out)
 
 static tsr_status source_strategies(tsri_strategy_table *t, const tsri_op *op, tsri_strategies *s)
 {
-    tsr_sbp hint = hint_of(t, op);
+    tsr_sbp hint = tsri_strategies_hint(t, op);
     tsr_sbp1 list[TSR_MAX_HIERARCHY][TSR_MAX_NDIM + 2];
     int n[TSR_MAX_HIERARCHY], ndim = tsr_placement_ndim(op->placement), all = 1;
     for (int d = 0; d < ndim; d++) {
@@ -186,69 +137,6 @@ static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *
                           out_rule);
 }
 
-/* Turns the parts of indices that the busiest rank has into parts of the work. The busiest rank has
- * the last rows and the first columns of a causal mask. */
-static void share_unevenly(const tsri_work_shape *shape, double *share)
-{
-    if (shape->some)
-        share[shape->some - 1] = shape->whole + (1 - shape->whole) * share[shape->some - 1];
-    if (!shape->rows)
-        return;
-    double *rows = &share[shape->rows - 1], all = 1;
-    double *columns = shape->columns ? &share[shape->columns - 1] : &all;
-    const double hidden = *rows + *columns > 1 ? *rows + *columns - 1 : 0;
-    const double both = 2 * *rows * *columns - hidden * hidden;
-    double *split = *rows < 1 ? rows : columns, *other = split == rows ? columns : rows;
-    *split = both;
-    *other = 1;
-}
-
-double tsri_op_share(const tsr_placement *p, const tsri_op_work *work, const uint32_t *split)
-{
-    double most = 0;
-    uint32_t any = 0;
-    for (int d = 0; d < tsr_placement_ndim(p); d++)
-        any |= split[d];
-    if (!any)
-        return 1;
-    /* Where addends split an index each, the largest left over counts. */
-    double share[TSRI_RULE_MAX_INDICES], together = 1;
-    for (int l = 0; l < work->nindices; l++) {
-        int64_t whole = work->size[l], n = whole;
-        for (int d = 0; d < tsr_placement_ndim(p); d++) {
-            int k = tsr_placement_dim(p, d);
-            if (split[d] >> l & 1)
-                n = (n + k - 1) / k;
-        }
-        share[l] = whole > 0 ? (double)n / (double)whole : 1;
-    }
-    share_unevenly(&work->shape, share);
-    for (int d = 0; d < tsr_placement_ndim(p); d++) {
-        most = 0;
-        for (uint32_t left = split[d]; left; left &= left - 1)
-            most = share[__builtin_ctz(left)] > most ? share[__builtin_ctz(left)] : most;
-        bool counted = false; /* an index that several dimensions split counts once */
-        for (int e = 0; e < d; e++)
-            counted |= (split[e] & split[d]) != 0;
-        if (split[d] && !counted)
-            together *= most;
-    }
-    return together;
-}
-
-float tsri_op_seconds(const tsri_cost_model *m, const tsri_op_work *work, double flops,
-                      double bytes)
-{
-    double compute = flops / tsri_flops_of(m, work->dtype), memory = bytes / m->local_bytes_per_s;
-    if (work->attends && m->attention_share > 0)
-        compute /= m->attention_share * (work->reach > 0 ? work->reach : 1);
-    if (work->multiplies && m->product_share[TSRI_PRODUCT_SIZES - 1] > 0) {
-        compute = compute / tsri_product_share(m, compute) - m->kernel_s;
-        compute = compute > 0 ? compute : 0;
-    }
-    return (float)(m->kernel_s + (compute > memory ? compute : memory));
-}
-
 /* Returns an index's number from 1, 0 where the rule has no index of that name. */
 static int number_of(const tsri_rule *rule, const char *name)
 {
@@ -273,115 +161,12 @@ static void work_of_rule(const tsri_op *op, const tsri_rule *rule, tsri_op_work 
                                    number_of(rule, uneven.columns), uneven.whole};
 }
 
-int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp)
-{
-    return (int64_t)tsri_largest_part(t->shape, placement, sbp) * (int64_t)tsr_dtype_size(t->dtype);
-}
-
 tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out_work)
 {
     tsri_rule_text text = {0};
     tsri_rule *rule;
     TSRI_TRY(bind_rule(pool, op, &text, &rule));
     work_of_rule(op, rule, out_work);
-    return TSR_OK;
-}
-
-/* Seconds of an op in a signature, on the rank with the largest part. */
-static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, const tsri_op_work *work,
-                          const tsri_nd_signature *sig)
-{
-    double bytes = 0;
-    for (int i = 0; i < op->nin; i++)
-        bytes += (double)tsri_part_bytes(op->in[i], op->placement, sig->in[i]);
-    for (int i = 0; i < op->nout; i++)
-        bytes += (double)tsri_part_bytes(op->out[i], op->placement, sig->out[i]);
-    return tsri_op_seconds(t->model, work,
-                           work->flops * tsri_op_share(op->placement, work, sig->split), bytes);
-}
-
-/* --- fewer of them ---------------------------------------------------------------------------- */
-/* Lists grow with the power of the hierarchy's dimensions. Up to this many, all are searched;
- * beyond it, first those go that leave ranks empty, then those that pass partial sums on (but where
- * sums meet), then the slowest. All-B, which comes first, and what hints ask for stay. */
-enum { MOST_OF_TWO = 128, MOST_OF_MORE = 48 };
-
-static int most_strategies(const tsri_op *op)
-{
-    return tsr_placement_ndim(op->placement) > 2 ? MOST_OF_MORE : MOST_OF_TWO;
-}
-
-static bool leaves_empty(const tsri_op *op, const tsri_rule *rule, const tsri_nd_signature *sig)
-{
-    for (int l = 0; l < tsri_rule_nindices(rule); l++) {
-        int64_t parts = 1;
-        for (int d = 0; d < tsr_placement_ndim(op->placement); d++)
-            if (sig->split[d] >> l & 1)
-                parts *= tsr_placement_dim(op->placement, d);
-        if (parts > 1 && tsri_rule_index_size(rule, l) < parts)
-            return true;
-    }
-    return false;
-}
-
-static bool passes_partial(const tsri_op *op, const tsri_nd_signature *sig)
-{
-    for (int i = 0; i < op->nin && !tsri_op_def_of(op->kind)->is_linear; i++)
-        for (int d = 0; d < sig->in[i].ndim; d++)
-            if (sig->in[i].d[d].kind == TSR_SBP_PARTIAL)
-                return true;
-    return false;
-}
-
-/* Keeps those with drop[i] false, if any are left. */
-static int keep(tsri_nd_signature *sig, int n, const bool *drop)
-{
-    int kept = 0;
-    for (int i = 0; i < n; i++)
-        kept += !drop[i];
-    if (!kept)
-        return n;
-    kept = 0;
-    for (int i = 0; i < n; i++)
-        if (!drop[i])
-            sig[kept++] = sig[i];
-    return kept;
-}
-
-static int by_cost(const void *a, const void *b)
-{
-    const float *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, const tsri_op_work *work,
-                        const tsri_rule *rule, tsri_strategies *s)
-{
-    int most = most_strategies(op);
-    if (s->n <= most)
-        return TSR_OK;
-    size_t n = (size_t)s->n;
-    bool *drop = tsri_pool_alloc(t->pool, n * sizeof *drop);
-    float *cost = tsri_pool_alloc(t->pool, 2 * n * sizeof *cost);
-    TSRI_NEED(drop && cost);
-    for (int pass = 0; pass < 2 && s->n > most; pass++) {
-        for (int i = 0; i < s->n; i++)
-            drop[i] = i > 0 &&
-                      (pass ? passes_partial(op, &s->sig[i]) : leaves_empty(op, rule, &s->sig[i]));
-        s->n = keep(s->sig, s->n, drop);
-    }
-    if (s->n <= most)
-        return TSR_OK;
-    float *sorted = cost + n;
-    for (int i = 0; i < s->n; i++)
-        sorted[i] = cost[i] = compute_cost(t, op, work, &s->sig[i]);
-    qsort(sorted, (size_t)s->n, sizeof *sorted, by_cost);
-    int taken = 0;
-    for (int i = 0; i < s->n; i++) {
-        drop[i] = i > 0 && (cost[i] > sorted[most - 1] || taken >= most);
-        taken += !drop[i];
-    }
-    s->n = keep(s->sig, s->n, drop);
     return TSR_OK;
 }
 
@@ -405,7 +190,7 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
     s->added = tsri_rule_added(*out_rule);
     s->sig = tsri_pool_alloc(t->pool, (size_t)n * sizeof *s->sig);
     TSRI_NEED(s->sig);
-    tsr_sbp hint = hint_of(t, op);
+    tsr_sbp hint = tsri_strategies_hint(t, op);
     for (int i = 0; i < n; i++)
         if (allowed(op, &sig[i], hint))
             s->sig[s->n++] = sig[i];
@@ -423,14 +208,14 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     tsri_op_work work = {0};
     if (rule) {
         work_of_rule(op, rule, &work);
-        TSRI_TRY(prune(t, op, &work, rule, s));
+        TSRI_TRY(tsri_strategies_prune(t, op, &work, rule, s));
     }
     s->cost = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->cost);
     s->usage = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->usage);
     TSRI_NEED(s->cost && s->usage);
     for (int i = 0; i < s->n; i++) {
         if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
-            s->cost[i] = compute_cost(t, op, &work, &s->sig[i]);
+            s->cost[i] = tsri_strategy_seconds(t, op, &work, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] += tsri_part_bytes(op->out[j], op->placement, s->sig[i].out[j]);
     }
@@ -442,7 +227,7 @@ tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
 {
     tsri_strategies **bucket = &t->bucket[hash_op(t, op) % 1024];
     for (tsri_strategies *s = *bucket; s; s = s->next)
-        if (same_class(t, s->op, op)) {
+        if (tsri_strategies_same(t, s->op, op)) {
             *out_strategies = s;
             return TSR_OK;
         }

@@ -5,8 +5,10 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "sbp/search/tie.h"
 #include "tests/bench/search_mesh.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -130,12 +132,56 @@ static void test_memory(void **state)
     free(second);
 }
 
+/* Equal blocks, tied: a few of the nodes, whose answers cost what those of all nodes do; and within
+ * less and less memory about as little as without ties. */
+static void test_ties(void **state)
+{
+    (void)state;
+    mesh m = mesh_transformer(24, 0.0f, 1);
+    size_t n = (size_t)m.problem.nnodes;
+    int *choice = malloc(n * sizeof(int)), *tied = malloc(n * sizeof(int));
+    tsri_pool pool;
+    tsri_ties ties;
+    tsri_pool_init(&pool, NULL);
+    assert_int_equal(tsri_ties_make(&pool, &m.problem, &ties), TSR_OK);
+    assert_true(ties.tied.nnodes * 5 <= m.problem.nnodes);
+    for (int k = 0; k < 8; k++) {
+        for (int v = 0; v < ties.tied.nnodes; v++)
+            tied[v] = (7 * v + k) % ties.tied.nodes[v].nstrat;
+        for (int v = 0; v < m.problem.nnodes; v++)
+            choice[v] = tied[ties.of[v]];
+        double cost = tsri_search_cost(&m.problem, choice);
+        assert_true(cost == INFINITY ||
+                    fabs(tsri_search_cost(&ties.tied, tied) - cost) <= 1e-5 * fabs(cost));
+    }
+    tsri_search_result free_run = solve(&m, 0, choice, "24 layers");
+    static const double shares[] = {0.9, 0.7, 0.5};
+    for (int i = 0; i < 3; i++) {
+        int64_t limit = (int64_t)(shares[i] * (double)free_run.peak);
+        m.problem.quick_within = false;
+        tsri_search_result whole = solve(&m, limit, tied, "  within less");
+        m.problem.quick_within = true;
+        tsri_search_result r = solve(&m, limit, choice, "    tied");
+        assert_true(r.peak <= limit && r.cost >= whole.bound * (1.0 - 1e-9));
+        assert_true(r.cost <= 1.03 * whole.cost);
+        tsri_search_result again = solve(&m, limit, tied, "    again");
+        assert_memory_equal(choice, tied, n * sizeof(int));
+        assert_true(again.cost == r.cost);
+        print_message("    %.4f of the cost\n", r.cost / whole.cost);
+    }
+    tsri_pool_finish(&pool);
+    mesh_free(&m);
+    free(choice);
+    free(tied);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transformer),
         cmocka_unit_test(test_convnet),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
