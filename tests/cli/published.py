@@ -142,6 +142,7 @@ MISSES = {
     "sc21: GPT, 30 blocks of 3072, 64 A100: dp 32, tp 2": 1.45,
     "mlsys23: 22B, 8 A100: tp 8, by positions": 1.4,
     "mpt: 760m, 32 H100, fully sharded": 1.35,  # attention of 2023 on H100
+    "mpt: 1b, 8 H100, fully sharded": 1.3,
     "mpt: 1b, 64 H100, fully sharded": 1.35,
     "mpt: 3b, 64 H100, fully sharded": 1.35,
     "mpt: 7b, 8 H100, fully sharded": 1.3,
