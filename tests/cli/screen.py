@@ -12,7 +12,7 @@ from harness import check, done, equal, near, scaled, seconds, tessera, tessera_
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/experiments")
 FOLDER = tempfile.TemporaryDirectory()
 UNITS = ["B", "KB", "MB", "GB", "TB"]
-LABELS = ["step", "layout", "time", "warning", "try", "ignored", "figures"]
+LABELS = ["step", "layout", "time", "warning", "note", "try", "ignored", "figures"]
 
 
 def example(name):
@@ -67,7 +67,7 @@ def check_screen(file, *args, columns=100):
     check(not [x for x in lines if len(x) > columns or x != x.rstrip()], f"too wide, or blanks at an end: {what}")
     check("exact" not in out and "proven" not in out, f"an estimate is called so: {what}")
     head, p = parts(out)
-    equal([x for x in LABELS if x in p and x not in ("warning", "try")], ["step", "layout", "time", "ignored", "figures"], what)
+    equal([x for x in LABELS if x in p and x not in ("warning", "note", "try")], ["step", "layout", "time", "ignored", "figures"], what)
     memory, limit = size(plan["memory"][0]["total"]), plan.get("memory_limit")
     least = "" if plan["memory"][0]["exact"] else "at least "
     verdict = f"FITS  {least}{memory} of {size(limit)}" if limit else f"{least}{memory} a rank, no limit known"
@@ -143,5 +143,10 @@ for layout, step, memory, sets in others:
 p, plan = check_screen(example("gpt_dp_tp"))
 check(re.search(r"   [\d.]+ K tokens/s   MFU [\d.]+ %$", p["step"][0]), p["step"][0])
 check("MFU" not in check_screen(example("dp4"))[0]["step"][0], "no peak is known of this machine")
+
+# Halves without master weights are told of; with autocast the weights are masters.
+for sets, told in ((["dtype=bf16"], True), (["train.amp=bf16"], False), ([], False)):
+    p, _ = check_screen(example("gpt_dp_tp"), *[x for s in sets for x in ("--set", s)])
+    check(("without master weights" in " ".join(p.get("note", []))) == told, f"{sets}: {p.get('note')}")
 check("16 x tp 8" in tessera("plan", example("gpt_dp_tp"))[0].splitlines()[0], "the mesh")
 done()

@@ -201,6 +201,28 @@ static void print_ignored(const plan_view *v, const cli_style *style)
     print_words("ignored", t.data, style);
 }
 
+/* Says of a training whose parameters are halves that no one keeps them in f32. */
+static void print_masters(const plan_view *v, const cli_style *style)
+{
+    const tsri_report *r = v->report;
+    const tsr_plan *plan = r->plan;
+    if (!r->nmemory || r->memory[0].masters || !r->memory[0].optimizer)
+        return;
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *x = &plan->values[i];
+        char text[160];
+        if (x->storage != TSRI_STORAGE_VARIABLE || r->kind_of[i] != TSRI_MEMORY_PARAMETERS ||
+            (x->dtype != TSR_BF16 && x->dtype != TSR_F16))
+            continue;
+        snprintf(text, sizeof text,
+                 "parameters and states are %s, without master weights in f32, which dtype: f32 "
+                 "with train.amp: %s has",
+                 tsr_dtype_name(x->dtype), tsr_dtype_name(x->dtype));
+        print_words("note", text, style);
+        return;
+    }
+}
+
 bool plan_print_screen(const plan_view *v)
 {
     const cli_style style = cli_style_of(stdout);
@@ -211,6 +233,7 @@ bool plan_print_screen(const plan_view *v)
     print_time(v, &style);
     if (tsri_experiment_warning(v->experiment, text))
         print_words("warning", text, &style);
+    print_masters(v, &style);
     print_tried(v, &style);
     print_ignored(v, &style);
     plan_links_source(v, text);
