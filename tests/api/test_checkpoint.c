@@ -452,6 +452,26 @@ static void test_does_not_fit(void **state)
     on_ranks(does_not_fit, NULL);
 }
 
+/* As a PyTorch program does, rank 0 alone saves. */
+static tsr_status saves_alone(tsr_world *w, void *arg)
+{
+    static int64_t number = 5;
+    tsr_checkpoint *c;
+    (void)arg;
+    TRY(tsr_checkpoint_create(w, folder, NULL, &c));
+    TRY(tsr_checkpoint_add_bytes(c, "number", &number, sizeof number));
+    CHECK(tsr_world_rank(w) == 1 ||
+          fails(tsr_checkpoint_save(c, 7, NAN), TSR_ERR_DEAD,
+                "tsr_checkpoint_save, which all ranks call: rank 1 has left"));
+    return TSR_OK;
+}
+
+static void test_saves_alone(void **state)
+{
+    (void)state;
+    run_on(2, saves_alone, NULL);
+}
+
 static tsr_status refuses(tsr_world *w, void *arg)
 {
     (void)arg;
@@ -509,6 +529,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_saved_as, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_own_modules, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_does_not_fit, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_saves_alone, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_refuses, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -441,10 +441,11 @@ static tsr_status settle(tsr_checkpoint *c, tsr_status status, int64_t step, con
     return tsri_agree(c->world, status);
 }
 
-/* Waits for the save under way. Collective. */
-static tsr_status end_save(tsr_checkpoint *c)
+/* Waits for the save under way, in a call that all ranks make. Collective. */
+static tsr_status end_save(tsr_checkpoint *c, const char *call)
 {
-    const int64_t step = c->job ? c->job->index.step : 0;
+    const bool has_job = c->job != NULL;
+    const int64_t step = has_job ? c->job->index.step : 0;
     char id[TSRI_CKPT_ID] = "";
     if (c->job)
         memcpy(id, c->job->index.id, sizeof id);
@@ -453,7 +454,8 @@ static tsr_status end_save(tsr_checkpoint *c)
     if (status == TSR_OK)
         return status;
     snprintf(text, sizeof text, "%s", tsr_last_error());
-    return tsri_fail(status, "the checkpoint of step %" PRId64 ": %s", step, text);
+    return has_job ? tsri_fail(status, "the checkpoint of step %" PRId64 ": %s", step, text)
+                   : tsri_fail(status, "%s, which all ranks call: %s", call, text);
 }
 
 /* Whether an error is the disk's or the memory's, so that a run can go on without the checkpoint.
@@ -488,7 +490,7 @@ static tsr_status save(tsr_checkpoint *c, int64_t step, double metric)
         c->job = NULL;
     }
     TSRI_TRY(status);
-    return c->opts.async ? TSR_OK : end_save(c);
+    return c->opts.async ? TSR_OK : end_save(c, "tsr_checkpoint_save");
 }
 
 static tsr_status check(const tsr_checkpoint *c, const char *who)
@@ -503,12 +505,12 @@ tsr_status tsr_checkpoint_save(tsr_checkpoint *c, int64_t step, double metric)
     if (step < 0 || isinf(metric))
         return tsri_fail(TSR_ERR_INVALID, "tsr_checkpoint_save: step %" PRId64 ", metric %g", step,
                          metric);
-    TSRI_TRY(answer(c, end_save(c)));
+    TSRI_TRY(answer(c, end_save(c, __func__)));
     return answer(c, save(c, step, metric));
 }
 
 tsr_status tsr_checkpoint_wait(tsr_checkpoint *c)
 {
     TSRI_TRY(check(c, __func__));
-    return answer(c, end_save(c));
+    return answer(c, end_save(c, __func__));
 }
