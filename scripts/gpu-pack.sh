@@ -130,7 +130,7 @@ write_pack() {
     [[ $file == *.tar.xz ]] || fail "--pack $file: the archive's name must end in .tar.xz"
     [ -d "$(dirname "$file")" ] || fail "--pack: there is no folder $(dirname "$file")"
     command -v xz >/dev/null || fail "xz is needed to pack"
-    $fast && level=0
+    $fast && level=1
     work=$(mktemp -d)
     # shellcheck disable=SC2064 # as it is now
     trap "rm -rf '$work'" EXIT

@@ -116,7 +116,7 @@ static void list_layouts(trier *t)
         if (tp != now && tp <= t->nranks)
             add_beside(t, tp);
     }
-    if (t->nranks <= MOST_TP && !node)
+    if (t->nranks <= MOST_TP && !node && !t->v->from->ranks)
         add_layout(t, 1, 1, "data");
 }
 
@@ -135,7 +135,6 @@ static void plan_layout(const trier *t, layout *l, bool searches)
     for (int i = 0; i < l->nsets; i++)
         sets[from.nsets++] = l->sets[i];
     from.sets = sets;
-    from.ranks = 0; /* the layout has its mesh's */
     from.alternatives = false;
     tsr_status status = plan_open(&from, &made);
     const size_t limit = status == TSR_OK ? made.opts.memory_limit : 0;
