@@ -211,8 +211,9 @@ static tsr_status count_need(tsr_plan *plan, tsri_need *out_need)
     TSRI_TRY(tsri_plan_rank_bytes(plan, plan->world->rank, &variables, &ports, &values));
     out_need->scratch = tsri_plan_scratch(plan);
     out_need->bytes = variables + ports + values + out_need->scratch;
-    if (out_need->scratch_of)
-        out_need->scratch_of[plan->world->rank] = out_need->scratch;
+    for (int i = 0; i < plan->world->nranks && out_need->scratch_of; i++)
+        if (i == plan->world->rank || plan->world->is_virtual)
+            out_need->scratch_of[i] = out_need->scratch;
     return TSR_OK;
 }
 
@@ -260,10 +261,12 @@ static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
     return names_devices(g) ? tsri_replay_connect(plan) : TSR_OK;
 }
 
-/* Bytes of the neediest rank. The ranks of a virtual world do not meet, and have no scratch. */
+/* Bytes of the neediest rank. The ranks of a virtual world do not meet: each is taken to have the
+ * scratch of the one that asks. */
 static size_t most_of(const tsri_choosing *c, const tsri_need *need)
 {
-    return need->bytes > c->bytes ? need->bytes : c->bytes;
+    const size_t bytes = c->bytes + (c->g->world->is_virtual ? need->scratch : 0);
+    return need->bytes > bytes ? need->bytes : bytes;
 }
 
 /* Whether .infer_updates may change anything: some parameter has a signature of its own. */
@@ -298,6 +301,8 @@ static tsr_status refuse(tsri_choosing *c, tsr_plan *plan, const tsri_need *need
     tsri_need with_updates = {0};
     if (most_of(c, need) < 2 * c->opts->memory_limit) /* else they are too few by far */
         TSRI_TRY(try_updates(c, &with_updates));
+    if (with_updates.scratch < need->scratch)
+        with_updates.scratch = need->scratch;
     const tsri_shortage shortage = {.limit = c->opts->memory_limit,
                                     .scratch_of = need->scratch_of,
                                     .with_updates = most_of(c, &with_updates)};
@@ -383,8 +388,12 @@ tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *
         c.leanest = i > 0;
         tsr_plan *plan = new_plan(graph, &o);
         status = plan ? run_passes(&c, plan) : TSR_ERR_NO_MEMORY;
+        fits = status == TSR_OK && c.found && (!o.memory_limit || c.bytes <= o.memory_limit);
+        if (fits && o.memory_limit) { /* with the scratch that is known then */
+            status = tsri_plan_lower(plan);
+            fits = c.bytes + tsri_plan_scratch(plan) <= o.memory_limit;
+        }
         tsr_plan_destroy(plan);
-        fits = c.found && (!o.memory_limit || c.bytes <= o.memory_limit);
         if (c.bytes > 2 * o.memory_limit)
             break;
     }

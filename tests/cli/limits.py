@@ -103,4 +103,12 @@ for share in (95, 30):
 for kind in ("limit", "--set data.batch_size", "--set optimizer.state.sbp"):
     check(kind in kinds, f"no '{kind}' among {kinds}")
 
+# On GPUs libraries' scratch counts, also in what fits.
+example = os.path.join(os.path.dirname(__file__), "../../examples/experiments/gpt_dp_tp.yaml")
+_, err = tessera("plan", example, "-m", "850M", code=1, timeout=110)
+advice = re.findall(r"what fits: (?:a memory_limit of (\d+) bytes|(--set .*?)(?:, where .*)?$)", err, re.M)
+check(len(advice) > 1, err)
+for limit, sets in advice:
+    tessera("plan", example, "-m", limit or "850M", *shlex.split(sets), timeout=110)
+
 done()
