@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The events of a group: see device.h. */
 #include "src/comm/local/device.h"
+#include "src/core/clock.h"
 
 #include <string.h>
 
@@ -119,11 +120,15 @@ void tsri_device_group_close(tsri_local_group *g)
 
 /* --- peers ------------------------------------------------------------------------------------ */
 
-/* A process that has died has nothing that can be opened: its death is the error then. */
+/* A process that has died has nothing that can be opened: its death is the error then, which shows
+ * a little later than that its memory has gone. */
 static tsr_status opened(tsri_local_group *g, tsr_status status)
 {
-    if (status != TSR_OK)
+    enum { LOOKS = 250 };
+    for (int i = 0; i < LOOKS && status != TSR_OK; i++) {
         TSRI_TRY(tsri_local_check_members(g));
+        tsri_sleep_s(2e-3);
+    }
     return status;
 }
 
