@@ -276,8 +276,8 @@ int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST])
 {
     trier t = {.v = v, .nranks = v->report->plan->world->nranks};
     const size_t size = MOST_LAYOUTS * sizeof(layout);
-    if (!is_whole(v->report) || t.nranks < 2 || !tsri_experiment_trains(v->experiment) ||
-        !strcmp(v->path, "-"))
+    if (!v->from || !is_whole(v->report) || t.nranks < 2 ||
+        !tsri_experiment_trains(v->experiment) || !strcmp(v->path, "-"))
         return 0;
     void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
