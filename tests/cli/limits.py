@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import tempfile
 
-from harness import TESSERA, check, done, equal, tessera
+from harness import TESSERA, check, done, equal, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
 PATH = os.path.join(FOLDER.name, "gpt.yaml")
@@ -104,11 +104,26 @@ for kind in ("limit", "--set data.batch_size", "--set optimizer.state.sbp"):
     check(kind in kinds, f"no '{kind}' among {kinds}")
 
 # On GPUs libraries' scratch counts, also in what fits.
-example = os.path.join(os.path.dirname(__file__), "../../examples/experiments/gpt_dp_tp.yaml")
-_, err = tessera("plan", example, "-m", "850M", code=1, timeout=110)
+example = os.path.join(FOLDER.name, "small.yaml")
+with open(example, "w", encoding="utf-8") as f:
+    f.write("""\
+tessera: 1
+mesh: {dp: 8}
+device: cuda
+cluster: h100-sxm
+strategy: data
+model: {name: gpt, args: {layers: 1, heads: 8, width: 1024, dropout: 0}}
+data: {dataset: synthetic, shape: [1, 1, 257], classes: 10, samples: 64, batch_size: 8}
+optimizer: {name: adamw, lr: 0.001}
+""")
+scratch = tessera_json("plan", example)["memory"][0]["scratch"]
+check(scratch > 0, "a product on a GPU may take scratch")
+_, err = tessera("plan", example, "-m", "1M", code=1, timeout=110)
+less = str(int(re.search(r"a memory_limit of (\d+) bytes", err)[1]) - scratch // 8)
+_, err = tessera("plan", example, "-m", less, code=1, timeout=110)
 advice = re.findall(r"what fits: (?:a memory_limit of (\d+) bytes|(--set .*?)(?:, where .*)?$)", err, re.M)
 check(len(advice) > 1, err)
 for limit, sets in advice:
-    tessera("plan", example, "-m", limit or "850M", *shlex.split(sets), timeout=110)
+    tessera("plan", example, "-m", limit or less, *shlex.split(sets), timeout=110)
 
 done()
