@@ -54,7 +54,7 @@ strategy: auto
 """
 for words in ({"NAME": "mlp", "ARGS": "hidden: 2048, layers: 3", "BATCH": 4096},
               {"NAME": "gpt", "ARGS": "width: 256, layers: 1, heads: 4", "BATCH": 16}):
-    steps = [tessera_json("plan", write(AXES, MESH=mesh, **words))["step"]
+    steps = [tessera_json("plan", write(AXES, MESH=mesh, **words), timeout=400)["step"]
              for mesh in ("a: 64", "a: 8, b: 8", "a: 8, b: 4, c: 2", "a: 4, b: 4, c: 2, d: 2")]
     costs = [s["signatures_cost_s"] for s in steps]
     for s in steps[1:]:
