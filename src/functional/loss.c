@@ -326,7 +326,7 @@ tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_los
     if (!counts)
         return tsri_reduced(loss, o.reduction, file, line);
     if (o.has_ignore_index) /* an ignored row may be infinite */
-        loss = tsr_where(tsr_logical_not(counts), tsri_number(x, 0, file, line), loss);
+        loss = tsr_where(tsr_logical_not(seen), tsri_number(x, 0, file, line), loss);
     loss = tsr_mul(loss, counts);
     if (o.reduction != TSR_MEAN || labels->shape.d[0] == 0)
         return tsri_reduced(loss, o.reduction, file, line);
