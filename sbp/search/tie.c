@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes are told apart by colour refinement (Weisfeiler and Leman 1968): a colour is a hash of a
- * node's own costs and usages, then, in each round, of the colours around it. After a few rounds
- * the blocks in the middle of a network have the same colours, and its ends have their own.
+ * Colour refinement (Weisfeiler and Leman 1968) finds equivalent nodes. A node's first colour is
+ * the hash of its costs and usages; each round hashes the node's colour together with those of its
+ * neighbours and the costs of the edges between. After a few rounds the nodes at one place of the
+ * middle blocks of a network share a colour, and the nodes near its ends have colours of their own.
  */
 #include "sbp/search/tie.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `tessera plan --long`: the strategy, a step's time, a rank's memory and what is communicated, in
- * bars, and the next best signatures. */
+/* `tessera plan --long` prints the strategy, bars for the step's time, for the memory of a rank and
+ * for the traffic, and the next best signatures. */
 #include "src/cli/plan/fold.h"
 #include "src/cli/plan/plan.h"
 #include "src/plan/report/timeline.h"
@@ -24,18 +24,6 @@ static sizes find_sizes(void)
 }
 
 /* --- small texts ------------------------------------------------------------------------------ */
-static void print_label(const char *label, const cli_style *style)
-{
-    cli_say("%s%-*s%s", style->bold, LABEL, label, style->plain);
-}
-
-/* The words of a paragraph behind a label. */
-static void print_words(const char *label, const char *words, const cli_style *style)
-{
-    print_label(label, style);
-    cli_wrap(words, LABEL, LABEL, cli_columns());
-}
-
 static void print_more(const char *words)
 {
     cli_say("%*s", LABEL, "");
@@ -156,7 +144,7 @@ static void print_time(const plan_view *v, const cli_style *style)
     const double mfu = plan_pace_of(r, v->experiment).mfu;
     if (mfu > 0)
         plan_put(&line, "; MFU %.1f %%", 100 * mfu);
-    print_words("step", line.data, style);
+    plan_print_words(LABEL, "step", line.data, style);
     for (int i = 0; i < n && i < find_sizes().shares; i++) {
         bar b = {shares[i].name, cli_seconds(shares[i].s, figure), shares[i].s / shares[0].s, ""};
         snprintf(b.more, sizeof b.more, "%.1f %%", 100 * shares[i].s / r->step_s);
@@ -212,7 +200,7 @@ static void print_memory(const plan_view *v, const cli_style *style)
         least = i == 1 || (double)r->memory[i].total < least ? (double)r->memory[i].total : least;
     if (r->nclasses > 1 && least < 0.99 * (double)m->total)
         plan_put(&line, "; others down to %s", cli_bytes(least, a));
-    print_words("memory", line.data, style);
+    plan_print_words(LABEL, "memory", line.data, style);
     double whole = limit > 0 ? limit : n ? parts[0].size : 1, rest = 0;
     int most = find_sizes().parts, shown = n <= most ? n : most - 1;
     for (int i = 0; i < shown; i++) {
@@ -249,7 +237,7 @@ static void print_traffic(const plan_view *v, const cli_style *style)
     if (s->ntraffic)
         plan_put(&line, "%s a step, read by the busiest rank of each group",
                  cli_bytes((double)r->bytes, bytes));
-    print_words("traffic", s->ntraffic ? line.data : "none", style);
+    plan_print_words(LABEL, "traffic", s->ntraffic ? line.data : "none", style);
     int most = find_sizes().traffic, shown = s->ntraffic <= most ? s->ntraffic : most - 1;
     tsri_traffic rest = {.calls = 0};
     for (int i = 0; i < s->ntraffic; i++) {
@@ -336,7 +324,8 @@ static bool print_others(const plan_view *v, const cli_style *style)
         ok = fold_add(f, word, name, true, text, "");
     }
     if (ok && f->n)
-        print_words("next best", "one op otherwise, all others as they are, at each place", style);
+        plan_print_words(LABEL, "next best",
+                         "one op otherwise, all others as they are, at each place", style);
     for (int i = 0; ok && i < f->n && i < most; i++) {
         const fold_line *l = f->all[i];
         char line[768], count[24] = "";
@@ -376,10 +365,10 @@ void plan_print_head(const plan_view *v, const cli_style *style)
     cli_say("%s", style->bold);
     cli_wrap(line.data, 0, LABEL, cli_columns());
     cli_say("%s", style->plain);
-    print_words("strategy", s->words, style);
+    plan_print_words(LABEL, "strategy", s->words, style);
     char warning[160];
     if (tsri_experiment_warning(v->experiment, warning))
-        print_words("warning", warning, style);
+        plan_print_words(LABEL, "warning", warning, style);
 }
 
 bool plan_print_long(const plan_view *v)
@@ -395,6 +384,6 @@ bool plan_print_long(const plan_view *v)
     plan_links_source(v, source);
     if (!find_sizes().source)
         source[strcspn(source, ";")] = 0;
-    print_words("figures", source, &style);
+    plan_print_words(LABEL, "figures", source, &style);
     return true;
 }

@@ -27,6 +27,9 @@ typedef struct plan_text {
     size_t used;
 } plan_text;
 TSR_PRINTF(2, 3) void plan_put(plan_text *t, const char *fmt, ...);
+/* Prints a label in a column of `width`; a paragraph wrapped to the right of its label. */
+void plan_print_label(int width, const char *label, const cli_style *style);
+void plan_print_words(int width, const char *label, const char *words, const cli_style *style);
 
 /* text.c: "4 groups of 2 ranks, NVLink, 1.50 MB, 12.0 us" of a conversion; its time alone where
  * nothing is sent. */

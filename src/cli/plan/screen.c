@@ -11,22 +11,11 @@ enum { LABEL = 9, HEAD = 56, NAME = 18, FIGURE = 9, SHARES = 6 };
 /* Between the figures of a line. */
 static const char gap[] = "   ";
 
-static void print_label(const char *label, const cli_style *style)
-{
-    cli_say("%s%-*s%s", style->bold, LABEL, label, style->plain);
-}
-
-static void print_words(const char *label, const char *words, const cli_style *style)
-{
-    print_label(label, style);
-    cli_wrap(words, LABEL, LABEL, cli_columns());
-}
-
 /* Prints figures with gaps between them; where they don't fit on a line, with commas. */
 static void print_spaced(const char *label, const plan_text *figures, const cli_style *style)
 {
     plan_text t = {.used = 0};
-    print_label(label, style);
+    plan_print_label(LABEL, label, style);
     if (LABEL + (int)figures->used <= cli_columns()) {
         cli_say("%s\n", figures->data);
         return;
@@ -177,7 +166,7 @@ static void print_tried(const plan_view *v, const cli_style *style)
         put_change(&t, base.step_s, x->step_s);
         plan_put(&t, "%*s", FIGURE, cli_bytes((double)x->memory, memory));
         put_change(&t, (double)base.memory, (double)x->memory);
-        print_label(i ? "" : "try", style);
+        plan_print_label(LABEL, i ? "" : "try", style);
         const bool fits = x->sets[0] && LABEL + (int)(t.used + strlen(x->sets)) <= columns;
         while (!fits && t.data[t.used - 1] == ' ')
             t.data[--t.used] = 0;
@@ -198,7 +187,7 @@ static void print_ignored(const plan_view *v, const cli_style *style)
         plan_put(&t, ", communication beside computation");
     if (tsri_experiment_device(v->experiment) == TSR_DEVICE_CPU)
         plan_put(&t, ", kernels' scratch");
-    print_words("ignored", t.data, style);
+    plan_print_words(LABEL, "ignored", t.data, style);
 }
 
 /* Says of a training whose parameters are halves that no one keeps them in f32. */
@@ -218,7 +207,7 @@ static void print_masters(const plan_view *v, const cli_style *style)
                  "parameters and states are %s, without master weights in f32, which dtype: f32 "
                  "with train.amp: %s has",
                  tsr_dtype_name(x->dtype), tsr_dtype_name(x->dtype));
-        print_words("note", text, style);
+        plan_print_words(LABEL, "note", text, style);
         return;
     }
 }
@@ -229,14 +218,14 @@ bool plan_print_screen(const plan_view *v)
     char text[256];
     print_head(v, &style);
     print_step(v, &style);
-    print_words("layout", v->report->strategy.layout, &style);
+    plan_print_words(LABEL, "layout", v->report->strategy.layout, &style);
     print_time(v, &style);
     if (tsri_experiment_warning(v->experiment, text))
-        print_words("warning", text, &style);
+        plan_print_words(LABEL, "warning", text, &style);
     print_masters(v, &style);
     print_tried(v, &style);
     print_ignored(v, &style);
     plan_links_source(v, text);
-    print_words("figures", text, &style);
+    plan_print_words(LABEL, "figures", text, &style);
     return true;
 }

@@ -22,6 +22,17 @@ void plan_put(plan_text *t, const char *fmt, ...)
     t->used = t->used < sizeof t->data ? t->used : sizeof t->data - 1;
 }
 
+void plan_print_label(int width, const char *label, const cli_style *style)
+{
+    cli_say("%s%-*s%s", style->bold, width, label, style->plain);
+}
+
+void plan_print_words(int width, const char *label, const char *words, const cli_style *style)
+{
+    plan_print_label(width, label, style);
+    cli_wrap(words, width, width, cli_columns());
+}
+
 static void put_value(plan_text *t, const tsri_value *v, bool shape)
 {
     char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];

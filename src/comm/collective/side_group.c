@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of plans of local graphs between devices: each is one of the group's side, behind the work
- * that the plan has put into the stream of compute, which goes on behind it. The first run makes
- * the side and prepares the call, since the ranks of local graphs compile when they like and meet
- * in runs alone.
+ * Collectives inside plans of local graphs, between devices. Each call runs in the stream of the
+ * group's side: the side waits for the plan's earlier work on the compute stream, and the compute
+ * stream waits for the call. The first run makes the side and prepares the call, because ranks
+ * compile local graphs independently and meet only in runs.
  */
 #include "src/comm/collective/side.h"
 #include "src/core/live.h"
