@@ -31,6 +31,8 @@ for name in """abs sign square sqrt rsqrt reciprocal exp exp2 expm1 log log2 log
 for name in "relu6 logsigmoid silu mish softsign selu".split():
     UNARY[name] = getattr(F, name)
 UNARY["acosh"] = lambda x: torch.acosh(x) * torch.where(x >= 1, 1.0, math.nan)  # it has a slope below 1
+# PyTorch's own has slope 1 at NaN, Tessera's 0.
+UNARY["relu"] = lambda x: torch.where(torch.isnan(x), x.detach(), torch.relu(x))
 # PyTorch's own have a sixth in f32 in their gradients.
 UNARY["hardsigmoid"] = lambda x: F.relu6(x + 3) / 6
 UNARY["hardswish"] = lambda x: x * F.relu6(x + 3) / 6
@@ -84,7 +86,10 @@ def batch_norm(x, node, training):
         row = (lambda t: t[0] if t.dim() == 2 else t)
         return F.batch_norm(data, row(mean), row(var), gamma, beta, False, 0, node["f"][0])
     pieces = torch.tensor_split(data, parts)
-    return torch.cat([F.batch_norm(p, None, None, gamma, beta, True, 0, node["f"][0]) for p in pieces])
+    normal = torch.cat([F.batch_norm(p, None, None, None, None, True, 0, node["f"][0]) for p in pieces])
+    # PyTorch folds the mean into the bias, so that an infinite weight gives NaN.
+    across = [1, -1] + [1] * (data.dim() - 2)
+    return normal * gamma.reshape(across) + beta.reshape(across)
 
 
 def cross_entropy(x, node):
