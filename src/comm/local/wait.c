@@ -264,13 +264,9 @@ static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for whi
 }
 
 /* Looks at all members: whom we wait for may itself wait for one that is gone. */
-static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
-                              const tsri_call_entry *call)
+static tsr_status check_gone(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                             const tsri_call_entry *call)
 {
-    TSRI_TRY(tsri_local_check_abort(g->local));
-    TSRI_TRY(tsri_call_check_fault(g, seq));
-    if (g->local->host->poll)
-        TSRI_TRY(g->local->host->poll(g->local->host->poll_arg));
     for (int i = 0; i < g->pub.nranks; i++) {
         if (i == g->pub.index || tsri_local_reached(g, i, which, seq))
             continue;
@@ -288,6 +284,16 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
                          tsri_call_text(call, text, sizeof text), behind);
     }
     return TSR_OK;
+}
+
+static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                              const tsri_call_entry *call)
+{
+    TSRI_TRY(tsri_local_check_abort(g->local));
+    TSRI_TRY(tsri_call_check_fault(g, seq));
+    if (g->local->host->poll)
+        TSRI_TRY(g->local->host->poll(g->local->host->poll_arg));
+    return check_gone(g, which, seq, call);
 }
 
 /* Where the core of the awaited rank is busy with something else, spinning keeps it from getting
@@ -409,19 +415,7 @@ tsr_status tsri_local_lost(tsri_group *pub, const tsri_ticket *ticket)
 {
     tsri_local_group *g = pub->priv;
     uint64_t last = ticket->seq + tsri_local_records_of(ticket->coll) - 1;
-    for (int i = 0; i < pub->nranks; i++) {
-        if (i == pub->index || tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, last))
-            continue;
-        const char *why = why_gone(g->local, pub->ranks[i]);
-        char text[192];
-        /* Looked at again: it may have come, and only then gone. */
-        if (why && !tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, last))
-            return tsri_fail(
-                TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s", pub->ranks[i], why,
-                g->local->pub.world->rank,
-                tsri_call_text(tsri_call_of(&g->members[pub->index], last), text, sizeof text));
-    }
-    return TSR_OK;
+    return check_gone(g, TSRI_WAIT_PUBLISHED, last, tsri_call_of(&g->members[pub->index], last));
 }
 
 tsr_status tsri_local_check_members(tsri_local_group *g)

@@ -21,6 +21,7 @@
 #include <tessera/tessera.h>
 #include "src/core/world.h"
 #include "src/plan/infer/infer.h"
+#include "tests/unit/graph/draws.h"
 
 /* FEW: lists that begin with little more than what is alike on all dimensions. */
 enum { MOST_FACTORS = 512, MOST_STEPS = 4, RANKS = 16, FEW = 8 };
@@ -28,16 +29,6 @@ enum { MOST_FACTORS = 512, MOST_STEPS = 4, RANKS = 16, FEW = 8 };
 /* The costs that plans may have of the least where lists are cut as for small graphs, and what
  * those with shorter lists may have in the mean: the search is not exhaustive then. */
 static const double most_of_one = 1.02, most_of_mean = 1.01, most_of_few = 1.03;
-
-static uint64_t state_of_draws;
-
-static int draw(int n)
-{
-    uint64_t z = state_of_draws += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (int)((z ^ (z >> 31)) % (uint64_t)n);
-}
 
 static int64_t number_of(const char *name, int64_t otherwise)
 {

@@ -13,6 +13,7 @@
 #include <tessera/tessera.h>
 #include "src/core/rng.h"
 #include "src/plan/report/report.h"
+#include "tests/unit/graph/draws.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,16 +38,6 @@ typedef struct hand {
     double cost_s;
     size_t bytes;
 } hand;
-
-static uint64_t state_of_draws;
-
-static int draw(int n)
-{
-    uint64_t z = state_of_draws += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (int)((z ^ (z >> 31)) % (uint64_t)n);
-}
 
 static net draw_net(uint64_t seed, int most_layers, bool is_tiny)
 {
