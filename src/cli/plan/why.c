@@ -508,7 +508,8 @@ static void print_trial(const asker *a, const trial *x, int width, const plan_fi
         used += cli_say("%9s  ", signed_seconds(x->figures.step_s - base->step_s, more));
     cli_wrap(t.data, used, SENDS_INDENT, cli_columns_or(COLUMNS));
     if (x->relaxed)
-        print_wrapped("data parallelism has no way to that: planned as with infer_updates",
+        print_wrapped("data parallelism cannot reach this signature: planned with infer_updates, "
+                      "and compared with the plan that has it",
                       SENDS_INDENT, SENDS_INDENT + 2);
     if (x->sends)
         print_sends(x->sends);
@@ -544,7 +545,9 @@ static tsr_status run_trials(const asker *a, trial *trials, int n, const plan_fi
     return no_memory ? TSR_ERR_NO_MEMORY : TSR_OK;
 }
 
-static void print_trials(const asker *a, const trial *trials, int n, const plan_figures *base)
+/* base: of the plan as it is; relaxed: of that with infer_updates. */
+static void print_trials(const asker *a, const trial *trials, int n, const plan_figures *base,
+                         const plan_figures *relaxed)
 {
     char sbp[TSR_SBP_TEXT_MAX];
     int width = 0;
@@ -553,7 +556,7 @@ static void print_trials(const asker *a, const trial *trials, int n, const plan_
         width = length > width ? length : width;
     }
     for (int i = 0; i < n; i++)
-        print_trial(a, &trials[i], width, base);
+        print_trial(a, &trials[i], width, trials[i].relaxed ? relaxed : base);
     for (int i = 0; i < n; i++)
         if (!trials[i].chosen && trials[i].set && !trials[i].failure[0]) {
             cli_say("to plan with one of them:\n  --set '%s'\n", trials[i].set);
@@ -583,18 +586,16 @@ static tsr_status list_trials(asker *a, trial **out_trials, int *out_n)
     return TSR_OK;
 }
 
-/* Prints what a step takes as it is where updates are inferred, beside those that need that. */
-static void print_relaxed(const asker *a)
+/* Plans the file with infer_updates. Where that fails, *figures stays. */
+static void plan_relaxed(const asker *a, plan_figures *figures)
 {
     plan_source with;
     const char **sets = source_with(a->made.from, "infer_updates=true", &with);
     plan_made made = {.from = &with};
-    char step[CLI_NUMBER_MAX];
     if (!sets)
         return;
     if (plan_open(&with, &made) == TSR_OK && plan_compile(&made) == TSR_OK)
-        cli_say("as it is, but with infer_updates, a step takes %s\n",
-                cli_seconds(plan_figures_of(made.report).step_s, step));
+        *figures = plan_figures_of(made.report);
     plan_drop(&made);
     free(sets);
 }
@@ -602,19 +603,24 @@ static void print_relaxed(const asker *a)
 static tsr_status print_signatures(asker *a)
 {
     const plan_figures base = plan_figures_of(a->made.report);
+    plan_figures with_updates = base;
     trial *trials;
     int n;
+    bool relaxed = false;
+    char step[CLI_NUMBER_MAX];
     TSRI_TRY(list_trials(a, &trials, &n));
     tsr_status status = run_trials(a, trials, n, &base);
+    for (int i = 0; i < n && status == TSR_OK; i++)
+        relaxed |= trials[i].relaxed;
+    if (relaxed)
+        plan_relaxed(a, &with_updates);
     if (status == TSR_OK) {
         qsort(trials, (size_t)n, sizeof *trials, by_time);
-        print_trials(a, trials, n, &base);
-        bool relaxed = false;
-        for (int i = 0; i < n; i++)
-            relaxed |= trials[i].relaxed;
-        if (relaxed)
-            print_relaxed(a);
+        print_trials(a, trials, n, &base, &with_updates);
     }
+    if (relaxed)
+        cli_say("as it is, but with infer_updates, a step takes %s\n",
+                cli_seconds(with_updates.step_s, step));
     for (int i = 0; i < n; i++)
         free(trials[i].sends);
     return status;
