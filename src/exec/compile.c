@@ -11,6 +11,7 @@
 #include "src/exec/finite.h"
 #include "src/plan/choose/choose.h"
 #include "src/plan/choose/need.h"
+#include "src/rewrite/rewrite.h"
 
 /* Returns what the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)
@@ -179,7 +180,6 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
 static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
 {
     tsr_graph *g = c->g;
-    TSRI_TRY(tsr_graph_status(g));
     if (g->nops == 0 || !keeps_something(g))
         return tsri_fail(TSR_ERR_STATE,
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
@@ -221,7 +221,7 @@ static tsr_status count_need(tsr_plan *plan, tsri_need *out_need)
  * unless the graph is local. */
 static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
 {
-    tsr_graph *g = c->g;
+    tsr_graph *g = c->declared;
     tsr_status status = plan ? run_passes(c, plan) : TSR_ERR_NO_MEMORY;
     *out_need = (tsri_need){.rank = g->world->rank,
                             .compares = tsri_compare_asked(c->opts),
@@ -326,7 +326,7 @@ static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
         tsr_status status = lower(c, plan, &need);
         bool fits = c->found && (most_of(c, &need) <= opts->memory_limit || !opts->memory_limit);
         if (status == TSR_OK && fits)
-            status = bind(c->g, need.compares, plan);
+            status = bind(c->declared, need.compares, plan);
         if (status == TSR_OK && fits) {
             *out_plan = plan;
             return TSR_OK;
@@ -342,6 +342,28 @@ static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
     }
 }
 
+/* Begins a compile with a copy of the graph. Not collective. Where it fails, nothing is to be
+ * ended.
+ */
+static tsr_status begin(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
+                        tsri_choosing *c)
+{
+    tsr_graph *copy;
+    TSRI_TRY(tsri_graph_status(graph));
+    TSRI_TRY(tsri_graph_copy(graph, &copy));
+    tsri_pool_init(pool, &graph->world->mem);
+    tsri_choosing_begin(graph, copy, opts, fixes, pool, c);
+    return TSR_OK;
+}
+
+/* `frees`: see tsri_choosing_end. */
+static void end(tsri_choosing *c, bool frees, tsri_pool *pool)
+{
+    tsri_choosing_end(c, frees);
+    tsri_graph_copy_free(c->g);
+    tsri_pool_finish(pool);
+}
+
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan)
 {
@@ -352,13 +374,13 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
                          o.bucket_mb);
     double t = tsri_now_s();
     tsri_pool pool;
-    tsri_pool_init(&pool, &graph->world->mem);
     tsr_plan *plan = NULL;
     tsri_choosing c;
-    tsri_choosing_begin(graph, &o, fixes, &pool, &c);
-    tsr_status status = make_plan(&c, &plan);
-    tsri_choosing_end(&c, status != TSR_OK || !fixes);
-    tsri_pool_finish(&pool);
+    tsr_status status = begin(graph, &o, fixes, &pool, &c);
+    if (status != TSR_OK) /* the other ranks wait to hear of it */
+        return graph->local ? status : tsri_plan_agree(graph, &o, status, NULL);
+    status = make_plan(&c, &plan);
+    end(&c, status != TSR_OK || !fixes, &pool);
     TSRI_TRY(status);
     tsri_pool_finish(&plan->scratch);
     plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
@@ -377,16 +399,15 @@ tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *
     tsr_compile_opts o = *TSR_COMPILE_OPTS();
     TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, "tsr_compile"));
     tsri_pool pool;
-    tsri_pool_init(&pool, &graph->world->mem);
     tsri_choosing c;
-    tsri_choosing_begin(graph, &o, false, &pool, &c);
+    TSRI_TRY(begin(graph, &o, false, &pool, &c));
     c.any_will_do = true;
     bool fits = false;
     tsr_status status = TSR_OK;
     /* The leanest last, as a compile does, unless it would need to be much leaner. */
     for (int i = 0; i < 2 && status == TSR_OK && !fits; i++) {
         c.leanest = i > 0;
-        tsr_plan *plan = new_plan(graph, &o);
+        tsr_plan *plan = new_plan(c.g, &o);
         status = plan ? run_passes(&c, plan) : TSR_ERR_NO_MEMORY;
         fits = status == TSR_OK && c.found && (!o.memory_limit || c.bytes <= o.memory_limit);
         if (fits && o.memory_limit) { /* with the scratch that is known then */
@@ -397,8 +418,7 @@ tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *
         if (c.bytes > 2 * o.memory_limit)
             break;
     }
-    tsri_choosing_end(&c, true);
-    tsri_pool_finish(&pool);
+    end(&c, true, &pool);
     if (status == TSR_OK)
         *out_fits = fits;
     return status;

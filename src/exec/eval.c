@@ -5,6 +5,7 @@
 #include "src/core/live.h"
 #include "src/core/rng.h"
 #include "src/plan/plan.h"
+#include "src/rewrite/rewrite.h"
 
 /* --- what is kept ----------------------------------------------------------------------------- */
 /* How the variables that the graph reads are laid out; 0: some are still open, so that a plan of
@@ -56,34 +57,14 @@ static void keep(tsr_graph *g, const tsr_tensor *x, tsr_plan *plan, uint64_t var
 }
 
 /* --- compiling -------------------------------------------------------------------------------- */
-static tsr_status compile(tsr_tensor *x, tsr_plan **out_plan)
+static tsr_status compile(const tsr_tensor *x, tsr_plan **out_plan)
 {
-    tsr_graph *g = x->graph;
-    /* The graph's own outputs are set aside for the while: dead code is not compiled. */
-    tsri_graph_port *ports = g->ports;
-    int nports = g->nports, cports = g->cports, nhooks = g->nhooks, nprints = g->nprints;
-    const int ntensors = g->ntensors;
-    tsr_variable **writes = tsri_mem_alloc(&g->world->mem, (size_t)ntensors * sizeof *writes);
-    TSRI_NEED(writes);
-    for (int i = 0; i < ntensors; i++) {
-        writes[i] = g->tensors[i]->writes;
-        g->tensors[i]->writes = NULL;
-    }
-    const tsri_runner runner = g->runner;
-    g->runner = (tsri_runner){0};
-    g->ports = NULL;
-    g->nports = g->cports = g->nhooks = g->nprints = 0;
-    tsr_output_at(g, "(eval)", x, NULL, tsri_sbp_b(tsr_placement_ndim(x->placement)), NULL, 0);
-    tsr_status status = tsri_plan_compile(g, NULL, false, out_plan);
-    for (int i = 0; i < ntensors; i++)
-        g->tensors[i]->writes = writes[i];
-    tsri_mem_free(writes);
-    g->ports = ports;
-    g->nports = nports;
-    g->cports = cports;
-    g->nhooks = nhooks;
-    g->nprints = nprints;
-    g->runner = runner;
+    tsr_graph *only;
+    TSRI_TRY(tsri_graph_copy(x->graph, &only));
+    tsr_status status = tsri_rewrite_only(only, x->id, "(eval)");
+    if (status == TSR_OK)
+        status = tsri_plan_compile(only, NULL, false, out_plan);
+    tsri_graph_copy_free(only);
     return status;
 }
 

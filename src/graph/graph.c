@@ -104,9 +104,14 @@ tsr_status tsr_graph_status(const tsr_graph *graph)
     if (!graph)
         return tsri_fail(TSR_ERR_INVALID, "tsr_graph_status: no graph%s", tsri_error_cause());
     TSRI_TRY(tsri_live_check(graph, TSRI_LIVE_GRAPH, "tsr_graph_status"));
-    if (graph->status != TSR_OK)
-        tsri_fail(graph->status, "%s", graph->error ? graph->error : "no memory");
-    return graph->status;
+    return tsri_graph_status(graph);
+}
+
+tsr_status tsri_graph_status(const tsr_graph *g)
+{
+    if (g->status != TSR_OK)
+        tsri_fail(g->status, "%s", g->error ? g->error : "no memory");
+    return g->status;
 }
 
 tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status)
@@ -293,7 +298,7 @@ static void put_read(tsr_graph *g, tsri_op *op)
     g->nreads++;
 }
 
-static bool add_read(tsr_graph *g, tsri_op *op)
+bool tsri_graph_note_read(tsr_graph *g, tsri_op *op)
 {
     if (2 * (g->nreads + 1) > g->creads) {
         tsri_op **old = g->reads;
@@ -347,7 +352,7 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     if (!op->name)
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     op->variable = v;
-    if (!add_read(g, op))
+    if (!tsri_graph_note_read(g, op))
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     v->used = true;
     return op->out[0];

@@ -27,7 +27,8 @@ enum { TSRI_AUTOCAST_DTYPES = 3 };
 
 struct tsr_tensor {
     tsr_graph *graph;
-    int id; /* index into graph->tensors */
+    int id;     /* index into graph->tensors */
+    int origin; /* in a compile's copy: the number of the declared tensor that it is, or repeats */
     tsr_dtype dtype;
     tsr_dims shape;
     const tsr_placement *placement;
@@ -46,7 +47,8 @@ struct tsr_tensor {
 };
 
 struct tsri_op {
-    int id; /* index into graph->ops */
+    int id;     /* index into graph->ops */
+    int origin; /* in a compile's copy: the number of the declared op that it is, or repeats */
     tsri_op_kind kind;
     tsri_attrs attrs;
     int nin, nout;
@@ -202,6 +204,8 @@ tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_
  * (then NULL is returned and only the thread's text is set). */
 tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const char *fmt, ...)
     TSR_PRINTF(4, 5);
+/* tsr_graph_status of a graph that is there, or of a compile's copy of one. */
+tsr_status tsri_graph_status(const tsr_graph *g);
 /* Keeps the thread's last error as it stands. */
 tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status);
 /*
@@ -249,6 +253,8 @@ static inline const char *tsri_op_called(const tsri_op *op)
 void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 /* The tensor that reads a variable: its value when a run begins. One per variable and graph. */
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
+/* Lets tsri_graph_find_read find an op that reads a variable; false when there is no memory. */
+bool tsri_graph_note_read(tsr_graph *g, tsri_op *op);
 /* Returns the tensor that reads a variable; NULL if nothing reads it yet. */
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
 /* The value that the next update of a variable starts from: the result of the update declared last,

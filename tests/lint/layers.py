@@ -14,13 +14,13 @@ KERNELS = CORE + ["kernels/"]
 COMM = KERNELS + ["src/comm/"]
 GRAPH = sorted(set(SBP + COMM + ["src/graph/"]))
 PLAN = GRAPH + ["src/plan/"]
-EXEC = PLAN + ["src/exec/"]
+EXEC = PLAN + ["src/rewrite/", "src/exec/"]
 NN = EXEC + ["src/autograd/", "src/nn/", "src/optim/", "src/data/", "src/train/"]
 # folder -> private folders that it may include; public headers are open to all.
 LAYERS = {
     "include/": [], "src/core/": CORE, "placement/": PLACE, "sbp/": SBP, "kernels/": KERNELS,
     "src/comm/": COMM, "src/graph/": GRAPH, "src/functional/": GRAPH + ["src/functional/"], "src/autograd/": GRAPH + ["src/autograd/"],
-    "src/plan/": PLAN, "src/exec/": EXEC, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
+    "src/rewrite/": GRAPH + ["src/rewrite/"], "src/plan/": PLAN, "src/exec/": EXEC, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
     "src/config/": NN + ["src/config/"], "src/cli/": NN + ["src/config/", "src/cli/"],
     "models/": [], "examples/": [],
 }

@@ -6,10 +6,10 @@
 #include <math.h>
 
 /* --- variables without a signature ------------------------------------------------------------ */
-void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
+void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
                          tsri_choosing *c)
 {
-    *c = (tsri_choosing){.g = g, .opts = opts, .pool = pool};
+    *c = (tsri_choosing){.declared = declared, .g = g, .opts = opts, .pool = pool};
     tsri_pool_init(&c->inferring, &g->world->mem);
     c->is_open = tsri_pool_alloc(pool, (size_t)g->nops);
     c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops);

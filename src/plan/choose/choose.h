@@ -15,7 +15,8 @@ typedef struct tsri_tried {
 
 /* The choices of one compile: open ones, and those made so far. */
 typedef struct tsri_choosing {
-    tsr_graph *g;
+    tsr_graph *declared; /* the user's */
+    tsr_graph *g;        /* the rewritten copy that is compiled */
     const tsr_compile_opts *opts;
     tsri_pool *pool;
     tsri_pool inferring; /* what inference keeps for the next limit */
@@ -35,11 +36,11 @@ typedef struct tsri_choosing {
 } tsri_choosing;
 
 /*
- * Begins a compile of g. `fixes`: it settles the signatures of the variables that it reads;
+ * Begins a compile of `declared`, of which g is the copy that is compiled. `fixes`: it settles the signatures of the variables that it reads;
  * otherwise (tsr_eval) they are free again afterwards, and values that were given stay as they are.
  * Until the end, variables that were open have the signature that was chosen for them.
  */
-void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
+void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
                          tsri_choosing *c);
 /* Gives back what inference keeps. `frees`: the variables that were open are so again. */
 void tsri_choosing_end(tsri_choosing *c, bool frees);

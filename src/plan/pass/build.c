@@ -382,7 +382,7 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
                         .shape = t->shape,
                         .placement = op->placement,
                         .layout = tsri_layout_of(&mesh, b->inferred->chosen[op->id]->out[i]),
-                        .tensor = t->id,
+                        .tensor = t->origin,
                         .is_loss = t->is_loss};
         note_said(op, &v);
         out[i] = tsri_plan_add_value(plan, &v);
@@ -439,7 +439,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
-                                 .id = op->id,
+                                 .id = op->origin,
                                  .groups = groups_here(b, op),
                                  .flops = flops_of(op),
                                  .dtype = tsri_op_computes_in(op)}};
@@ -547,7 +547,7 @@ static tsr_status keep_chosen(builder *b)
     for (size_t i = 0; i < n; i++)
         if (b->inferred->live[i]) {
             *copies = *b->inferred->chosen[i];
-            plan->chosen[i] = copies++;
+            plan->chosen[b->g->ops[i]->origin] = copies++;
         }
     return TSR_OK;
 }
