@@ -120,6 +120,25 @@ TSR_API void tsr_autocast_at(tsr_graph *g, tsr_dtype dtype, const char *file, in
 TSR_API void tsr_autocast_end_at(tsr_graph *g, const char *file, int line);
 #define tsr_autocast_end(g) tsr_autocast_end_at((g), TSR_HERE)
 
+/*
+ * Opens a region whose values backward computes again in place of keeping them from forward, up to
+ * tsr_recompute_end (PyTorch: torch.utils.checkpoint; Chen et al., "Training Deep Nets with
+ * Sublinear Memory Cost", 2016). Of a region these stay in memory: what is read outside of it, its
+ * operands, outputs of the graph, and what backward reads of at most 1/16 of its op's largest
+ * operand, such as statistics. What else backward reads is computed in front of its first reader
+ * there, in the signatures and with the random masks of forward. Signatures are chosen with the
+ * work that is done twice; where they are the same, values and gradients have the same bits, but
+ * for sums in chains (TSR_FUSE_CHAINS, TSR_FUSE_ROWS). Effects (running averages, assignments)
+ * happen once. Of regions inside one another the outermost counts.
+ * Without a backward pass nothing changes. All ranks must declare the same regions. Sticky error:
+ * TSR_ERR_STATE where there is no region to end.
+ */
+TSR_API void tsr_recompute_at(tsr_graph *g, const char *file, int line);
+#define tsr_recompute(g) tsr_recompute_at((g), TSR_HERE)
+/* Ends the region that tsr_recompute opened last. */
+TSR_API void tsr_recompute_end_at(tsr_graph *g, const char *file, int line);
+#define tsr_recompute_end(g) tsr_recompute_end_at((g), TSR_HERE)
+
 /* Declares gradients: d(sum of y)/dx, declared like any other value: TSR_ERR_STATE if y doesn't
  * depend on x. Several at once share one backward pass: out_dx[i] for x[i]. */
 TSR_API void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out_dx,

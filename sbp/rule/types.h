@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rule as parsed and bound: what rule_parse.c, rule.c and rule_derive.c share. */
+/* A rule as parsed and bound: what parse.c, rule.c and derive.c share. */
 #ifndef TESSERA_SBP_RULE_TYPES_H
 #define TESSERA_SBP_RULE_TYPES_H
 

@@ -10,6 +10,7 @@
 #include "src/config/own.h"
 #include "src/config/rules/pin.h"
 #include "src/graph/graph.h"
+#include "src/nn/module.h"
 #include "src/nn/place.h"
 #include "src/optim/own.h"
 
@@ -192,6 +193,32 @@ static tsr_status place_parameters(tsri_program *p)
     return TSR_OK;
 }
 
+/* Marks the modules below m that a pattern fits; returns how many. */
+static int mark_recomputed(tsr_module *m, const char *match)
+{
+    char name[TSRI_NAME_MAX];
+    tsri_scope_qualified_name(&m->scope, name, sizeof name);
+    int n = name[0] && tsri_glob(match, name);
+    if (n)
+        tsr_module_recompute(m);
+    for (tsr_module *c = m->first_child; c; c = c->sibling)
+        n += mark_recomputed(c, match);
+    return n;
+}
+
+static tsr_status recompute(const tsri_program *p)
+{
+    const tsri_items *all = &p->experiment->recompute;
+    const tsri_config_recompute *entries = all->items;
+    for (int i = 0; i < all->n; i++)
+        if (!mark_recomputed(p->module, entries[i].match))
+            return tsri_yaml_fail(tsri_section_node(&entries[i], "match"),
+                                  "'%.200s' fits no module of the model; tessera plan FILE "
+                                  "--verbose shows their names",
+                                  entries[i].match);
+    return TSR_OK;
+}
+
 static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
 {
     const tsri_experiment *e = p->experiment;
@@ -211,6 +238,7 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
                                              : models[model](&c);
     if (!p->module)
         return p->inside->refused ? TSR_ERR_INVALID : model_fail(p, NULL, TSR_ERR_INVALID);
+    TSRI_TRY(recompute(p));
     return place_parameters(p);
 }
 

@@ -363,6 +363,9 @@ static tsr_status check_kind(const tsri_experiment *e)
             return tsri_yaml_fail_key(
                 tsri_section_node(e, *key),
                 "not beside 'model': it is a key of experiments that run a graph");
+    if (has(e, "recompute") && !model)
+        return tsri_yaml_fail_key(tsri_section_node(e, "recompute"),
+                                  "not beside 'graph': it names modules of a model");
     for (const char *const *key = of_model; *key && !model; key++) {
         const tsri_yaml *said = tsri_yaml_find(e->tensors.head.node, *key);
         if (said && said->n)

@@ -451,6 +451,14 @@ static const tsri_field fusion_fields[] = {
 const tsri_section tsri_fusion_section = {
     .name = "fusion", .size = sizeof(tsri_config_fusion), FIELDS(fusion_fields)};
 
+static const tsri_field recompute_fields[] = {
+    FIELD(TEXT, tsri_config_recompute, "match", match, TSRI_NEEDED, 0, 0,
+          "A pattern of modules' qualified names, as in h.*; of modules inside one another the "
+          "outermost counts."),
+};
+const tsri_section tsri_recompute_section = {
+    .name = "recompute", .size = sizeof(tsri_config_recompute), FIELDS(recompute_fields)};
+
 /* In the order of TSRI_CONFIG_STRATEGY_.... */
 static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
                                              "megatron", "sequence", "auto",  NULL};
@@ -562,6 +570,10 @@ static const tsri_field experiment_fields[] = {
           "last use forward, and gathered again for backward, but those that forward gathers last: "
           "half as much traffic again for the memory of one layer's parameters instead of all. "
           "Default: false, and true under strategy zero3."),
+    PART(SECTIONS, recompute, TSRI_NONE, &tsri_recompute_section, 0, TSRI_CONFIG_MAX_PATTERNS,
+         "Modules of the model whose values backward computes again in place of keeping them from "
+         "forward: of each only what is read outside of it, and small statistics, stay in memory. "
+         "Gradients are the same."),
     PART(SECTION, fusion, TSRI_NONE, &tsri_fusion_section, 0, 0,
          "Which ops may become one pass over memory: switches for comparing."),
 };

@@ -68,6 +68,8 @@ struct tsri_op {
     bool optimizes; /* declared by a minimization, behind the gradients */
     bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
     bool is_copy;   /* of an op on halves, in f32 */
+    int region;     /* whose values backward computes again, from 1; 0: of none */
+    bool again;     /* in a compile's copy: it computes again what op `origin` computes */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
@@ -185,11 +187,13 @@ struct tsr_graph {
     void *applied_arg;
     const char *label;           /* of ops that are declared outside modules; "": they have none */
     bool in_backward, optimizes; /* of ops that are declared now */
+    int region, nregions;        /* the one that is open, 0: none; how many there have been */
+    int region_depth;            /* tsr_recompute calls that are open */
     tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
     tsri_def_fn *def_of;
     tsr_dtype *outer_autocast; /* those of the regions around it */
     int nouter, couter;
-    int call, ncalls, depth; /* the call that is being declared, 0: none; see halves.c */
+    int call, ncalls, depth; /* the call that is being declared, 0: none; see dtypes.c */
     bool warned;             /* that it is trained, and some op of it evaluates */
     int64_t *step_value;     /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
@@ -405,7 +409,12 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc);
 void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype);
 void tsri_autocast_end(tsr_graph *g);
 
-/* --- halves: halves.c ------------------------------------------------------------------------- */
+/* Opens and closes a region, as tsr_recompute does; of those inside one another the outermost
+ * counts. */
+void tsri_recompute_begin(tsr_graph *g);
+void tsri_recompute_end(tsr_graph *g);
+
+/* --- halves: dtypes.c ------------------------------------------------------------------------- */
 /* Opens and closes a call of a public function, or of an op's gradient, in which halves are rounded
  * once, at its end. Calls nest; the outermost one counts. */
 void tsri_declare_begin(tsr_graph *g);

@@ -45,6 +45,16 @@ tsr_status tsr_module_autocast(tsr_module *m, tsr_dtype dtype)
     return TSR_OK;
 }
 
+tsr_status tsr_module_recompute(tsr_module *m)
+{
+    if (!m)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_module_recompute: the module is NULL%s",
+                         tsri_error_cause());
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, __func__));
+    m->recompute = true;
+    return TSR_OK;
+}
+
 /* A call of tsr_apply or tsr_apply_n. */
 typedef struct call {
     tsr_module *m;
@@ -159,9 +169,13 @@ static bool pass(call *c)
     tsri_loc outer_loc = c->m->loc;
     c->g->scope = scope;
     c->m->loc = c->loc;
+    if (c->m->recompute)
+        tsri_recompute_begin(c->g);
     if (c->m->autocast)
         tsri_autocast_begin(c->g, c->m->autocast);
     call_forward(c);
+    if (c->m->recompute)
+        tsri_recompute_end(c->g);
     if (c->m->autocast)
         tsri_autocast_end(c->g);
     c->m->loc = outer_loc;

@@ -52,7 +52,7 @@ static uint64_t hash_variable(uint64_t h, const tsr_variable *v)
 static uint64_t hash_op(const tsri_op *op)
 {
     uint64_t h = TSRI_HASH_INIT;
-    int32_t head[4] = {op->kind, op->nin, op->nout, op->from_local};
+    int32_t head[5] = {op->kind, op->nin, op->nout, op->from_local, op->region};
     h = tsri_hash(h, head, sizeof head);
     const tsri_attrs attrs = comparable_attrs(op);
     h = tsri_hash(h, &attrs, sizeof attrs);
@@ -171,6 +171,7 @@ static void put_op(FILE *f, const tsri_op *op)
         put_variable(f, op->variable);
     if (op->kind == TSRI_OP_INPUT)
         fprintf(f, "fed as local values: %d\n", op->from_local);
+    fprintf(f, "region of recomputation: %d\n", op->region);
     fprintf(f, "operands: %d\n", op->nin);
     for (int j = 0; j < op->nin && j < 32; j++)
         fprintf(f, "operand %d: result %d of op %d\n", j, op->in[j]->out, op->in[j]->op->id);

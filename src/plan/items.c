@@ -73,3 +73,9 @@ int tsri_plan_root(const tsr_plan *plan, int v)
         v = plan->values[v].alias;
     return v;
 }
+
+/* 20 GB/s is a common PCI Express link's. */
+double tsri_crossing_seconds(tsr_dims shape, size_t element, const tsr_placement *p, tsr_sbp sbp)
+{
+    return 10e-6 + tsri_largest_part(shape, p, sbp) * (double)element / 20e9;
+}

@@ -103,6 +103,7 @@ typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
     bool updates;    /* out[0] is the new value of a variable */
+    bool recomputes; /* backward's own, of what forward has computed: see src/rewrite/recompute.c */
     bool is_moved;   /* it was declared before what makes its operand */
     int chain;       /* of items one behind another that are one step, from 1; 0: none */
     int again;       /* the value that it computes again for a reader of its own, from 1; 0: none */
@@ -171,7 +172,7 @@ typedef struct tsri_plan_port {
     void *staging; /* `bytes` of the host, where parts are gathered for a device; NULL so far */
 } tsri_plan_port;
 
-/* Copying a box between dense local buffers; see src/exec/box_local.c. */
+/* Copying a box between dense local buffers; see src/exec/local_box.c. */
 typedef struct tsri_local_box {
     tsr_reduce_op reduce;
     tsr_dtype dtype;
@@ -443,8 +444,8 @@ int tsri_plan_root(const tsr_plan *plan, int v);
 tsri_arg tsri_plan_arg(const tsri_value *v);
 /* Bytes of a value on `rank`. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
-/* Seconds of crossing to another kind of device. */
-double tsri_crossing_seconds(tsr_dims shape, size_t element);
+/* Seconds of crossing to another kind of device, of the rank that has the largest part. */
+double tsri_crossing_seconds(tsr_dims shape, size_t element, const tsr_placement *p, tsr_sbp sbp);
 /* The query that a conversion's step was planned for. */
 tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
 /* Whether the rank has a part in an item: runs it, gives to it or takes from it. */

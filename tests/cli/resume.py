@@ -241,6 +241,8 @@ def tables():
         ("experiment:bucket_mb", [], ["bucket_mb=0"]),
         ("experiment:infer_updates", [], ["infer_updates=true"]),
         ("experiment:reshard_after_forward", [], ["reshard_after_forward=true"]),
+        ("experiment:recompute", [], ['recompute=[{match: "*"}]']),
+        ("recompute:match", ['recompute=[{match: "0"}]'], ['recompute[0].match="*"']),
         ("experiment:fusion", [], ["fusion={rows: false}"]),
         ("placements:device", [], ["placements={all: {ranks: [0, 1]}}"]),
         ("placements:mesh", [], ["placements={all: {mesh: {dp: 2}}}"]),

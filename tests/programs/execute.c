@@ -279,6 +279,11 @@ static tsr_status declare(job *j, int graph)
     for (int i = 0; i < d->g->nnodes; i++) {
         const pnode *n = &d->g->node[i];
         tsr_tensor *in[MAX_OPERANDS];
+        if (d->p->recompute && i % d->p->recompute == 0) {
+            if (i)
+                tsr_recompute_end(d->graph);
+            tsr_recompute(d->graph);
+        }
         for (int k = 0; k < n->nin; k++)
             in[k] = n->in[k] < 0 ? NULL : d->tensor[n->in[k]];
         tsr_tensor *t = d->tensor[i] = op_at(n->op)->declare(d, n, in);

@@ -179,6 +179,13 @@ static void draw_autocast(program *p, tsr_dtype dtype)
     p->autocast = all && rnd_chance(&r, 0.5);
 }
 
+/* Some programs have regions that are computed again. */
+static void draw_recompute(program *p)
+{
+    rnd r = {p->seed * 0x9e3779b97f4a7c15u + 5};
+    p->recompute = rnd_chance(&r, 0.3) ? 2 + rnd_below(&r, 12) : 0;
+}
+
 program *program_generate(uint64_t seed, int nranks, bool special)
 {
     gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
@@ -216,6 +223,7 @@ program *program_generate(uint64_t seed, int nranks, bool special)
         gen_graph(&g, 1, 1 + rnd_below(&g.r, 10));
     }
     draw_acts(&g);
+    draw_recompute(p);
     if (!special) {
         draw_scaler(p);
         draw_autocast(p, g.dtype);

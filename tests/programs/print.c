@@ -386,6 +386,8 @@ static void put_graph(FILE *out, const program *p, int at)
             at, g->training, (unsigned long long)g->seed,
             p->autocast ? ", .autocast = TSR_BF16" : "");
     for (int i = 0; i < g->nnodes; i++) {
+        if (p->recompute && i % p->recompute == 0)
+            fprintf(out, "%s    tsr_recompute(g);\n", i ? "    tsr_recompute_end(g);\n" : "");
         put_node(out, p, g, i);
         put_sinks(out, p, g, i);
     }

@@ -129,6 +129,7 @@ typedef struct program {
     int noptimizers;
     poptimizer optimizer[MAX_OPTIMIZERS];
     bool autocast;     /* graphs are by autocast to bf16 */
+    int recompute;     /* so many nodes each are a region that is computed again; 0: none */
     bool special;      /* NaN, infinities, -0, denormals and ties are fed; judged by bit class */
     double init_scale; /* of the grad scaler */
     int64_t growth_interval;

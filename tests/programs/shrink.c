@@ -286,7 +286,7 @@ static void try_signatures(shrinker *s)
 
 static void try_options(shrinker *s)
 {
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 9; k++) {
         program *p = program_copy(s->best);
         pgraph *g = &p->graph[0];
         bool changed = false;
@@ -302,6 +302,10 @@ static void try_options(shrinker *s)
         case 2:
             changed = g->bucket_mb != 0;
             g->bucket_mb = 0;
+            break;
+        case 8:
+            changed = p->recompute != 0;
+            p->recompute = 0;
             break;
         case 7:
             for (int i = 0; i < p->noptimizers; i++) {

@@ -31,7 +31,7 @@ typedef struct tsri_bn_data {
 } tsri_bn_data;
 
 /* Fills in *out. TSR_ERR_UNSUPPORTED for dtypes that batch norm does not take; TSR_ERR_INVALID if
- * stats lacks a virtual batch of this shard's samples. plain_bn.cu. */
+ * stats lacks a virtual batch of this shard's samples. plain/bn.cu. */
 tsr_status tsri_cuda_bn(const tsri_kernel_desc *desc, tsri_bn *out);
 tsri_bn_data tsri_cuda_bn_data(const tsri_bn *v, void *const *in);
 
@@ -165,7 +165,7 @@ template <typename A> static __device__ __forceinline__ bool tsri_bn_through(int
     return act == TSRI_ACT_NONE || (z > 0 && !(act == TSRI_ACT_RELU6 && !(z < 6)));
 }
 
-/* --- channels last: fast_bn.cu, fast_bn_stats.cu ---------------------------------------------- */
+/* --- channels last: fast/bn.cu, fast/bn_stats.cu ---------------------------------------------- */
 typedef struct tsri_fast_bn {
     tsri_cuda_kernel base;
     tsri_bn bn;
@@ -174,7 +174,7 @@ typedef struct tsri_fast_bn {
 } tsri_fast_bn;
 
 /* Declines what is not channels last, or not all of one dtype; else a kernel without tiles, and
- * the elements of the largest pack that its channels are made of. fast_bn.cu. */
+ * the elements of the largest pack that its channels are made of. fast/bn.cu. */
 tsr_status tsri_cuda_fast_bn(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda_run_fn *run,
                              tsri_fast_bn **out_kernel, int *out_pack);
 

@@ -5,10 +5,10 @@
 
 #include "kernels/cuda/code/product.cuh"
 
-/* plain_conv.cu: the window of a convolution, or of its gradient by x or by w, over x or dy. */
+/* plain/conv.cu: the window of a convolution, or of its gradient by x or by w, over x or dy. */
 void tsri_conv_window(const tsri_kernel_desc *desc, tsri_window *out);
 
-/* plain_conv_groups.cu: any of the three, with groups of few channels, depthwise above all. */
+/* plain/conv_groups.cu: any of the three, with groups of few channels, depthwise above all. */
 tsr_status tsri_conv_groups(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel);
 
 #endif

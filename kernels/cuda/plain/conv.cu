@@ -6,7 +6,7 @@
  *   backward  dx[pix, i]  = dy[pix, tap] w[i, tap]: the window runs backwards and a position counts
  *                           only where the stride divides it
  *             dw[o, tap]  = dy[o, pos] x[tap, pos]
- * Groups are a batch of products; those of few channels go to plain_conv_groups.cu, as most of
+ * Groups are a batch of products; those of few channels go to conv_groups.cu, as most of
  * their tiles would be empty.
  */
 #include "kernels/cuda/code/plain_conv.cuh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dumps of the flight recorder, read again (read.c; flight_dump.c has the form), and the
+ * Dumps of the flight recorder, read again (read.c; src/comm/local/dump.c has the form), and the
  * question who is behind (judge.c). `tessera flight` is the face of both.
  */
 #ifndef TESSERA_CLI_FLIGHT_READ_H

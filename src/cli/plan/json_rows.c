@@ -75,6 +75,8 @@ cJSON *plan_json_op(plan_json *j, int row)
     cJSON_AddNumberToObject(json, "id", row);
     cJSON_AddStringToObject(json, "op", r->what);
     cJSON_AddStringToObject(json, "phase", phase_of(r));
+    if (r->item && r->item->kind == TSRI_ITEM_KERNEL && r->item->kernel.recomputes)
+        cJSON_AddBoolToObject(json, "again", true);
     add_common(j, json, r);
     add_alternatives(json, r);
     return json;

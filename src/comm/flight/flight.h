@@ -4,10 +4,10 @@
  * is gone. Always on. Written by the communicators; threads of a rank may write at once. Shared
  * with the launcher, which dumps what a dead rank has left.
  *
- *   flight.c         recording: needs no library, so it is compiled into the CUDA module, too
- *   dump.c    the recorder's memory as text, flight.rank<R>.txt
- *   report.c  dumps of a rank about itself: when a call fails, and tsr_flight_dump
- *   flight_read.c    the text, read again; flight_judge.c: which rank the others waited for
+ *   flight.c                 recording: needs no library, so it is compiled into the CUDA module, too
+ *   ../local/dump.c          the recorder's memory as text, flight.rank<R>.txt
+ *   ../local/report.c        dumps of a rank about itself: when a call fails, and tsr_flight_dump
+ *   ../../cli/flight/read.c  the text, read again; judge.c: which rank the others waited for
  *
  * A call is SCHEDULED when it is asked for behind others, STARTED when this rank has come to it,
  * COMPLETED when `finish` has returned (on streams: when its work has been put there), and FAILED.

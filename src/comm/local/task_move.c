@@ -10,7 +10,7 @@ typedef struct moves {
     bool reduces;
     int64_t most; /* elements of the longest part */
     int64_t window;
-    const int64_t *counts;                /* all_to_all's: see collective_run.c */
+    const int64_t *counts;                /* all_to_all's: see collective/run.c */
     int64_t src_at[TSRI_ARENA_MAX_RANKS]; /* by reader, in this rank's source */
     int64_t dst_at[TSRI_ARENA_MAX_RANKS]; /* by member, in dst */
 } moves;

@@ -65,15 +65,24 @@ static tsr_status list_ops(tsri_problem *p)
     tsr_graph *g = p->g;
     p->strat = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->strat);
     p->node_of = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->node_of);
+    p->first = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->first);
+    p->memory_of = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->memory_of);
     p->readers = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->readers);
     p->last_reader = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_reader);
     p->last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_use);
-    TSRI_NEED(p->strat && p->node_of && p->readers && p->last_reader && p->last_use);
+    TSRI_NEED(p->strat && p->node_of && p->first && p->memory_of && p->readers && p->last_reader &&
+              p->last_use);
     find_last_uses(p);
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
+        if (!op->again)
+            p->first[op->origin] = i;
         if (!p->out->live[i])
             continue;
+        if (op->again && p->out->live[p->first[op->origin]]) {
+            TSRI_TRY(tsri_share_node(p, i));
+            continue;
+        }
         TSRI_TRY(tsri_strategies_of(&p->table, op, &p->strat[i]));
         tsri_search_node node = {.nstrat = p->strat[i]->n, .cost = p->strat[i]->cost};
         if (g->pin.tensor && g->pin.tensor->op == op)
@@ -131,8 +140,9 @@ static tsr_status list_readers(tsri_problem *p)
             continue;
         TSRI_TRY(tsri_sides_of(p, p->strat[i], &all));
         for (int j = 0; j < op->nin; j++)
-            TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
-                                p->out->gradient[op->in[j]->id].share));
+            if (!tsri_reads_with_first(p, op, j))
+                TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
+                                    p->out->gradient[op->in[j]->id].share));
         for (int j = 0; j < op->nout; j++) {
             const tsri_op *var = reader_of_written(p, op->out[j]);
             const tsri_side *kept;
@@ -158,7 +168,8 @@ static void set_lifetimes(tsri_problem *p)
         bool is_view = tsri_op_def_of(op->kind)->is_view;
         if (!p->out->live[i] || op->out[0]->writes || is_view)
             continue;
-        tsri_search_node *node = &p->nodes[p->node_of[i]];
+        const bool shares = op->again && p->memory_of[i];
+        tsri_search_node *node = &p->nodes[shares ? p->memory_of[i] : p->node_of[i]];
         bool kept = tsri_is_kept(op->out[0]);
         node->usage = p->strat[i]->usage;
         node->first = kept ? 0 : i;

@@ -4,6 +4,7 @@
  *
  *   infer.c         nodes of ops, readers, the answer
  *   infer_edges.c   nodes and edges of the search's problem
+ *   infer_again.c   ops that compute again what others have
  *   infer_lists.c   lists of signatures, each kept once
  *   infer_cost.c    costs between lists, each made once
  *   infer_known.c   costs between signatures on many dimensions, each searched for once
@@ -116,7 +117,9 @@ typedef struct tsri_problem {
     int nparallel, cparallel;
     tsri_sides **sides_of; /* per class id */
     int csides, nsides;
-    int *node_of;              /* per op */
+    int *node_of;              /* per op; one for what computes again what another has */
+    int *first;                /* per declared op: where it stands in the graph */
+    int *memory_of;            /* per op at another's node: of its results; else 0 */
     tsri_reader **readers;     /* per tensor */
     tsri_reader **last_reader; /* per tensor: the end of its list */
     int *last_use;             /* per tensor: the last op that reads it, also through views */
@@ -134,6 +137,14 @@ typedef struct tsri_problem {
 /* The costs of strategies of the op that makes the pinned tensor: INFINITY in other signatures. */
 tsr_status tsri_pinned_costs(tsri_pool *pool, const tsri_pin *pin, const tsri_strategies *s,
                              const float **out_cost);
+
+/* --- infer_again.c ---------------------------------------------------------------------------- */
+/* Lets an op that computes again what an earlier one has be in the same signature: at one node,
+ * which costs both. What its results take in memory is a node of its own, at an edge that allows
+ * equal strategies alone. */
+tsr_status tsri_share_node(tsri_problem *p, int again);
+/* Whether an operand is one that an op at the same node reads before it: converted for both. */
+bool tsri_reads_with_first(const tsri_problem *p, const tsri_op *op, int operand);
 
 /* --- infer_known.c ---------------------------------------------------------------------------- */
 /* Notes all lists of ops on more than two dimensions, before their first costs are asked for. */

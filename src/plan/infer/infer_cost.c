@@ -137,6 +137,19 @@ static void keep_splits(const tsri_problem *p, tsri_conversion *c)
     }
 }
 
+/* Adds what the way between two kinds of device takes: from a GPU before all conversion, to one
+ * behind it, as ranks convert as CPUs in between. */
+static void add_crossings(tsri_conversion *c)
+{
+    const bool leaves = tsr_placement_device(c->from_placement) != TSR_DEVICE_CPU;
+    const tsri_siglist *crossing = leaves ? c->from : c->to;
+    const tsr_placement *place = leaves ? c->from_placement : c->to_placement;
+    for (int i = 0; i < c->from->n; i++)
+        for (int j = 0; j < c->to->n; j++)
+            c->cost[i * c->to->n + j] += (float)tsri_crossing_seconds(
+                c->shape, c->element, place, crossing->sig[leaves ? i : j]);
+}
+
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
@@ -171,6 +184,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                     &b, to->n, to->sig, c->cost));
     if (!of_variable && from_place == to_place)
         keep_splits(p, c);
+    if (tsr_placement_device(from_place) != tsr_placement_device(to_place))
+        add_crossings(c);
     *bucket = c;
     *out = c;
     return TSR_OK;

@@ -154,12 +154,6 @@ static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const ts
     return tsri_placement_intern(plan->world, TSR_DEVICE_CPU, p->ndim, p->dim, p->ranks, out);
 }
 
-/* 20 GB/s is a common PCI Express link's. */
-double tsri_crossing_seconds(tsr_dims shape, size_t element)
-{
-    return 10e-6 + (double)tsr_dims_count(shape) * (double)element / 20e9;
-}
-
 /* Crosses to the other kind of device, in one layout on the same ranks: ranks talk as CPUs, so that
  * a rank needs a GPU only if it is named as one. */
 static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placement *to,
@@ -173,7 +167,7 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     base.box.from = v.placement;
     base.box.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
     base.box.part = (tsri_bucket_part){0};
-    base.cost_s = tsri_crossing_seconds(v.shape, tsr_dtype_size(v.dtype));
+    base.cost_s = tsri_crossing_seconds(v.shape, tsr_dtype_size(v.dtype), to, v.layout.sbp);
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
     v.source = v.said = false;
@@ -439,6 +433,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
+                                 .recomputes = op->again,
                                  .id = op->origin,
                                  .groups = groups_here(b, op),
                                  .flops = flops_of(op),

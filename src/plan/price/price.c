@@ -93,7 +93,7 @@ static tsr_status price_box(tsri_pricer *p, const tsri_cost_model *m, int i, int
                                 .to = {tsri_mesh_of(x->to_placement), step.to}};
     int count = p->boxes.count[i];
     if (x->crosses) {
-        step.cost_s = tsri_crossing_seconds(shape, q.element);
+        step.cost_s = tsri_crossing_seconds(shape, q.element, x->to_placement, step.to.sbp);
     } else if (x->joins) {
         tsri_route single;
         p->joint[i] = tsri_route_join(m, &q, &single);

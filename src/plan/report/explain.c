@@ -79,7 +79,7 @@ static void put_alternatives(FILE *f, const tsr_plan *plan, const tsri_item *it)
                                  .said_by = made->said_by,
                                  .said_at = made->said_at,
                                  .alternatives = made->alternatives};
-    if (row.alternatives)
+    if (row.alternatives || it->kernel.recomputes)
         tsri_fshow(f, "      %s\n", tsri_report_why(&row, why));
 }
 

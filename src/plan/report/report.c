@@ -330,6 +330,11 @@ char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
         snprintf(buf, TSRI_WHY_MAX, "%s", row->item->box.reason ? row->item->box.reason : "");
         return buf;
     }
+    if (row->kind == TSRI_REPORT_OP && row->item->kind == TSRI_ITEM_KERNEL &&
+        row->item->kernel.recomputes) {
+        snprintf(buf, TSRI_WHY_MAX, "computed again, as forward has it");
+        return buf;
+    }
     if (row->said)
         return say_said(row, buf);
     if (!alt)

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions of forward that backward computes again: see src/rewrite/recompute.c. */
+#include "src/core/live.h"
+#include "src/graph/graph.h"
+
+void tsri_recompute_begin(tsr_graph *g)
+{
+    if (g->region_depth++ == 0)
+        g->region = ++g->nregions;
+}
+
+void tsri_recompute_end(tsr_graph *g)
+{
+    if (--g->region_depth == 0)
+        g->region = 0;
+}
+
+void tsr_recompute_at(tsr_graph *g, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    if (tsri_is_live(g, TSRI_LIVE_GRAPH, "recompute"))
+        tsri_recompute_begin(g);
+}
+
+void tsr_recompute_end_at(tsr_graph *g, const char *file, int line)
+{
+    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, "recompute_end"))
+        return;
+    if (g->region_depth > 0)
+        tsri_recompute_end(g);
+    else if (g->status == TSR_OK)
+        tsri_graph_fail(g, (tsri_loc){file, line}, TSR_ERR_STATE,
+                        "recompute_end: no region is open; tsr_recompute opens one");
+}

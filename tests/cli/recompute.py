@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""recompute: losses and trained weights have the same bits with and without it, on 1, 2 and 4 ranks
+and in each strategy; memory falls and work grows by what is planned; wrong entries are refused.
+usage: recompute.py TESSERA"""
+import json
+import math
+import os
+import tempfile
+
+from harness import check, done, equal, tessera, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+GPT = """
+tessera: 1
+mesh: {mesh}
+strategy: {strategy}
+model: {{name: gpt, args: {{vocab: 256, width: 32, layers: {layers}, heads: 4, dropout: 0.1}}}}
+data: {{dataset: synthetic, shape: [32], classes: 64, samples: 64, batch_size: 8}}
+optimizer: {{name: adamw, lr: 0.01, clip_norm: 1}}
+fusion: {{chains: false, rows: false}}
+train: {{steps: 4, metrics: {out}.json, checkpoint: {{dir: {out}}}}}
+"""
+RESNET = """
+tessera: 1
+mesh: {mesh}
+strategy: {strategy}
+model: {{name: resnet18, args: {{width: 4, variant: cifar, bn: {bn}}}}}
+data: {{dataset: synthetic, shape: [3, 16, 16], classes: 4, samples: 64, batch_size: 16}}
+optimizer: {{name: sgd, lr: 0.1, momentum: 0.9}}
+fusion: {{chains: false, rows: false}}
+train: {{steps: 3, metrics: {out}.json, checkpoint: {{dir: {out}}}}}
+"""
+counter = iter(range(1000))
+
+
+def write(text, name, **values):
+    path = os.path.join(FOLDER.name, name + ".yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.format(out=os.path.join(FOLDER.name, name), **values))
+    return path
+
+
+def run(text, ranks, recompute, sets, **values):
+    """Losses by step, and the trained weights and running averages as bytes."""
+    name = f"run{next(counter)}"
+    path = write(text + recompute, name, **values)
+    tessera("run", "-n", ranks, path, *(x for s in sets for x in ("--set", s)))
+    out = os.path.join(FOLDER.name, name)
+    with open(out + ".json", encoding="utf-8") as f:
+        losses = [row["loss"] for row in map(json.loads, f) if "loss" in row]
+    with open(os.path.join(out, "weights.safetensors"), "rb") as f:
+        return losses, f.read()
+
+
+def same(text, ranks, match, what, sets=(), **values):
+    entries = "recompute: [" + ", ".join(f'{{{{match: "{m}"}}}}' for m in match) + "]\n"
+    plain, again = (run(text, ranks, r, sets, **values) for r in ("", entries))
+    check(len(plain[0]) >= 3, f"{what}: {len(plain[0])} losses")
+    equal(again[0], plain[0], f"{what}: losses")
+    check(again[1] == plain[1], f"{what}: weights have other bits")
+
+
+def test_bits():
+    """Dropout's masks, tied weights (gpt's embedding is its head), and running averages."""
+    for ranks in (1, 2, 4):
+        same(GPT, ranks, ["h.*"], f"gpt on {ranks}", mesh=f"{{dp: {ranks}}}", strategy="data", layers=3)
+        same(RESNET, ranks, ["layer*"], f"resnet on {ranks}", mesh=f"{{dp: {ranks}}}", strategy="data",
+             bn="global")
+
+
+def test_strategies():
+    for strategy in ("zero1", "zero2", "zero3"):
+        same(GPT, 2, ["h.0", "h.2.mlp"], strategy, mesh="{dp: 2}", strategy=strategy, layers=3)
+    same(GPT, 4, ["h.*"], "tp", mesh="{dp: 2, tp: 2}", strategy="{dp: data, tp: megatron}", layers=2)
+    same(GPT, 2, ["h.*"], "auto", mesh="{dp: 2}", strategy="auto", layers=2)
+    same(RESNET, 2, ["layer1", "layer3.*"], "local batch norm", mesh="{dp: 2}", strategy="data",
+         bn="local")
+    same(GPT, 2, ["h.*"], "amp", ["train.amp=bf16"], mesh="{dp: 2}", strategy="data", layers=2)
+
+
+def product_flops(plan):
+    """By the sizes of what products read and make: a (m,k) and a (k,n) matrix, in any order."""
+    total = 0
+    for op in plan["ops"]:
+        if op["op"] in ("batch_matmul", "linear", "linear_dx", "linear_dw"):
+            shapes = [v["shape"] for v in op["in"][:2] + op["out"][:1]]
+            batch = math.prod(shapes[0][:2]) if all(len(s) == 4 for s in shapes) else 1
+            total += 2 * batch * math.prod(math.prod(s) / batch for s in shapes) ** 0.5
+    return total
+
+
+def test_memory():
+    """24 blocks: at most a fifth of the activations, at most 1.35 times the products' work."""
+    text = """
+tessera: 1
+mesh: {{dp: {ranks}}}
+model: {{name: gpt, args: {{vocab: 256, width: 384, layers: 24, heads: 6, dropout: 0.1}}}}
+data: {{dataset: synthetic, shape: [1024], classes: 256, samples: 64, batch_size: 4}}
+optimizer: {{name: adamw}}
+"""
+    for ranks in (1, 2, 4):
+        plain = tessera_json("plan", write(text, "plain", ranks=ranks))
+        again = tessera_json("plan", write(text + 'recompute: [{{match: "h.*"}}]\n', "again", ranks=ranks))
+        parts = [p["memory"][0] for p in (plain, again)]
+        check(parts[1]["activations"] * 5 <= parts[0]["activations"], f"{ranks} ranks: activations "
+              f"{parts[1]['activations']} of {parts[0]['activations']}")
+        work = [product_flops(p) for p in (plain, again)]
+        check(1.2 < work[1] / work[0] <= 1.35, f"{ranks} ranks: {work[1] / work[0]:.3f} of the work")
+        check(any(op.get("again") for op in again["ops"]) and not any(op.get("again") for op in plain["ops"]),
+              "the plan says what is computed again")
+
+
+def test_refused():
+    path = write(GPT + 'recompute: [{{match: "k.*"}}]\n', "k", mesh="{dp: 1}", strategy="data", layers=1)
+    check("'k.*' fits no module" in tessera("plan", path, code=1)[1], "a pattern that fits nothing")
+    path = os.path.join(FOLDER.name, "graph.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('tessera: 1\nmesh: {a: 1}\ngraph:\n  x: {op: full, shape: [2], value: 1}\nrecompute: [{match: x}]\n')
+    check("not beside 'graph'" in tessera("plan", path, code=1)[1], "beside a graph")
+
+
+test_bits()
+test_strategies()
+test_memory()
+test_refused()
+done()
