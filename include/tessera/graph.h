@@ -123,13 +123,13 @@ TSR_API void tsr_autocast_end_at(tsr_graph *g, const char *file, int line);
 /*
  * Opens a region whose values backward computes again in place of keeping them from forward, up to
  * tsr_recompute_end (PyTorch: torch.utils.checkpoint; Chen et al., "Training Deep Nets with
- * Sublinear Memory Cost", 2016). Of a region these stay in memory: what is read outside of it, its
- * operands, outputs of the graph, and what backward reads of at most 1/16 of its op's largest
- * operand, such as statistics. What else backward reads is computed in front of its first reader
- * there, in the signatures and with the random masks of forward. Signatures are chosen with the
- * work that is done twice; where they are the same, values and gradients have the same bits, but
- * for sums in chains (TSR_FUSE_CHAINS, TSR_FUSE_ROWS). Effects (running averages, assignments)
- * happen once. Of regions inside one another the outermost counts.
+ * Sublinear Memory Cost", 2016). A region's operands stay in memory, as do values that are read
+ * outside of it, outputs of the graph, and values that backward reads of at most 1/16 of their op's
+ * largest operand, such as statistics. All others that backward reads are computed in front of
+ * their first reader there, in the signatures and with the random masks of forward. Signatures are
+ * chosen with the work that is done twice; where they are the same, values and gradients have the
+ * same bits, but for sums in chains (TSR_FUSE_CHAINS, TSR_FUSE_ROWS). Effects (running averages,
+ * assignments) happen once. The outermost of regions inside one another counts.
  * Without a backward pass nothing changes. All ranks must declare the same regions. Sticky error:
  * TSR_ERR_STATE where there is no region to end.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/rewrite/rewrite.h"
 
-/* What backward reads is kept where it is at most this part of its op's largest operand. Where
- * forward alone reads it, it is computed again with its reader, with which it may be one kernel. */
+/* A value that backward reads is kept where it is at most this part of its op's largest operand.
+ * Where forward alone reads it, it is computed again with its reader, with which it may be one
+ * kernel. */
 enum { SMALL = 16 };
 
 typedef struct rewriter {

@@ -4,7 +4,7 @@
  * is gone. Always on. Written by the communicators; threads of a rank may write at once. Shared
  * with the launcher, which dumps what a dead rank has left.
  *
- *   flight.c                 recording: needs no library, so it is compiled into the CUDA module, too
+ *   flight.c                 recording: needs no library, so the CUDA module has it, too
  *   ../local/dump.c          the recorder's memory as text, flight.rank<R>.txt
  *   ../local/report.c        dumps of a rank about itself: when a call fails, and tsr_flight_dump
  *   ../../cli/flight/read.c  the text, read again; judge.c: which rank the others waited for

@@ -140,8 +140,8 @@ tsr_status tsri_pinned_costs(tsri_pool *pool, const tsri_pin *pin, const tsri_st
 
 /* --- infer_again.c ---------------------------------------------------------------------------- */
 /* Lets an op that computes again what an earlier one has be in the same signature: at one node,
- * which costs both. What its results take in memory is a node of its own, at an edge that allows
- * equal strategies alone. */
+ * which costs both. The memory of its results is a node of its own, at an edge that allows equal
+ * strategies alone. */
 tsr_status tsri_share_node(tsri_problem *p, int again);
 /* Whether an operand is one that an op at the same node reads before it: converted for both. */
 bool tsri_reads_with_first(const tsri_problem *p, const tsri_op *op, int operand);
