@@ -505,7 +505,7 @@ static void stop_what_is_left(launch *l, open_fds *o)
     l->kill_at_ms = l->stop_at_ms + launch_grace_ms(&l->config, false);
     while ((rank = find_left(l)) >= 0 && (l->kill_at_ms >= 0 || l->stuck_at_ms >= 0)) {
         turn(l, o, wait_ms(l, -1));
-        if (!told && l->stop_at_ms < 0) { /* it has sent the signal: the rank may have ended by now */
+        if (!told && l->stop_at_ms < 0) { /* with the signal sent the rank may end any moment */
             told = true;
             launch_console_print(&l->console[1],
                                  "tessera launch: stopping what rank %d has left running\n", rank);

@@ -6,8 +6,8 @@
 #include <math.h>
 
 /* --- variables without a signature ------------------------------------------------------------ */
-void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
-                         tsri_choosing *c)
+void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts,
+                         bool fixes, tsri_pool *pool, tsri_choosing *c)
 {
     *c = (tsri_choosing){.declared = declared, .g = g, .opts = opts, .pool = pool};
     tsri_pool_init(&c->inferring, &g->world->mem);

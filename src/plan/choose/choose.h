@@ -36,12 +36,13 @@ typedef struct tsri_choosing {
 } tsri_choosing;
 
 /*
- * Begins a compile of `declared`, of which g is the copy that is compiled. `fixes`: it settles the signatures of the variables that it reads;
- * otherwise (tsr_eval) they are free again afterwards, and values that were given stay as they are.
- * Until the end, variables that were open have the signature that was chosen for them.
+ * Begins a compile of `declared`, of which g is the copy that is compiled. `fixes`: it settles the
+ * signatures of the variables that it reads; otherwise (tsr_eval) they are free again afterwards,
+ * and values that were given stay as they are. Until the end, variables that were open have the
+ * signature that was chosen for them.
  */
-void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
-                         tsri_choosing *c);
+void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts,
+                         bool fixes, tsri_pool *pool, tsri_choosing *c);
 /* Gives back what inference keeps. `frees`: the variables that were open are so again. */
 void tsri_choosing_end(tsri_choosing *c, bool frees);
 /* Infers signatures within the memory limit, and builds the plan up to its schedule. Where c->found
