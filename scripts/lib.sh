@@ -33,8 +33,8 @@ install_packages() {
     fi
 }
 
-# build DIR [meson options]: configures once, then builds. Uses Debian's tools, not others on PATH.
-build() {
+# configure DIR [meson options]: once. Uses Debian's tools, not others on PATH.
+configure() {
     local dir=$1
     shift
     local meson=/usr/bin/meson
@@ -45,8 +45,13 @@ build() {
         local said
         said=$("$meson" setup "$dir" "$@" 2>&1) || { printf '%s\n' "$said"; die "meson setup failed"; }
     fi
-    say "building $dir"
-    ninja -C "$dir" --quiet || die "the build failed"
+}
+
+# build DIR [meson options]: configures once, then builds.
+build() {
+    configure "$@"
+    say "building $1"
+    ninja -C "$1" --quiet || die "the build failed"
 }
 
 # The folder of CIFAR-10 that is at hand, or nothing.

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ import time
 TESSERA = os.path.abspath(sys.argv[1])
 # Figures that somebody measured on this machine must not change what is planned here.
 CACHE = tempfile.TemporaryDirectory()
+# A build with sanitizers: the same calls on smaller programs reach the same code.
+SLOWER = int(os.environ.get("TESSERA_TEST_SLOWER", "1"))
+IS_INSTRUMENTED = SLOWER != 1
 checks = 0
 
 
@@ -28,7 +32,7 @@ def tessera(*args, code=0, env=None, stdin=None, timeout=60, launch=0):
     command = [TESSERA] + (["launch", "-n", str(launch), "--", TESSERA] if launch else [])
     e = {**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1", **(env or {})}
     p = subprocess.run(command + [str(a) for a in args], capture_output=True, text=True, env=e,
-                       input=stdin, timeout=timeout)
+                       input=stdin, timeout=timeout * SLOWER)
     check(p.returncode == code, f"tessera {' '.join(map(str, args))}: exit code {p.returncode}, "
           f"expected {code}\n{p.stdout}{p.stderr}")
     return p.stdout, p.stderr
@@ -51,6 +55,12 @@ def resolve(plan):
         for ends in ("in", "out"):
             x[ends] = [plan["values"][v] for v in x[ends]]
     return plan
+
+
+def children_s():
+    """Seconds of CPU time of the commands that have ended: a busy machine does not change them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def check(ok, text):

@@ -85,7 +85,7 @@ class Moment:
             for pid in self.alive():
                 os.kill(pid, signal.SIGKILL)
             raise
-        until = time.monotonic() + 5
+        until = time.monotonic() + 20
         while self.alive():
             check(time.monotonic() < until, f"{what}: still running: {self.alive()}")
             time.sleep(0.005)

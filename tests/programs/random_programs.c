@@ -5,8 +5,9 @@
  *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
  *                   [--coverage] [--differences] [--special] [--json DIR] [--skip A,B,..]
  *
- * A is 1, or TESSERA_SEED; N is 500, or TESSERA_PROGRAMS. Program number s is drawn from seed s, on
- * 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks says how many. --print writes each as C,
+ * A is 1, or TESSERA_SEED; N is 500, and at most TESSERA_PROGRAMS. Program number s is drawn from
+ * seed s, on 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks says how many. --print writes
+ * each as C,
  * --shrink a smaller one of each that fails; --stop ends with the first that fails; --coverage
  * tells how often each op was drawn; --differences runs nothing, but holds the oracle's gradients
  * against finite differences of its values; --special feeds NaN, infinities, zeros of both signs,
@@ -214,8 +215,6 @@ static bool parse(int argc, char **argv, options *o)
     *o = (options){.seed = 1, .count = 500, .jobs = 1};
     if (getenv("TESSERA_SEED"))
         o->seed = strtoull(getenv("TESSERA_SEED"), NULL, 10);
-    if (getenv("TESSERA_PROGRAMS"))
-        o->count = strtoull(getenv("TESSERA_PROGRAMS"), NULL, 10);
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(a, "--print"))
@@ -247,6 +246,9 @@ static bool parse(int argc, char **argv, options *o)
         else
             return false;
     }
+    uint64_t most =
+        getenv("TESSERA_PROGRAMS") ? strtoull(getenv("TESSERA_PROGRAMS"), NULL, 10) : o->count;
+    o->count = o->count < most ? o->count : most;
     return o->ranks >= 0 && o->ranks <= MAX_RANKS && o->jobs >= 1 && o->jobs <= MAX_JOBS;
 }
 

@@ -305,7 +305,7 @@ static void test_handled(void **state)
 static void chain(int n, bool closed, int standing)
 {
     for (int r = 0; r < n; r++) {
-        char pair[16], next[16];
+        char pair[24], next[24];
         int before = (r + n - 1) % n, after = (r + 1) % n;
         head(r, n, standing < 0 || r == standing ? "-" : "TSR_ERR_TIMEOUT: it did not come", "-");
         snprintf(pair, sizeof pair, "%d,%d", before, r);

@@ -146,14 +146,15 @@ static void test_full(void **state)
     const int most = 7 * (count_fds() + 4);
     assert_true(most < MOST);
     fflush(stdout);
+    setrlimit(RLIMIT_NOFILE, &few);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        usleep(100000);
+        setrlimit(RLIMIT_NOFILE, &old);
         for (; status == TSR_OK && n < MOST; n++) {
             snprintf(name, sizeof name, "run%d/", n);
             status = tsri_store_open_under(
-                url, TSR_STORE_OPTS(.nranks = 1, .hosted = true, .timeout_s = 0.5), name, &s[n]);
+                url, TSR_STORE_OPTS(.nranks = 1, .hosted = true, .timeout_s = 20), name, &s[n]);
         }
         _exit(status == TSR_ERR_IO && strstr(tsr_last_error(), "takes no more connections") &&
                       n == most + 1 && tsr_store_set(s[0], "key", "", 0) == TSR_OK
@@ -161,7 +162,6 @@ static void test_full(void **state)
                   : 1);
     }
     int code;
-    setrlimit(RLIMIT_NOFILE, &few);
     waitpid(pid, &code, 0);
     setrlimit(RLIMIT_NOFILE, &old);
     assert_int_equal(code, 0);

@@ -297,7 +297,7 @@ static void test_sleeps_while_stopping(void **state)
     end_both(9, "rank 3 (local rank 1 of node 1, ");
     assert_true(node[0].seconds > 2.5);
     for (int r = 0; r < 2; r++)
-        if (node[r].cpu_s > 0.7)
+        if (node[r].cpu_s > 1.5)
             fail_msg("the launcher of node %d took %.2f s of CPU time", r, node[r].cpu_s);
 }
 

@@ -13,6 +13,7 @@
 #include <tessera/tessera.h>
 #include "src/core/rng.h"
 #include "src/plan/report/report.h"
+#include "tests/sample.h"
 #include "tests/unit/graph/draws.h"
 
 #include <stdio.h>
@@ -200,7 +201,7 @@ static void test_random(void **state)
 {
     (void)state;
     tally t = {0};
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1; seed <= 60 / (uint64_t)test_sample(); seed++) {
         net n = draw_net(seed, MOST_LAYERS, false);
         for (int i = 0; i < 4; i++) {
             hand h = {0};
@@ -210,7 +211,7 @@ static void test_random(void **state)
                 check_limit(&n, seed, &h, h.cost_s, &t);
         }
     }
-    check_tally(&t, 20);
+    check_tally(&t, 20 / test_sample());
 }
 
 /* All signatures of tiny nets: each one's memory is a limit, and the cheapest that fits is what the
@@ -220,7 +221,7 @@ static void test_brute_force(void **state)
     (void)state;
     static hand all[MOST_HAND];
     tally t = {0};
-    for (uint64_t seed = 1000; seed < 1012; seed++) {
+    for (uint64_t seed = 1000; seed < 1000 + 12 / (uint64_t)test_sample(); seed++) {
         net n = draw_net(seed, 3, true);
         int count = 1, kept = 0;
         for (int k = 0; k < n.nparams; k++)
@@ -242,7 +243,7 @@ static void test_brute_force(void **state)
             check_limit(&n, seed, &all[i], least_s, &t);
         }
     }
-    check_tally(&t, 20);
+    check_tally(&t, 20 / test_sample());
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 
 #include "sbp/search/tie.h"
 #include "tests/bench/search_mesh.h"
+#include "tests/sample.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,15 +88,15 @@ static void check(mesh m, double gap, const char *what)
 static void test_transformer(void **state)
 {
     (void)state;
-    check(mesh_transformer(24, 0.0f, 1), 0.0, "transformer");
-    check(mesh_transformer(24, 0.02f, 1), 1e-3, "transformer, unequal");
+    check(mesh_transformer(24 / test_sample(), 0.0f, 1), 0.0, "transformer");
+    check(mesh_transformer(24 / test_sample(), 0.02f, 1), 1e-3, "transformer, unequal");
 }
 
 static void test_convnet(void **state)
 {
     (void)state;
-    check(mesh_convnet(52, 0.0f, 1), 0.0, "convnet");
-    check(mesh_convnet(52, 0.02f, 1), 1e-3, "convnet, unequal");
+    check(mesh_convnet(52 / test_sample(), 0.0f, 1), 0.0, "convnet");
+    check(mesh_convnet(52 / test_sample(), 0.02f, 1), 1e-3, "convnet, unequal");
 }
 
 /* Less and less memory: never over the limit, never cheaper, and near a proven bound. */
