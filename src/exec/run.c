@@ -76,10 +76,7 @@ static tsr_status wait_for(tsri_device *d)
 static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status status)
 {
     if (s->kind == TSRI_STEP_KERNEL)
-        status = tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(s->item->loc.file),
-                                  s->item->loc.line,
-                                  tsri_op_word(s->item->kernel.op, &s->item->kernel.attrs),
-                                  s->item->name[0] ? " " : "", s->item->name);
+        status = tsri_item_fail(status, s->item);
     if (s->kind < TSRI_STEP_START)
         return tsri_plan_fail(plan, status);
     tsri_plan_note_failure(plan); /* the communicator has told the others */
@@ -127,6 +124,13 @@ static tsri_comm *captured_comm(const tsr_plan *plan)
     return NULL;
 }
 
+static tsr_status capture_step(tsri_step *s)
+{
+    const tsr_status status = run_step(s);
+    return status == TSR_OK || s->kind != TSRI_STEP_KERNEL ? status
+                                                           : tsri_item_fail(status, s->item);
+}
+
 /* Puts steps [first, end) into the stream that is captured; none of them runs. */
 static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured **out_captured)
 {
@@ -135,7 +139,7 @@ static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured
     char text[400];
     TSRI_TRY(d->ops->capture_begin(d, d->stream));
     for (int i = first; i < end && status == TSR_OK; i++)
-        status = run_step(&plan->steps[i]);
+        status = capture_step(&plan->steps[i]);
     snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
     tsr_status ended = d->ops->capture_end(d, d->stream, out_captured);
     return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
@@ -242,26 +246,13 @@ static tsr_status replay(tsr_plan *plan, bool *out_ran)
     return status == TSR_OK ? status : tsri_plan_fail(plan, status);
 }
 
-/* The step whose kernel, or one that it joins, this is; NULL if it is of another plan. */
-static const tsri_step *step_of(const tsr_plan *plan, const tsri_kernel *kernel)
-{
-    for (int i = 0; i < plan->nsteps; i++) {
-        const tsri_step *s = &plan->steps[i];
-        if (s->kernel == kernel)
-            return s;
-        for (int j = 0; j < s->nparts; j++)
-            if (s->parts[j] == kernel)
-                return s;
-    }
-    return NULL;
-}
-
-/* For what a device met, naming the step if it can be told. */
+/* Names the item whose kernel met the error: an item of this plan, or of another one on the same
+ * device. */
 static tsr_status fail_device(tsr_plan *plan, tsri_device *d, tsr_status status)
 {
-    const tsri_step *s = d->faulty ? step_of(plan, d->faulty) : NULL;
+    const tsri_item *it = d->faulty ? d->faulty->item : NULL;
     d->faulty = NULL;
-    return s ? fail_step(plan, s, status) : tsri_plan_fail(plan, status);
+    return tsri_plan_fail(plan, it ? tsri_item_fail(status, it) : status);
 }
 
 tsr_status tsri_plan_poll(tsr_plan *plan)

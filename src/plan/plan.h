@@ -450,6 +450,9 @@ double tsri_crossing_seconds(tsr_dims shape, size_t element, const tsr_placement
 tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
 /* Whether the rank has a part in an item: runs it, gives to it or takes from it. */
 bool tsri_item_has(const tsri_item *item, int rank);
+/* Puts place, op and name of an item before the error that its kernel met, which may begin with the
+ * op's name by itself. */
+tsr_status tsri_item_fail(tsr_status status, const tsri_item *it);
 /* The kind of device that a value lies on. */
 tsr_device tsri_value_device(const tsri_value *v);
 /* Whether an item moves nothing: its result shows its operand's bytes. */

@@ -27,7 +27,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
         tsri_kernel_create(&plan->world->mem, step->device->ops->kernels(), &d, &step->kernel);
     plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
-        return tsri_lower_fail(status, it);
+        return tsri_item_fail(status, it);
+    step->kernel->item = it;
     tsri_lower_took(plan, it, step->kernel->impl, step->kernel->scratch_bytes);
     return TSR_OK;
 }
