@@ -119,7 +119,7 @@ static tsr_status run_steps(tsr_plan *plan)
 static tsri_comm *captured_comm(const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nsteps; i++)
-        if (plan->steps[i].kind == TSRI_STEP_START)
+        if (plan->steps[i].kind == TSRI_STEP_START && !tsri_step_is_apart(&plan->steps[i]))
             return plan->steps[i].call->group->comm;
     return NULL;
 }
@@ -161,15 +161,29 @@ static tsr_status grow(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Captures all steps, in the parts that the watch wants. */
+/* Where a part that begins with step `first` ends: where the watch cuts, or where steps that are
+ * captured meet steps that are not. */
+static int part_end(const tsr_plan *plan, int first)
+{
+    const int cut = tsri_plan_watch_cut(plan, first);
+    const bool is_apart = tsri_step_is_apart(&plan->steps[first]);
+    int end = first + 1;
+    while (end < cut && tsri_step_is_apart(&plan->steps[end]) == is_apart)
+        end++;
+    return end;
+}
+
+/* Captures all steps, in parts. */
 static tsr_status capture_steps(tsr_plan *plan)
 {
     tsri_replay *r = &plan->replay;
     for (int first = 0, end; first < plan->nsteps; first = end) {
-        end = tsri_plan_watch_cut(plan, first);
+        end = part_end(plan, first);
         TSRI_TRY(grow(plan));
-        r->part[r->nparts] = (tsri_replay_part){.end = end};
-        TSRI_TRY(capture_part(plan, first, end, &r->part[r->nparts].captured));
+        tsri_replay_part *part = &r->part[r->nparts];
+        *part = (tsri_replay_part){.end = end};
+        if (!tsri_step_is_apart(&plan->steps[first]))
+            TSRI_TRY(capture_part(plan, first, end, &part->captured));
         r->nparts++;
     }
     return TSR_OK;
@@ -214,15 +228,24 @@ static tsr_status try_capture(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Runs the captured parts, and tells of what each has completed. */
-static tsr_status run_parts(tsr_plan *plan)
+/* Runs the parts, and tells of what each has completed. *out_apart: the step that failed by itself;
+ * NULL otherwise. */
+static tsr_status run_parts(tsr_plan *plan, const tsri_step **out_apart)
 {
     const tsri_replay *r = &plan->replay;
+    *out_apart = NULL;
     for (int i = 0, step = 0; i < r->nparts; i++) {
-        TSRI_TRY(r->device->ops->captured_run(r->device, r->part[i].captured, r->device->stream));
-        for (; step < r->part[i].end; step++)
+        const tsri_replay_part *part = &r->part[i];
+        if (part->captured)
+            TSRI_TRY(r->device->ops->captured_run(r->device, part->captured, r->device->stream));
+        for (; step < part->end; step++) {
+            const tsr_status status = part->captured ? TSR_OK : run_step(&plan->steps[step]);
+            if (status != TSR_OK)
+                *out_apart = &plan->steps[step];
+            TSRI_TRY(status);
             if (plan->watch)
                 TSRI_TRY(tsri_plan_watched(plan, step));
+        }
     }
     return TSR_OK;
 }
@@ -239,11 +262,14 @@ static tsr_status replay(tsr_plan *plan, bool *out_ran)
     if (!r->nparts)
         return TSR_OK;
     double start = tsri_now_s();
-    tsr_status status = run_parts(plan);
+    const tsri_step *apart;
+    tsr_status status = run_parts(plan, &apart);
     plan->info.run_s += tsri_now_s() - start;
     *out_ran = true;
     tsri_plan_count_replay(plan);
-    return status == TSR_OK ? status : tsri_plan_fail(plan, status);
+    return status == TSR_OK ? status
+           : apart          ? fail_step(plan, apart, status)
+                            : tsri_plan_fail(plan, status);
 }
 
 /* Names the item whose kernel met the error: an item of this plan, or of another one on the same
