@@ -187,6 +187,30 @@ static void test_not_captured(void **state)
     check_not_captured(&synchronised);
 }
 
+/* --- registered memory ------------------------------------------------------------------------ */
+
+/* The stand-in ends the program where memory is not deregistered. */
+static void test_registered(void **state)
+{
+    enum { MOST = 4096 };
+    static tsri_emulated_nccl_call calls[MOST];
+    (void)state;
+    for (int asks = 0; asks < 2; asks++) {
+        nccl_clear();
+        atomic_store(&arrived, 0);
+        if (asks)
+            setenv("TESSERA_NCCL_REGISTER", "1", 1);
+        tsr_status status = tsr_spawn_with(RANKS, no_wait, &synchronised, &options);
+        unsetenv("TESSERA_NCCL_REGISTER");
+        if (status != TSR_OK)
+            fail_msg("%s", tsr_last_error());
+        int n = nccl_log(MOST, calls);
+        assert_in_range(n, RANKS * STEPS * 5, MOST);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(calls[i].registered, asks);
+    }
+}
+
 /* --- early ------------------------------------------------------------------------------------ */
 
 typedef struct seen {
@@ -470,7 +494,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_wait),    cmocka_unit_test(test_not_captured),
-         cmocka_unit_test(test_early),
+        cmocka_unit_test(test_registered), cmocka_unit_test(test_early),
         cmocka_unit_test(test_each_wait),
     };
     test_gpus gpus;
