@@ -172,6 +172,9 @@ struct tsri_kernel {
     tsr_status (*join)(tsri_mem *mem, int n, tsri_kernel *const *kernels, void *const *const *in,
                        void *const *const *out, tsri_kernel **out_kernel);
     bool joins_in_order; /* the joined kernel gives what the n give in their order: they may meet */
+    /* The item of a plan whose work it is, for errors that come to light later; set by the kernel's
+     * owner, NULL by default. */
+    const struct tsri_item *item;
 };
 
 /* Makes a kernel for `desc` (copied as far as needed), or declines. */

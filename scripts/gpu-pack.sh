@@ -58,12 +58,10 @@ for t in json.load(sys.stdin):
                 print(os.path.relpath(os.path.realpath(c), build), file=sys.stderr)' "$build" 2>"$pack/programs" >"$pack/tests.txt"
 }
 
+# Without --data the other machine draws its own.
 pack_data() {
     local to=$pack/share/data/cifar-10-batches-bin i
-    if [ -z "$data" ]; then
-        LD_LIBRARY_PATH=$pack/lib "$pack/libexec/synthetic_cifar10" "$to" 200 || fail "no data"
-        return
-    fi
+    [ -n "$data" ] || return 0
     [ -f "$data/data_batch_1.bin" ] || data=$data/cifar-10-batches-bin
     mkdir -p "$to"
     for i in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do

@@ -110,6 +110,10 @@ typedef struct tsr_ddp_opts {
  * parameters (TSR_ERR_MISMATCH names the first that differs, and both), then take over the first
  * rank's values. Errors: TSR_ERR_PLACEMENT, TSR_ERR_INVALID,
  * TSR_ERR_NO_MEMORY.
+ *
+ * TESSERA_COMPARE=1 on any of the ranks, for finding errors: before each synchronised run, except
+ * while join is on, ranks compare the values of all parameters and the settings of the last update.
+ * Where they differ the run is TSR_ERR_MISMATCH on all ranks and names the parameter and two ranks.
  */
 TSR_API tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp **out_ddp);
 /*

@@ -78,7 +78,8 @@ typedef struct tsr_compile_opts {
      * optimizers' settings. A run in which they differ is TSR_ERR_MISMATCH on all of them and names
      * what differs and two ranks; nothing is changed by it. It reads all of it in each run, and
      * exchanges 16 bytes for each. Enough that one rank asks. The environment asks by
-     * TESSERA_COMPARE=1. */
+     * TESSERA_COMPARE=1. Inputs of local graphs are each rank's own, so that this has a compile
+     * warn there; by the variable a tsr_ddp compares parameters (tsr_ddp_create). */
     bool compare_values;
     /* An optimizer updates a parameter in the signature that it and its states have, if these
      * agree: so parameters in B are data parallelism, and no update is gathered. true: updates'

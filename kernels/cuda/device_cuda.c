@@ -358,7 +358,9 @@ static void close_cuda(tsri_device *base)
         cudaStreamDestroy(d->compute.handle);
     if (d->fault)
         cudaFreeHost(d->fault);
-    if (d->region.base)
+    if (d->region.base && d->is_registered)
+        tsri_nccl_memory_free(d->region.base);
+    else if (d->region.base)
         cudaFree(d->region.base);
     tsri_region_finish(&d->region);
     cudaGetLastError();
@@ -464,6 +466,32 @@ static tsr_status open_peers(const tsri_cuda_device *d, int ngpus)
     return TSR_OK;
 }
 
+static tsr_status open_arena(tsri_cuda_device *d, int ngpus)
+{
+    /* The unit of memory that CUDA maps by addresses, which is what NCCL registers. */
+    enum { MAPPED_PIECE = 2 << 20 };
+    size_t bytes = 0;
+    void *base;
+    TSRI_TRY(arena_bytes(d, ngpus, &bytes));
+    TSRI_TRY(tsri_nccl_memory_wanted(&d->is_registered));
+    if (d->is_registered && bytes > MAPPED_PIECE)
+        bytes = bytes / MAPPED_PIECE * MAPPED_PIECE;
+    tsr_status status = d->is_registered ? tsri_nccl_memory_alloc(bytes, &base)
+                                         : tsri_cuda_check(cudaMalloc(&base, bytes), "cudaMalloc");
+    if (status != TSR_OK)
+        return tsri_fail_prefix(
+            status,
+            "%zu bytes of GPU %d for this rank's arena (TESSERA_CUDA_ARENA_BYTES "
+            "says how many to take)",
+            bytes, d->ordinal);
+    d->region = (tsri_region){.base = base,
+                              .size = bytes,
+                              .top = bytes,
+                              .raise = "the variable TESSERA_CUDA_ARENA_BYTES"};
+    d->base.region = &d->region;
+    return TSR_OK;
+}
+
 static tsr_status open_device(tsri_cuda_device *d, int ngpus)
 {
     struct cudaDeviceProp p;
@@ -487,21 +515,7 @@ static tsr_status open_device(tsri_cuda_device *d, int ngpus)
     TSRI_CUDA(cudaHostAlloc((void **)&d->fault, sizeof *d->fault, cudaHostAllocMapped));
     *d->fault = (tsri_cuda_fault){0};
     TSRI_CUDA(cudaHostGetDevicePointer((void **)&d->fault_device, d->fault, 0));
-    size_t bytes = 0;
-    TSRI_TRY(arena_bytes(d, ngpus, &bytes));
-    void *base;
-    tsr_status status = tsri_cuda_check(cudaMalloc(&base, bytes), "cudaMalloc");
-    if (status != TSR_OK)
-        return tsri_fail_prefix(
-            status,
-            "%zu bytes of GPU %d for this rank's arena (TESSERA_CUDA_ARENA_BYTES "
-            "says how many to take)",
-            bytes, d->ordinal);
-    d->region = (tsri_region){.base = base,
-                              .size = bytes,
-                              .top = bytes,
-                              .raise = "the variable TESSERA_CUDA_ARENA_BYTES"};
-    d->base.region = &d->region;
+    TSRI_TRY(open_arena(d, ngpus));
     TSRI_TRY(open_peers(d, ngpus));
     return tsri_feed_open(d);
 }

@@ -74,6 +74,7 @@ struct tsri_cuda_device {
     bool deterministic;   /* only engines that repeat: the default; TESSERA_CUDA_DETERMINISTIC=0 */
     size_t workspace_cap; /* bytes that a library's engine may ask for: 256 MiB */
     tsri_region region;
+    bool is_registered; /* the region is NCCL's memory, which its communicators register */
     tsri_stream compute;
     tsri_cuda_fault *fault, *fault_device; /* one memory, two addresses */
     void *lt;                              /* cublasLtHandle_t, made when the first product is */

@@ -63,6 +63,11 @@ tsr_status tsri_nccl_id(unsigned char out_id[128]);
 tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], int nranks,
                             const int *ranks, struct tsri_comm **out_comm);
 const char *tsri_nccl_version(void);
+/* Whether TESSERA_NCCL_REGISTER=1 asks for memory that NCCL can register; without such memory NCCL
+ * copies through buffers of its own. TSR_ERR_UNSUPPORTED where this NCCL has none. */
+tsr_status tsri_nccl_memory_wanted(bool *out_wanted);
+tsr_status tsri_nccl_memory_alloc(size_t bytes, void **out_ptr);
+void tsri_nccl_memory_free(void *ptr);
 
 /* lt.c, dnn.c: what a device holds of them, and their versions. */
 void tsri_lt_close(tsri_cuda_device *d);

@@ -108,6 +108,13 @@ tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
     return status;
 }
 
+void tsri_fail_drop_prefix(const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    if (strncmp(error_text, prefix, n) == 0 && strncmp(error_text + n, ": ", 2) == 0)
+        memmove(error_text, error_text + n + 2, strlen(error_text + n + 2) + 1);
+}
+
 tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...)
 {
     char text[sizeof error_text];

@@ -18,6 +18,8 @@ tsr_status tsri_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
 tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...) TSR_PRINTF(3, 4);
 /* Puts "fmt: " before the text that is there; returns `status`. For adding who asked. */
 tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* Takes "prefix: " from the front of the calling thread's error text, if it is there. */
+void tsri_fail_drop_prefix(const char *prefix);
 void tsri_error_clear(void);
 /* ": " and the thread's last error, for an argument that is NULL, probably because that failed; ""
  * where there is none, or where the program has gone on since (tsri_error_settled). Valid until the

@@ -36,10 +36,15 @@ struct tsri_compare {
     char *buffer; /* for the largest part */
 };
 
-bool tsri_compare_asked(const tsr_compile_opts *opts)
+bool tsri_compare_in_environment(void)
 {
     const char *said = getenv("TESSERA_COMPARE");
-    return opts->compare_values || (said && *said && strcmp(said, "0"));
+    return said && *said && strcmp(said, "0");
+}
+
+bool tsri_compare_asked(const tsr_compile_opts *opts)
+{
+    return opts->compare_values || tsri_compare_in_environment();
 }
 
 /* --- what there is to compare ----------------------------------------------------------------- */
@@ -153,17 +158,23 @@ static tsr_status hash_variable(tsri_compare *c, const tsr_variable *v, int64_t 
     return TSR_OK;
 }
 
-static tsr_status hash_settings(const tsri_hook *hook, int64_t *to)
+tsr_status tsri_compare_hash_settings(void (*describe)(const void *arg, FILE *f), const void *arg,
+                                      int64_t *out)
 {
     char text[2048] = "";
     FILE *f = fmemopen(text, sizeof text, "w");
     if (!f)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no host memory to compare settings");
-    hook->describe(hook->arg, f);
+    describe(arg, f);
     fclose(f);
-    to[0] = 1;
-    to[1] = (int64_t)tsri_hash(TSRI_HASH_INIT, text, strnlen(text, sizeof text));
+    *out = (int64_t)tsri_hash(TSRI_HASH_INIT, text, strnlen(text, sizeof text));
     return TSR_OK;
+}
+
+static tsr_status hash_settings(const tsri_hook *hook, int64_t *to)
+{
+    to[0] = 1;
+    return tsri_compare_hash_settings(hook->describe, hook->arg, &to[1]);
 }
 
 static tsr_status hash_all(const tsr_plan *plan, tsri_compare *c)

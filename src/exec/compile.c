@@ -377,6 +377,10 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     if (!(o.bucket_mb >= 0))
         return tsri_fail(TSR_ERR_INVALID, "tsr_compile: bucket_mb is %g; it must not be negative",
                          o.bucket_mb);
+    if (o.compare_values && graph->local && graph->world->nranks > 1)
+        tsri_log(graph->world, TSR_LOG_WARNING,
+                 "compare_values compares nothing in a local graph, whose inputs are each rank's "
+                 "own: TESSERA_COMPARE=1 has a tsr_ddp compare parameters");
     double t = tsri_now_s();
     tsri_pool pool;
     tsr_plan *plan = NULL;

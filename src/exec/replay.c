@@ -84,6 +84,7 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
 void tsri_replay_drop(tsri_replay *replay)
 {
     for (int i = 0; i < replay->nparts; i++)
-        replay->device->ops->captured_destroy(replay->device, replay->part[i].captured);
+        if (replay->part[i].captured)
+            replay->device->ops->captured_destroy(replay->device, replay->part[i].captured);
     replay->nparts = 0;
 }

@@ -76,10 +76,7 @@ static tsr_status wait_for(tsri_device *d)
 static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status status)
 {
     if (s->kind == TSRI_STEP_KERNEL)
-        status = tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(s->item->loc.file),
-                                  s->item->loc.line,
-                                  tsri_op_word(s->item->kernel.op, &s->item->kernel.attrs),
-                                  s->item->name[0] ? " " : "", s->item->name);
+        status = tsri_item_fail(status, s->item);
     if (s->kind < TSRI_STEP_START)
         return tsri_plan_fail(plan, status);
     tsri_plan_note_failure(plan); /* the communicator has told the others */
@@ -122,9 +119,16 @@ static tsr_status run_steps(tsr_plan *plan)
 static tsri_comm *captured_comm(const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nsteps; i++)
-        if (plan->steps[i].kind == TSRI_STEP_START)
+        if (plan->steps[i].kind == TSRI_STEP_START && !tsri_step_is_apart(&plan->steps[i]))
             return plan->steps[i].call->group->comm;
     return NULL;
+}
+
+static tsr_status capture_step(tsri_step *s)
+{
+    const tsr_status status = run_step(s);
+    return status == TSR_OK || s->kind != TSRI_STEP_KERNEL ? status
+                                                           : tsri_item_fail(status, s->item);
 }
 
 /* Puts steps [first, end) into the stream that is captured; none of them runs. */
@@ -135,7 +139,7 @@ static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured
     char text[400];
     TSRI_TRY(d->ops->capture_begin(d, d->stream));
     for (int i = first; i < end && status == TSR_OK; i++)
-        status = run_step(&plan->steps[i]);
+        status = capture_step(&plan->steps[i]);
     snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
     tsr_status ended = d->ops->capture_end(d, d->stream, out_captured);
     return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
@@ -157,15 +161,29 @@ static tsr_status grow(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Captures all steps, in the parts that the watch wants. */
+/* Where a part that begins with step `first` ends: where the watch cuts, or where steps that are
+ * captured meet steps that are not. */
+static int part_end(const tsr_plan *plan, int first)
+{
+    const int cut = tsri_plan_watch_cut(plan, first);
+    const bool is_apart = tsri_step_is_apart(&plan->steps[first]);
+    int end = first + 1;
+    while (end < cut && tsri_step_is_apart(&plan->steps[end]) == is_apart)
+        end++;
+    return end;
+}
+
+/* Captures all steps, in parts. */
 static tsr_status capture_steps(tsr_plan *plan)
 {
     tsri_replay *r = &plan->replay;
     for (int first = 0, end; first < plan->nsteps; first = end) {
-        end = tsri_plan_watch_cut(plan, first);
+        end = part_end(plan, first);
         TSRI_TRY(grow(plan));
-        r->part[r->nparts] = (tsri_replay_part){.end = end};
-        TSRI_TRY(capture_part(plan, first, end, &r->part[r->nparts].captured));
+        tsri_replay_part *part = &r->part[r->nparts];
+        *part = (tsri_replay_part){.end = end};
+        if (!tsri_step_is_apart(&plan->steps[first]))
+            TSRI_TRY(capture_part(plan, first, end, &part->captured));
         r->nparts++;
     }
     return TSR_OK;
@@ -210,15 +228,24 @@ static tsr_status try_capture(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Runs the captured parts, and tells of what each has completed. */
-static tsr_status run_parts(tsr_plan *plan)
+/* Runs the parts, and tells of what each has completed. *out_apart: the step that failed by itself;
+ * NULL otherwise. */
+static tsr_status run_parts(tsr_plan *plan, const tsri_step **out_apart)
 {
     const tsri_replay *r = &plan->replay;
+    *out_apart = NULL;
     for (int i = 0, step = 0; i < r->nparts; i++) {
-        TSRI_TRY(r->device->ops->captured_run(r->device, r->part[i].captured, r->device->stream));
-        for (; step < r->part[i].end; step++)
+        const tsri_replay_part *part = &r->part[i];
+        if (part->captured)
+            TSRI_TRY(r->device->ops->captured_run(r->device, part->captured, r->device->stream));
+        for (; step < part->end; step++) {
+            const tsr_status status = part->captured ? TSR_OK : run_step(&plan->steps[step]);
+            if (status != TSR_OK)
+                *out_apart = &plan->steps[step];
+            TSRI_TRY(status);
             if (plan->watch)
                 TSRI_TRY(tsri_plan_watched(plan, step));
+        }
     }
     return TSR_OK;
 }
@@ -235,33 +262,23 @@ static tsr_status replay(tsr_plan *plan, bool *out_ran)
     if (!r->nparts)
         return TSR_OK;
     double start = tsri_now_s();
-    tsr_status status = run_parts(plan);
+    const tsri_step *apart;
+    tsr_status status = run_parts(plan, &apart);
     plan->info.run_s += tsri_now_s() - start;
     *out_ran = true;
     tsri_plan_count_replay(plan);
-    return status == TSR_OK ? status : tsri_plan_fail(plan, status);
+    return status == TSR_OK ? status
+           : apart          ? fail_step(plan, apart, status)
+                            : tsri_plan_fail(plan, status);
 }
 
-/* The step whose kernel, or one that it joins, this is; NULL if it is of another plan. */
-static const tsri_step *step_of(const tsr_plan *plan, const tsri_kernel *kernel)
-{
-    for (int i = 0; i < plan->nsteps; i++) {
-        const tsri_step *s = &plan->steps[i];
-        if (s->kernel == kernel)
-            return s;
-        for (int j = 0; j < s->nparts; j++)
-            if (s->parts[j] == kernel)
-                return s;
-    }
-    return NULL;
-}
-
-/* For what a device met, naming the step if it can be told. */
+/* Names the item whose kernel met the error: an item of this plan, or of another one on the same
+ * device. */
 static tsr_status fail_device(tsr_plan *plan, tsri_device *d, tsr_status status)
 {
-    const tsri_step *s = d->faulty ? step_of(plan, d->faulty) : NULL;
+    const tsri_item *it = d->faulty ? d->faulty->item : NULL;
     d->faulty = NULL;
-    return s ? fail_step(plan, s, status) : tsri_plan_fail(plan, status);
+    return tsri_plan_fail(plan, it ? tsri_item_fail(status, it) : status);
 }
 
 tsr_status tsri_plan_poll(tsr_plan *plan)

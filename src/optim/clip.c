@@ -30,6 +30,14 @@ static tsr_tensor *part_of_norm(const tsri_ctx *c, tsr_tensor *x, double power,
                                                 : tsr_to_global_at(part, p, TSR_AUTO, file, line);
 }
 
+tsr_tensor *tsri_make_squares(const tsri_ctx *c, tsr_tensor *x)
+{
+    tsri_declare_begin(c->g);
+    tsr_tensor *sum = part_of_norm(c, x, 2, x->placement);
+    tsri_declare_end(c->g);
+    return sum;
+}
+
 tsr_tensor *tsri_make_global_norm(const tsri_ctx *c, int n, tsr_tensor *const *x, double power)
 {
     const char *file = c->loc.file;

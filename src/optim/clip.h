@@ -11,6 +11,8 @@
 bool tsri_begin_tensors(tsri_ctx *c, int n, tsr_tensor *const *x);
 /* Checks a limit and the power of a norm. */
 bool tsri_want_norm(const tsri_ctx *c, double most, double power);
+/* The sum of x's squares, as an f64 scalar. */
+tsr_tensor *tsri_make_squares(const tsri_ctx *c, tsr_tensor *x);
 /* Returns the norm of all of n tensors together (NULL: left out), an f64 scalar on the placement of
  * the first. */
 tsr_tensor *tsri_make_global_norm(const tsri_ctx *c, int n, tsr_tensor *const *x, double power);

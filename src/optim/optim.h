@@ -6,6 +6,8 @@
  *   group.c     groups of parameters, and their numbers
  *   schedule.c  the rate over time
  *   update.c    from gradients to updates, as ops of a graph, and what is done before each run
+ *   lamb.c      those of LAMB
+ *   apply.c     the parts of which they are declared (update.h)
  *   minimize.c  from a loss to gradients
  *   scaler.c    a gradient scaler: its numbers, and what it makes of a run (scaler.h)
  *   scale.c     the scaler in graphs

@@ -10,6 +10,7 @@
 #include "src/optim/optim.h"
 #include "src/optim/own.h"
 #include "src/optim/scaler.h"
+#include "src/optim/update.h"
 
 /* --- before each run -------------------------------------------------------------------------- */
 /* The formulas of torch.optim, as far as they are of no element: corrections of bias, complements.
@@ -80,15 +81,16 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
         return;
     }
     if (hyper->part == TSRI_HYPER_LAMB) {
-        h[TSRI_HYPER_LR] = skips ? 0 : lr; /* ops read it, which know no skipping */
-        h[TSRI_HYPER_DECAY] = decay;
+        h[TSRI_HYPER_SHRINK] = 1;
+        h[TSRI_HYPER_DECAY] = 0;
+        h[TSRI_HYPER_LAMB_DECAY] = decay;
         return;
     }
     if (o->kind == TSRI_OPTIM_OWN) {
         tsri_own_hyper(o, group, t, h);
         return;
     }
-    if (o->kind == TSRI_OPTIM_LAMB) { /* p is 0, and becomes Adam's step */
+    if (o->kind == TSRI_OPTIM_LAMB) { /* Adam's step is added to p, the weight decay's */
         h[TSRI_HYPER_LR] = -1;
         h[TSRI_HYPER_SHRINK] = 1;
     }
@@ -136,88 +138,6 @@ static void describe_scaled(const void *flag, FILE *f)
 }
 
 /* --- declaring -------------------------------------------------------------------------------- */
-/* An optimizer's updates in a graph, being declared. */
-typedef struct applying {
-    tsri_ctx c;
-    tsr_optimizer *o;
-    tsr_tensor *scale; /* f64 scalar by which gradients are multiplied; NULL: none */
-    tsr_tensor *found; /* scalar that is not 0 where updates are left out; NULL: none */
-} applying;
-
-/* The variable with the numbers of a parameter's class, on its placement. */
-static tsr_status find_hyper(tsr_optimizer *o, const tsri_optim_slot *slot, tsri_hyper_part part,
-                             tsri_hyper **out_hyper)
-{
-    const tsr_placement *p = slot->param->placement;
-    for (int i = 0; i < o->nhypers; i++) {
-        *out_hyper = &o->hypers[i];
-        if ((*out_hyper)->placement == p && (*out_hyper)->class == slot->class &&
-            (*out_hyper)->part == part)
-            return TSR_OK;
-    }
-    const size_t n = (size_t)o->nhypers + 1;
-    tsri_hyper *hypers = tsri_mem_realloc(&o->world->mem, o->hypers, n * sizeof *hypers);
-    TSRI_NEED(hypers);
-    o->hypers = hypers;
-    *out_hyper = &hypers[o->nhypers];
-    **out_hyper = (tsri_hyper){.placement = p, .class = slot->class, .part = part};
-    char name[64];
-    snprintf(name, sizeof name, "%s.hyper%d", o->name, o->nhypers);
-    TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, TSR_DIMS(TSRI_HYPER_COUNT),
-                                  tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0},
-                                  &(*out_hyper)->variable));
-    o->nhypers++;
-    return TSR_OK;
-}
-
-/* A scalar as one of the numbers: f64 (1), on their placement. */
-static tsr_tensor *as_number(const applying *a, tsr_tensor *x, const tsr_tensor *numbers)
-{
-    const char *file = a->c.loc.file;
-    const int line = a->c.loc.line;
-    if (!x->failed && x->placement != numbers->placement)
-        x = tsr_to_global_at(x, numbers->placement, TSR_AUTO, file, line);
-    return tsr_reshape_at(tsr_cast_at(x, TSR_F64, file, line), TSR_DIMS(1), file, line);
-}
-
-/* The numbers with those among them that a run computes: the gradients' scale, and whether the
- * update is left out. */
-static tsr_tensor *with_scale(const applying *a, tsr_tensor *numbers)
-{
-    enum { SKIP = TSRI_HYPER_SKIP, SCALE = TSRI_HYPER_SCALE, REST = TSRI_HYPER_SCALE + 1 };
-    _Static_assert((int)SCALE == (int)SKIP + 1, "they are neighbours");
-    const char *file = a->c.loc.file;
-    const int line = a->c.loc.line;
-    tsr_tensor *skip = tsr_narrow_at(numbers, 0, SKIP, 1, file, line);
-    if (a->found)
-        skip = tsr_maximum_at(skip, as_number(a, a->found, numbers), file, line);
-    tsr_tensor *parts[] = {
-        tsr_narrow_at(numbers, 0, 0, SKIP, file, line),
-        skip,
-        a->scale ? as_number(a, a->scale, numbers)
-                 : tsr_narrow_at(numbers, 0, SCALE, 1, file, line),
-        tsr_narrow_at(numbers, 0, REST, TSRI_HYPER_COUNT - REST, file, line),
-    };
-    return tsr_concat_at(4, parts, 0, file, line);
-}
-
-/* The numbers of one part of a parameter's update; the gradients' scale is for that which reads the
- * gradient last. */
-static tsr_tensor *read_numbers(applying *a, const tsri_optim_slot *slot, tsri_hyper_part part)
-{
-    tsr_graph *g = a->c.g;
-    tsri_hyper *hyper;
-    tsr_status status = find_hyper(a->o, slot, part, &hyper);
-    if (status != TSR_OK)
-        return tsri_graph_fail_last(g, status);
-    tsr_tensor *numbers = tsri_graph_read(g, hyper->variable, a->c.loc);
-    if ((!a->scale && !a->found) || part != TSRI_HYPER_UPDATE || numbers->failed)
-        return numbers;
-    if (!hyper->scaled)
-        hyper->scaled = with_scale(a, numbers);
-    return hyper->scaled;
-}
-
 static tsri_op_kind op_of(tsri_optim_kind kind)
 {
     switch (kind) {
@@ -234,106 +154,9 @@ static tsri_op_kind op_of(tsri_optim_kind kind)
     }
 }
 
-/* Reads a state of a parameter; NULL: it has none. */
-static tsr_tensor *read_state(applying *a, const tsri_optim_slot *slot, int i)
-{
-    tsr_variable *s = slot->state[i];
-    /* The parameter's signature may have been fixed since the state was declared. */
-    if (s && !s->ready)
-        s->sbp = tsri_optim_state_sbp(a->o, slot);
-    return s ? tsri_graph_current(a->c.g, s, a->c.loc) : NULL;
-}
-
-/* Adds the op (value, states, grad, numbers) -> value, states; NULL where the graph failed. */
-static tsri_op *add_op(applying *a, tsri_op_kind kind, const tsri_optim_slot *slot,
-                       tsr_tensor *value, tsr_tensor *grad, tsr_tensor *numbers)
-{
-    tsr_optimizer *o = a->o;
-    tsr_graph *g = a->c.g;
-    const tsri_attrs attrs = {.update.has = o->has};
-    tsr_tensor *in[TSRI_UPDATE_STATES + 3] = {value};
-    tsr_variable *writes[TSRI_UPDATE_STATES + 1];
-    int n = 1;
-    for (int j = 0; j < TSRI_UPDATE_STATES; j++) {
-        tsr_variable *s = slot->state[j];
-        if (!s)
-            continue;
-        in[n] = read_state(a, slot, j);
-        writes[n++] = s;
-    }
-    const int nout = n;
-    in[n++] = grad;
-    in[n++] = numbers;
-    tsri_op *op = tsri_graph_add_all_like(kind, &attrs, n, in, nout, value, a->c.loc);
-    if (!op)
-        return NULL;
-    op->backward = true;
-    for (int i = 1; i < nout; i++)
-        tsri_graph_write(g, op, i, writes[i]);
-    return op;
-}
-
-/* One of the numbers, as a scalar of the parameter's dtype. */
-static tsr_tensor *number_of(const applying *a, tsr_tensor *numbers, int which, tsr_dtype dtype)
-{
-    const char *file = a->c.loc.file;
-    const int line = a->c.loc.line;
-    tsr_tensor *one =
-        tsr_reshape_at(tsr_narrow_at(numbers, 0, which, 1, file, line), TSR_SCALAR, file, line);
-    return tsr_cast_at(one, dtype, file, line);
-}
-
-/* The scalar by which LAMB multiplies the step: the parameter's norm over that of the step, and 1
- * where either is 0. */
-static tsr_tensor *trust(const applying *a, tsr_tensor *value, tsr_tensor *step)
-{
-    const char *file = a->c.loc.file;
-    const int line = a->c.loc.line;
-    tsr_tensor *p = tsr_norm_at(value, 2, TSR_ALL_AXES, false, file, line);
-    tsr_tensor *s = tsr_norm_at(step, 2, TSR_ALL_AXES, false, file, line);
-    tsr_tensor *zero = tsri_make_fill(a->c.g, p->shape, p->dtype, value->placement, 0, a->c.loc);
-    tsr_tensor *one = tsri_make_fill(a->c.g, p->shape, p->dtype, value->placement, 1, a->c.loc);
-    tsr_tensor *ratio = tsr_where_at(tsr_greater_at(s, zero, file, line),
-                                     tsr_div_at(p, s, file, line), one, file, line);
-    return tsr_where_at(tsr_greater_at(p, zero, file, line), ratio, one, file, line);
-}
-
-/* The new value of a parameter by LAMB: Adam's step, as the update of a zero; the weight decay; and
- * their sum, scaled. */
-static tsri_op *add_lamb(applying *a, const tsri_optim_slot *slot, tsr_tensor *value,
-                         tsr_tensor *grad)
-{
-    const tsri_loc loc = a->c.loc;
-    tsr_graph *g = a->c.g;
-    tsr_tensor *zero = tsri_make_fill(g, value->shape, value->dtype, value->placement, 0, loc);
-    tsri_op *adam =
-        add_op(a, TSRI_OP_ADAM, slot, zero, grad, read_numbers(a, slot, TSRI_HYPER_UPDATE));
-    if (!adam)
-        return NULL;
-    tsr_tensor *numbers = read_numbers(a, slot, TSRI_HYPER_LAMB);
-    tsr_tensor *decay = number_of(a, numbers, TSRI_HYPER_DECAY, value->dtype);
-    tsr_tensor *lr = number_of(a, numbers, TSRI_HYPER_LR, value->dtype);
-    if (a->found) {
-        tsr_tensor *found =
-            tsr_reshape_at(as_number(a, a->found, numbers), TSR_SCALAR, loc.file, loc.line);
-        tsr_tensor *none = tsri_make_fill(g, TSR_SCALAR, lr->dtype, value->placement, 0, loc);
-        lr = tsr_where_at(tsr_cast_at(found, TSR_BOOL, loc.file, loc.line), none, lr, loc.file,
-                          loc.line);
-    }
-    tsri_declare_begin(g);
-    tsr_tensor *step =
-        tsr_add_at(adam->out[0], tsr_mul_at(value, decay, loc.file, loc.line), loc.file, loc.line);
-    tsr_tensor *scale = tsr_mul_at(trust(a, value, step), lr, loc.file, loc.line);
-    tsr_tensor *moved =
-        tsr_sub_at(value, tsr_mul_at(step, scale, loc.file, loc.line), loc.file, loc.line);
-    tsri_declare_end(g);
-    return moved->failed ? NULL
-                         : tsri_graph_add_all_like(TSRI_OP_ASSIGN, NULL, 1, &moved, 1, value, loc);
-}
-
 /* The numbers of an update that its own function declares. */
 typedef struct own_numbers {
-    const applying *a;
+    const tsri_applying *a;
     tsr_tensor *numbers;
     tsr_dtype dtype;
 } own_numbers;
@@ -341,21 +164,21 @@ typedef struct own_numbers {
 static tsr_tensor *own_number(void *arg, int which)
 {
     const own_numbers *n = arg;
-    return number_of(n->a, n->numbers, which, n->dtype);
+    return tsri_update_number(n->a, n->numbers, which, n->dtype);
 }
 
-static tsri_op *add_own(applying *a, const tsri_optim_slot *slot, tsr_tensor *value,
+static tsri_op *add_own(tsri_applying *a, const tsri_optim_slot *slot, tsr_tensor *value,
                         tsr_tensor *grad)
 {
-    own_numbers n = {a, read_numbers(a, slot, TSRI_HYPER_UPDATE), value->dtype};
+    own_numbers n = {a, tsri_update_numbers(a, slot, TSRI_HYPER_UPDATE), value->dtype};
     tsr_update u = {.size = sizeof u, .param = value, .grad = grad};
     for (int i = 0; i < TSRI_UPDATE_STATES; i++)
-        u.state[i] = read_state(a, slot, i);
+        u.state[i] = tsri_update_state(a, slot, i);
     return tsri_own_update(&a->c, a->o, slot, &u, a->scale != NULL, own_number, &n);
 }
 
 /* Returns the gradient of a run in the signature that is said for it. */
-static tsr_tensor *lay_out(const applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
+static tsr_tensor *lay_out(const tsri_applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
 {
     if (!slot->gradient_sbp.ndim)
         return grad;
@@ -365,7 +188,7 @@ static tsr_tensor *lay_out(const applying *a, const tsri_optim_slot *slot, tsr_t
 
 /* Declares the update of one parameter. It starts from the result of the parameter's update before
  * it in this graph, if there is one. */
-static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
+static bool add_update(tsri_applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
 {
     tsr_graph *g = a->c.g;
     tsr_tensor *value = tsri_graph_current(g, slot->param, a->c.loc);
@@ -374,13 +197,11 @@ static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *gra
     const char *scope = g->scope, *name = value->op->name;
     g->scope = name;
     tsri_op *op;
-    if (a->o->kind == TSRI_OPTIM_LAMB)
-        op = add_lamb(a, slot, value, grad);
-    else if (a->o->kind == TSRI_OPTIM_OWN)
+    if (a->o->kind == TSRI_OPTIM_OWN)
         op = add_own(a, slot, value, grad);
     else
-        op = add_op(a, op_of(a->o->kind), slot, value, grad,
-                    read_numbers(a, slot, TSRI_HYPER_UPDATE));
+        op = tsri_update_add(a, op_of(a->o->kind), slot, value, grad,
+                             tsri_update_numbers(a, slot, TSRI_HYPER_UPDATE));
     g->scope = scope;
     if (!op)
         return false;
@@ -453,7 +274,7 @@ static bool check_gradient(const tsri_ctx *c, const tsr_variable *p, const tsr_t
 
 /* The slot of a parameter, which must be the optimizer's and not be named before; NULL: the graph
  * has failed. */
-static tsri_optim_slot *want_slot(const applying *a, const tsr_variable *p, int *last)
+static tsri_optim_slot *want_slot(const tsri_applying *a, const tsr_variable *p, int *last)
 {
     tsri_optim_slot *slot = find_slot(a->o, p, last);
     char name[TSRI_NAME_MAX];
@@ -468,7 +289,8 @@ static tsri_optim_slot *want_slot(const applying *a, const tsr_variable *p, int 
     return NULL;
 }
 
-static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_tensor *const *grads)
+static bool add_updates(tsri_applying *a, int n, tsr_variable *const *params,
+                        tsr_tensor *const *grads)
 {
     for (int i = 0; i < a->o->nslots; i++)
         a->o->slots[i].named = false;
@@ -476,16 +298,25 @@ static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_ten
         a->o->hypers[i].scaled = NULL;
     if (!a->o->accumulate)
         a->o->accumulate = 1;
+    const bool is_lamb = a->o->kind == TSRI_OPTIM_LAMB;
+    tsri_lamb *lamb = is_lamb ? tsri_pool_alloc(&a->c.g->pool, (size_t)n * sizeof *lamb) : NULL;
+    if (is_lamb && n && !lamb)
+        return tsri_op_refuse_last(&a->c, TSR_ERR_NO_MEMORY);
+    int nlamb = 0;
     for (int i = 0, last = -1; i < n; i++) {
         if (!grads[i])
             continue;
         tsri_optim_slot *slot = want_slot(a, params[i], &last);
-        if (!slot || grads[i]->failed || !check_gradient(&a->c, params[i], grads[i]) ||
-            !add_update(a, slot, a->o->accumulate > 1 ? grads[i] : lay_out(a, slot, grads[i])))
+        if (!slot || grads[i]->failed || !check_gradient(&a->c, params[i], grads[i]))
+            return false;
+        tsr_tensor *grad = a->o->accumulate > 1 ? grads[i] : lay_out(a, slot, grads[i]);
+        if (is_lamb)
+            lamb[nlamb++] = (tsri_lamb){.slot = slot, .grad = grad};
+        else if (!add_update(a, slot, grad))
             return false;
         slot->named = true;
     }
-    return true;
+    return tsri_lamb_add(a, nlamb, lamb);
 }
 
 /* --- means over runs -------------------------------------------------------------------------- */
@@ -508,7 +339,7 @@ static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
 }
 
 /* Declares that a gradient is added to the mean so far; returns that, or NULL. */
-static tsr_tensor *add_to_mean(applying *a, tsri_optim_slot *slot, tsr_tensor *grad)
+static tsr_tensor *add_to_mean(tsri_applying *a, tsri_optim_slot *slot, tsr_tensor *grad)
 {
     tsr_graph *g = a->c.g;
     if (make_mean(a->o, slot) != TSR_OK) {
@@ -516,7 +347,7 @@ static tsr_tensor *add_to_mean(applying *a, tsri_optim_slot *slot, tsr_tensor *g
         return NULL;
     }
     tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), lay_out(a, slot, grad),
-                        read_numbers(a, slot, TSRI_HYPER_MEAN)};
+                        tsri_update_numbers(a, slot, TSRI_HYPER_MEAN)};
     if (g->status != TSR_OK)
         return NULL;
     tsri_op *op = tsri_graph_add_all_like(TSRI_OP_SGD, NULL, 3, in, 1, in[0], a->c.loc);
@@ -529,7 +360,7 @@ static tsr_tensor *add_to_mean(applying *a, tsri_optim_slot *slot, tsr_tensor *g
 }
 
 /* Checks that this graph accumulates as those before it did: as often, and the same parameters. */
-static bool check_alike(const applying *a, int64_t runs)
+static bool check_alike(const tsri_applying *a, int64_t runs)
 {
     const tsr_optimizer *o = a->o;
     if (o->accumulate && o->accumulate != runs)
@@ -556,7 +387,7 @@ static bool check_alike(const applying *a, int64_t runs)
 bool tsri_accumulate(const tsri_ctx *c, tsr_optimizer *o, int64_t runs, int n,
                      tsr_variable *const *params, tsr_tensor **grads)
 {
-    applying a = {.c = *c, .o = o};
+    tsri_applying a = {.c = *c, .o = o};
     for (int i = 0; i < o->nslots; i++)
         o->slots[i].named = false;
     for (int i = 0, last = -1; i < n; i++) {
@@ -582,7 +413,7 @@ void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variab
                           tsr_tensor *const *grads, tsr_tensor *scale)
 {
     const tsri_graph_scaled *scaled = tsri_scaler_found(c->g, o);
-    applying a = {.c = *c, .o = o, .scale = scale, .found = scaled ? scaled->found : NULL};
+    tsri_applying a = {.c = *c, .o = o, .scale = scale, .found = scaled ? scaled->found : NULL};
     tsr_graph *g = c->g;
     if (g->status != TSR_OK || !add_updates(&a, n, params, grads))
         return;

@@ -237,15 +237,16 @@ typedef struct tsri_part {
     size_t arena_bytes, scratch_bytes, scratch_offset; /* scratch is part of arena_bytes */
 } tsri_part;
 
-/* Steps that were captured as one. */
+/* Steps that were captured as one; or steps of sums over the ranks of local graphs, which are done
+ * one by one in every run. */
 typedef struct tsri_replay_part {
-    tsri_captured *captured;
-    int end; /* the part's last step is the one before */
+    tsri_captured *captured; /* NULL: not captured */
+    int end;                 /* the part's last step is the one before */
 } tsri_replay_part;
 
 /* How runs go on a device with streams: as steps that were captured, once the first run has shown
  * that they work (and made what libraries make late); else step by step. One part has them all,
- * unless a watch (src/exec/watch.h) cuts them. */
+ * unless a watch (src/exec/watch.h) or a sum over ranks cuts them. */
 typedef struct tsri_replay {
     tsri_device *device; /* whose stream is captured; NULL: never */
     tsri_replay_part *part;
@@ -450,6 +451,12 @@ double tsri_crossing_seconds(tsr_dims shape, size_t element, const tsr_placement
 tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
 /* Whether the rank has a part in an item: runs it, gives to it or takes from it. */
 bool tsri_item_has(const tsri_item *item, int rank);
+/* Whether a step is one of a sum over the ranks of local graphs, which captured runs make by
+ * themselves: other ranks may capture other steps, or none. */
+bool tsri_step_is_apart(const tsri_step *s);
+/* Puts place, op and name of an item before the error that its kernel met, which may begin with the
+ * op's name by itself. */
+tsr_status tsri_item_fail(tsr_status status, const tsri_item *it);
 /* The kind of device that a value lies on. */
 tsr_device tsri_value_device(const tsri_value *v);
 /* Whether an item moves nothing: its result shows its operand's bytes. */

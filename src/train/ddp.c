@@ -9,6 +9,7 @@
 
 #include "src/core/live.h"
 #include "src/core/rng.h"
+#include "src/exec/compare.h"
 #include "src/nn/module.h"
 #include "src/nn/place.h"
 
@@ -129,6 +130,7 @@ typedef struct summary {
     int64_t nvariables[2]; /* parameters and buffers */
     int64_t variables[2];  /* their hashes */
     int64_t options;
+    int64_t compares; /* 1: this rank asks for comparisons; need not be alike */
 } summary;
 
 /* The first parameter or buffer in which some rank differs from the first rank, and the first such
@@ -192,6 +194,7 @@ static summary summarize(const tsr_ddp *d)
                              o->hook,
                              o->hook_fn != NULL};
     summary s = {.nvariables = {d->nparams, d->nbuffers},
+                 .compares = tsri_compare_in_environment(),
                  .options = (int64_t)tsri_hash(TSRI_HASH_INIT, opts, sizeof opts)};
     for (int k = 0; k < 2; k++) {
         uint64_t h = TSRI_HASH_INIT;
@@ -230,6 +233,8 @@ static tsr_status compare(tsr_ddp *d)
         tsr_all_gather_into(d->group, &mine, all, sizeof mine / sizeof(int64_t), TSR_I64);
     if (status == TSR_OK)
         status = compare_all(d, all);
+    for (int r = 0; r < d->nranks && status == TSR_OK; r++)
+        d->compares |= all[r].compares != 0;
     tsri_mem_free(all);
     return status;
 }

@@ -4,6 +4,7 @@
  *
  *   ddp.c           making, comparing and ending
  *   ddp_bucket.c    which gradient lies where
+ *   ddp_compare.c   TESSERA_COMPARE
  *   ddp_backward.c  gradients into buckets, declared in a local graph
  *   ddp_run.c       a run: forward and backward, buckets reduced as they fill
  *   ddp_reduce.c    reducing a bucket: averages, compression, hooks
@@ -15,8 +16,8 @@
  *   ddp_join.c      ranks that run out of inputs at different times
  *
  * Ranks make the same collectives in the same order, whatever their graphs: at a run, the round of
- * join (if it is on), the buffers, the buckets by number, the parameters used. Each is labelled
- * with the run's number, which the communicator compares.
+ * join (if it is on), comparing (if asked for), the buffers, the buckets by number, the parameters
+ * used. Each is labelled with the run's number, which the communicator compares.
  */
 #ifndef TESSERA_TRAIN_DDP_H
 #define TESSERA_TRAIN_DDP_H
@@ -114,6 +115,8 @@ struct tsr_ddp {
     tsri_ddp_update *updates;
     tsri_ddp_minimize *minimizes;
 
+    bool compares;    /* some rank asks by TESSERA_COMPARE */
+    int64_t settings; /* if it compares: the hash of those of the last update; 0: none so far */
     bool no_sync;
     bool buffers_next; /* the next run begins with sending buffers: the last one was synchronised */
     tsri_loc loc;      /* the user's line of the call under way */
@@ -141,6 +144,11 @@ typedef struct tsri_ddp_kept {
 } tsri_ddp_kept;
 tsri_ddp_kept tsri_ddp_keep_label(const tsr_ddp *d);
 void tsri_ddp_put_back(tsr_ddp *d, const tsri_ddp_kept *kept);
+
+/* ddp_compare.c. If d->compares: TSR_ERR_MISMATCH, the same on all ranks, names what differs
+ * (collective over the group); notes an update's settings for the next comparison. */
+tsr_status tsri_ddp_compare(tsr_ddp *d);
+tsr_status tsri_ddp_note_settings(tsr_ddp *d, const tsr_optimizer *o);
 
 /* ddp_bucket.c. Lays the gradients of d->params, which are in the module's order, into buckets, and
  * brings d->params into the order of the buckets. */

@@ -107,8 +107,9 @@ static tsr_status finish_run(tsr_ddp *d, double ran_at)
     return TSR_OK;
 }
 
-/* Runs the plan once: the round of join first, if join is on, then the buffers, if they are to be
- * broadcast, then forward and backward, and the averages that remain. */
+/* Runs the plan once: the round of join first, if join is on, then the comparison, if one is asked
+ * for, then the buffers, if they are to be broadcast, then forward and backward, and the averages
+ * that remain. */
 tsr_status tsri_ddp_run_plan(tsr_ddp *d, tsr_plan *plan, bool syncs)
 {
     int buffer_root = 0; /* the rank of the group whose buffers all ranks get */
@@ -118,6 +119,8 @@ tsr_status tsri_ddp_run_plan(tsr_ddp *d, tsr_plan *plan, bool syncs)
     TSRI_TRY(watch_plan(d, plan));
     if (d->joins)
         TSRI_TRY(tsri_ddp_join_round(d, d->reduces, &sends_buffers, &buffer_root));
+    if (syncs)
+        TSRI_TRY(tsri_ddp_compare(d));
     if (sends_buffers)
         TSRI_TRY(tsri_ddp_send_buffers(d, buffer_root));
     d->buffers_next = d->reduces;

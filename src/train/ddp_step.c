@@ -152,6 +152,7 @@ static tsr_status update(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *
     tsr_status status = tsr_run(u->plan);
     u->failed |= status != TSR_OK;
     TSRI_TRY(status);
+    TSRI_TRY(tsri_ddp_note_settings(d, o));
     d->info.steps++;
     d->norm_of = m->clip_norm > 0 ? u->plan : d->norm_of;
     return d->side ? TSR_OK : tsri_ddp_fetch_norm(d); /* a device may be at work on it */

@@ -61,7 +61,8 @@ static tsr_tensor *loss_of(tsr_module *net, tsr_tensor *x, tsr_tensor *y)
                    tsr_mul_scalar(tsr_sum(tsr_square(table), TSR_ALL_AXES, false), 1e-3));
 }
 
-static tsr_status begin(tsr_world *w, const tsr_ddp_opts *opts, training *t)
+/* syncs: batch norm's sums are those of all ranks. */
+static tsr_status begin(tsr_world *w, const tsr_ddp_opts *opts, bool syncs, training *t)
 {
     const tsr_placement *here = tsr_local_placement_on(w, TSR_DEVICE_CUDA);
     const tsr_nn_opts nn = {.placement = here, .sbp = TSR_B, .seed = 5};
@@ -72,6 +73,9 @@ static tsr_status begin(tsr_world *w, const tsr_ddp_opts *opts, training *t)
     tsr_module *last = tsr_module_add(t->net, "3", tsr_module_create(w, &nn, NULL, NULL, NULL));
     tsr_module_param(last, "table", TSR_DIMS(TABLE), TSR_B,
                      (tsr_init){.kind = TSR_INIT_NORMAL, .b = 1});
+    TSRI_TRY(tsr_module_set_local(t->net));
+    if (syncs)
+        TSRI_TRY(tsr_convert_sync_batchnorm(t->net, tsr_world_group(w)));
     TSRI_TRY(tsr_ddp_create(t->net, opts, &t->ddp));
     t->opt = tsr_sgd(t->net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
@@ -114,8 +118,8 @@ static tsr_status no_wait(tsr_world *w, void *arg)
     training t;
     tsr_ddp_info info = {.size = sizeof info};
     const int rank = tsr_world_rank(w);
-    (void)arg;
-    TSRI_TRY(begin(w, TSR_DDP_OPTS(.bucket_cap_mb = 1e-4), &t));
+    const bool syncs = *(const bool *)arg;
+    TSRI_TRY(begin(w, TSR_DDP_OPTS(.bucket_cap_mb = 1e-4), syncs, &t));
     for (int s = 0; s < STEPS; s++) {
         TSRI_TRY(feed(&t, rank, s));
         if (s == STEPS - 1) { /* steps before it load libraries, and are captured */
@@ -135,34 +139,76 @@ static tsr_status no_wait(tsr_world *w, void *arg)
     TSRI_TRY(tsr_ddp_get_info(t.ddp, &info));
     CHECK(info.nbuckets >= 3 && info.steps == STEPS && info.grad_norm > 0);
     CHECK(t.plan->replay.nparts >= 3);
+    int apart = 0;
+    for (int i = 0; i < t.plan->replay.nparts; i++)
+        apart += !t.plan->replay.part[i].captured;
+    CHECK(syncs ? apart >= 2 : apart == 0); /* forward and backward */
     return tsr_ddp_close(&t.ddp);
+}
+
+static bool by_itself = false, synchronised = true;
+
+static void check_no_wait(bool *syncs)
+{
+    atomic_store(&arrived, 0);
+    if (tsr_spawn_with(RANKS, no_wait, syncs, &options) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(atomic_load(&waits), 0);
 }
 
 static void test_no_wait(void **state)
 {
     (void)state;
-    atomic_store(&arrived, 0);
-    if (tsr_spawn_with(RANKS, no_wait, NULL, &options) != TSR_OK)
-        fail_msg("%s", tsr_last_error());
-    assert_int_equal(atomic_load(&waits), 0);
+    check_no_wait(&by_itself);
+    check_no_wait(&synchronised);
 }
 
 /* --- not captured ----------------------------------------------------------------------------- */
 
 /* The runs of this test are captured, and yet no call is. */
+static void check_not_captured(bool *syncs)
+{
+    enum { MOST = 4096 };
+    static tsri_emulated_nccl_call calls[MOST];
+    nccl_clear();
+    atomic_store(&arrived, 0);
+    if (tsr_spawn_with(RANKS, no_wait, syncs, &options) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    int n = nccl_log(MOST, calls);
+    assert_in_range(n, RANKS * STEPS * (*syncs ? 5 : 3), MOST);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(calls[i].captured, 0);
+}
+
 static void test_not_captured(void **state)
+{
+    (void)state;
+    check_not_captured(&by_itself);
+    check_not_captured(&synchronised);
+}
+
+/* --- registered memory ------------------------------------------------------------------------ */
+
+/* The stand-in ends the program where memory is not deregistered. */
+static void test_registered(void **state)
 {
     enum { MOST = 4096 };
     static tsri_emulated_nccl_call calls[MOST];
     (void)state;
-    nccl_clear();
-    atomic_store(&arrived, 0);
-    if (tsr_spawn_with(RANKS, no_wait, NULL, &options) != TSR_OK)
-        fail_msg("%s", tsr_last_error());
-    int n = nccl_log(MOST, calls);
-    assert_in_range(n, RANKS * STEPS * 3, MOST);
-    for (int i = 0; i < n; i++)
-        assert_int_equal(calls[i].captured, 0);
+    for (int asks = 0; asks < 2; asks++) {
+        nccl_clear();
+        atomic_store(&arrived, 0);
+        if (asks)
+            setenv("TESSERA_NCCL_REGISTER", "1", 1);
+        tsr_status status = tsr_spawn_with(RANKS, no_wait, &synchronised, &options);
+        unsetenv("TESSERA_NCCL_REGISTER");
+        if (status != TSR_OK)
+            fail_msg("%s", tsr_last_error());
+        int n = nccl_log(MOST, calls);
+        assert_in_range(n, RANKS * STEPS * 5, MOST);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(calls[i].registered, asks);
+    }
 }
 
 /* --- early ------------------------------------------------------------------------------------ */
@@ -377,7 +423,8 @@ static tsr_status steal(tsr_world *w, void *arg)
     float back[64];
     const int rank = tsr_world_rank(w);
     const bool steals = rank == a->thief;
-    TSRI_TRY(begin(w, TSR_DDP_OPTS(.bucket_cap_mb = 1e-4, .hook = TSR_DDP_BF16_COMPRESS), &t));
+    TSRI_TRY(
+        begin(w, TSR_DDP_OPTS(.bucket_cap_mb = 1e-4, .hook = TSR_DDP_BF16_COMPRESS), false, &t));
     TSRI_TRY(tsri_device_get(w, TSR_DEVICE_CUDA, &d));
     TSRI_TRY(tsr_alloc_on(w, TSR_DEVICE_CUDA, sizeof back, &c.data));
     TSRI_TRY(tsr_alloc_on(w, TSR_DEVICE_CUDA, sizeof back, &c.next));
@@ -446,9 +493,8 @@ static void test_each_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_wait),
-        cmocka_unit_test(test_not_captured),
-        cmocka_unit_test(test_early),
+        cmocka_unit_test(test_no_wait),    cmocka_unit_test(test_not_captured),
+        cmocka_unit_test(test_registered), cmocka_unit_test(test_early),
         cmocka_unit_test(test_each_wait),
     };
     test_gpus gpus;

@@ -244,6 +244,52 @@ static void try(int n, tsr_rank_fn *fn, void *arg, bool fails)
         fail_msg("afterwards: %s", tsr_last_error());
 }
 
+/* A label that is no class, in a run that is captured. The next call on the device reports it,
+ * which is that of another plan: the update's. It names the line of the op that met it. */
+static tsr_status bad_label(tsr_world *w, void *arg)
+{
+    enum { STEPS = 4 };
+    const tsr_placement *here = tsr_local_placement_on(w, TSR_DEVICE_CUDA);
+    const tsr_nn_opts nn = {.placement = here, .sbp = TSR_B, .seed = 5};
+    const float x[6] = {1, 2, 3, 4, 5, 6};
+    tsr_module *net = tsr_nn_linear(w, &nn, 3, 4, true);
+    tsr_ddp *ddp;
+    tsr_plan *plan;
+    char place[64];
+    (void)arg;
+    TSRI_TRY(tsr_ddp_create(net, NULL, &ddp));
+    tsr_optimizer *sgd = tsr_sgd(net, NULL);
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
+    tsr_tensor *in = tsr_input(g, "x", TSR_F32, TSR_DIMS(2, 3), here, TSR_B);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(2), here, TSR_B);
+    const int line = __LINE__ + 1;
+    tsr_tensor *loss = tsr_cross_entropy(tsr_apply(net, in), y, TSR_MEAN);
+    tsr_ddp_backward(ddp, loss);
+    TSRI_TRY(tsr_compile(g, &plan));
+    TSRI_TRY(tsr_feed(plan, "x", x, sizeof x));
+    tsr_status status = TSR_OK;
+    for (int s = 0; s < STEPS; s++) {
+        const int64_t labels[2] = {1, s == STEPS - 1 ? 9 : 3};
+        TSRI_TRY(tsr_feed(plan, "y", labels, sizeof labels));
+        TSRI_TRY(tsr_ddp_run(ddp, plan));
+        if (s == STEPS - 1) /* the GPU is done with the run, and the plan has not been asked */
+            TSRI_TRY(
+                tsr_ddp_gradient_get(ddp, tsr_module_find(net, "weight"), (float[12]){0}, NULL));
+        status = tsr_ddp_step(ddp, sgd);
+    }
+    snprintf(place, sizeof place, "test_group_faults.c:%d: ce", line);
+    CHECK(status == TSR_ERR_INVALID && says(place, "label 9 of row 1 is not a class"));
+    CHECK(!strstr(tsr_last_error(), "ce: ce"));
+    return TSR_OK;
+}
+
+static void test_bad_label(void **state)
+{
+    (void)state;
+    if (tsr_spawn_with(1, bad_label, NULL, &options) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+}
+
 static void test_late(void **state)
 {
     (void)state;
@@ -311,9 +357,10 @@ static void test_nccl_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),  cmocka_unit_test(test_nccl_fails),
-        cmocka_unit_test(test_late),    cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_differs), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_killed),    cmocka_unit_test(test_nccl_fails),
+        cmocka_unit_test(test_late),      cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_differs),   cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_bad_label),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

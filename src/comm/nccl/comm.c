@@ -406,14 +406,19 @@ static void destroy(tsri_comm *c)
     while (n->groups) {
         tsri_nccl_group *next = n->groups->next;
         if (n->groups->own)
-            tsri_nccl_end(n->groups->comm, seconds);
+            tsri_nccl_end(n, n->groups->comm, seconds);
         tsri_mem_free(n->groups);
         n->groups = next;
     }
     for (int i = 0; i < TSRI_NCCL_LANES; i++) {
-        tsri_nccl_end(n->parent[i], seconds);
+        tsri_nccl_end(n, n->parent[i], seconds);
         if (n->stream[i])
             cudaStreamDestroy(n->stream[i]);
+    }
+    while (n->registrations) { /* of communicators that were given up */
+        tsri_nccl_registration *next = n->registrations->next;
+        tsri_mem_free(n->registrations);
+        n->registrations = next;
     }
     while (n->made) {
         tsri_nccl_made *next = n->made->next;

@@ -10,7 +10,9 @@
  *   watch.c  the watchdog
  *
  * Each lane has a stream and communicators of its own, so that what is small and critical does not
- * queue behind bulk. All of NCCL is used without blocking, so that it can be given up.
+ * queue behind bulk. All of NCCL is used without blocking, so that it can be given up: NCCL
+ * promises that for no other communicators. So each call outside of a graph has a thread within
+ * NCCL (see docs/guides/gpus.md).
  */
 #ifndef TESSERA_COMM_NCCL_INSIDE_H
 #define TESSERA_COMM_NCCL_INSIDE_H
@@ -62,6 +64,13 @@ typedef struct tsri_nccl_call {
     bool temporary;          /* goes with its ticket */
 } tsri_nccl_call;
 
+/* The arena as one communicator has registered it. */
+typedef struct tsri_nccl_registration {
+    struct tsri_nccl_registration *next;
+    struct ncclComm *comm;
+    void *handle;
+} tsri_nccl_registration;
+
 struct tsri_nccl {
     tsri_comm pub;
     tsri_cuda_device *device;
@@ -76,6 +85,7 @@ struct tsri_nccl {
     tsri_nccl_group *groups;
     tsri_nccl_made *made;
     tsri_nccl_stage_block *stages;
+    tsri_nccl_registration *registrations;
     tsri_nccl_call *temporary;           /* under way */
     tsri_comm_stats stats, stats_before; /* before: the capture */
     bool captures;
@@ -89,7 +99,7 @@ tsr_status tsri_nccl_join(tsri_nccl *n, const unsigned char id[128]);
  * the lane's ranks. It is left in n->coming. */
 tsr_status tsri_nccl_split(tsri_nccl *n, int lane, int color, int key);
 /* Waits, not for long, for the others to be done with a communicator, and ends it. */
-void tsri_nccl_end(struct ncclComm *comm, double seconds);
+void tsri_nccl_end(tsri_nccl *n, struct ncclComm *comm, double seconds);
 /* Ends it at once. */
 void tsri_nccl_drop(struct ncclComm *comm);
 /* Steps [first, end) of a call as one launch. */

@@ -9,6 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Absent from older libraries. */
+#pragma weak ncclMemAlloc
+#pragma weak ncclMemFree
+#pragma weak ncclCommRegister
+#pragma weak ncclCommDeregister
+
 /* --- NCCL's words ----------------------------------------------------------------------------- */
 static ncclDataType_t type_of(tsr_dtype dtype)
 {
@@ -137,6 +143,71 @@ static void stop(void *arg)
 
 const tsri_watch_ops tsri_nccl_watch_ops = {look, stop};
 
+/* --- registered memory ------------------------------------------------------------------------ */
+tsr_status tsri_nccl_memory_wanted(bool *out_wanted)
+{
+    const char *asked = getenv("TESSERA_NCCL_REGISTER"), *comm = getenv("TESSERA_CUDA_COMM");
+    *out_wanted = false;
+    if (!asked || strcmp(asked, "1") != 0 || (comm && !strcmp(comm, "local")))
+        return TSR_OK;
+    if (!ncclMemAlloc || !ncclMemFree || !ncclCommRegister || !ncclCommDeregister)
+        return tsri_fail(TSR_ERR_UNSUPPORTED,
+                         "TESSERA_NCCL_REGISTER=1: NCCL %s can't register memory",
+                         tsri_nccl_version());
+    *out_wanted = true;
+    return TSR_OK;
+}
+
+tsr_status tsri_nccl_memory_alloc(size_t bytes, void **out_ptr)
+{
+    ncclResult_t r = ncclMemAlloc(out_ptr, bytes);
+    if (r == ncclSuccess)
+        return TSR_OK;
+    cudaGetLastError(); /* or the next call would be blamed */
+    return tsri_fail(TSR_ERR_NO_MEMORY, "NCCL, ncclMemAlloc: %s: %.300s", ncclGetErrorString(r),
+                     ncclGetLastError(NULL));
+}
+
+void tsri_nccl_memory_free(void *ptr)
+{
+    ncclMemFree(ptr);
+}
+
+/* Registers the arena, in which all buffers of calls lie, with a communicator that is settled. */
+static tsr_status register_arena(tsri_nccl *n, ncclComm_t comm)
+{
+    if (!n->device->is_registered)
+        return TSR_OK;
+    tsri_nccl_registration *made = tsri_mem_alloc(&n->pub.world->mem, sizeof *made);
+    if (!made)
+        return tsri_watch_fail(n->watch, TSR_ERR_NO_MEMORY, tsr_last_error());
+    TSRI_TRY(tsri_watch_enter(n->watch));
+    ncclResult_t r =
+        ncclCommRegister(comm, n->device->region.base, n->device->region.size, &made->handle);
+    tsri_watch_leave(n->watch);
+    if (r != ncclSuccess) {
+        tsri_mem_free(made);
+        return give_up(n, r, "registering the arena");
+    }
+    made->comm = comm;
+    made->next = n->registrations;
+    n->registrations = made;
+    return TSR_OK;
+}
+
+static void deregister_arena(tsri_nccl *n, ncclComm_t comm)
+{
+    tsri_nccl_registration **at = &n->registrations;
+    while (*at && (*at)->comm != comm)
+        at = &(*at)->next;
+    tsri_nccl_registration *made = *at;
+    if (!made)
+        return;
+    ncclCommDeregister(comm, made->handle);
+    *at = made->next;
+    tsri_mem_free(made);
+}
+
 /* --- making and ending ------------------------------------------------------------------------ */
 /* Reductions in the switches of NVLink differ from call to call. */
 static void keep_order(void)
@@ -157,6 +228,7 @@ tsr_status tsri_nccl_join(tsri_nccl *n, const unsigned char id[128])
     ncclResult_t r = ncclCommInitRankConfig(&n->parent[0], n->n, unique, n->index, &config);
     tsri_watch_leave(n->watch);
     TSRI_TRY(settle(n, n->parent[0], r, n->pub.world->timeout_s, "joining"));
+    TSRI_TRY(register_arena(n, n->parent[0]));
     for (int i = 1; i < TSRI_NCCL_LANES; i++) {
         TSRI_TRY(tsri_nccl_split(n, 0, 0, n->index));
         TSRI_TRY(tsri_watch_enter(n->watch));
@@ -187,14 +259,18 @@ tsr_status tsri_nccl_split(tsri_nccl *n, int lane, int color, int key)
                                    &n->coming, NULL);
     tsri_watch_leave(n->watch);
     TSRI_TRY(settle(n, n->parent[lane], r, seconds, "making groups"));
-    return color < 0 ? TSR_OK : settle(n, n->coming, ncclInProgress, seconds, "making a group");
+    if (color < 0)
+        return TSR_OK;
+    TSRI_TRY(settle(n, n->coming, ncclInProgress, seconds, "making a group"));
+    return register_arena(n, n->coming);
 }
 
-void tsri_nccl_end(ncclComm_t comm, double seconds)
+void tsri_nccl_end(tsri_nccl *n, ncclComm_t comm, double seconds)
 {
     double start = tsri_now_s();
     if (!comm)
         return;
+    deregister_arena(n, comm);
     ncclResult_t r = ncclCommFinalize(comm);
     while (r == ncclInProgress && tsri_now_s() - start < seconds) {
         if (ncclCommGetAsyncError(comm, &r) != ncclSuccess)

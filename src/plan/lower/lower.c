@@ -27,7 +27,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
         tsri_kernel_create(&plan->world->mem, step->device->ops->kernels(), &d, &step->kernel);
     plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
-        return tsri_lower_fail(status, it);
+        return tsri_item_fail(status, it);
+    step->kernel->item = it;
     tsri_lower_took(plan, it, step->kernel->impl, step->kernel->scratch_bytes);
     return TSR_OK;
 }
@@ -237,6 +238,20 @@ static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
     return ops->prepare && !it->box.ranks ? ops->prepare(call->group, &call->coll) : TSR_OK;
 }
 
+bool tsri_step_is_apart(const tsri_step *s)
+{
+    return s->kind >= TSRI_STEP_START && s->item->box.ranks;
+}
+
+/* Whether captured runs can have the step: a call that is captured, or one of a group's side, which
+ * is made between two captured parts. */
+static bool can_replay(const tsri_step *s)
+{
+    if (s->kind < TSRI_STEP_START)
+        return s->kind != TSRI_STEP_CROSS;
+    return tsri_step_is_apart(s) ? s->item->box.group != NULL : s->call->group->comm->capturable;
+}
+
 /* The device whose stream all of the plan's work goes through, if it can be captured. */
 static tsri_device *device_to_replay(const tsr_plan *plan)
 {
@@ -249,10 +264,7 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
         return NULL;
     for (int i = 0; i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
-        if (s->kind == TSRI_STEP_CROSS)
-            return NULL;
-        /* Local graphs' calls are not prepared, as those that are captured must be. */
-        if (s->kind >= TSRI_STEP_START && (!s->call->group->comm->capturable || s->item->box.ranks))
+        if (!can_replay(s))
             return NULL;
         if (device && s->device && s->device != device)
             return NULL;

@@ -16,8 +16,6 @@ tsr_status tsri_lower_join(tsr_plan *plan);
 
 /* Gives a step room for so many operands and results. */
 tsr_status tsri_lower_ports(tsr_plan *plan, tsri_step *step, int nin, int nout);
-/* Puts place, op and name of an item before the error that its kernel's making met. */
-tsr_status tsri_lower_fail(tsr_status status, const tsri_item *it);
 /* Notes what scratch is expected of an item in a virtual world, where no kernel is made. */
 void tsri_lower_expect(tsr_plan *plan, tsri_item *it);
 /* Notes what does an item's work, and what scratch that takes. */

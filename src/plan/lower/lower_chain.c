@@ -81,7 +81,7 @@ static tsr_status make_kernel(tsr_plan *plan, int begin, int end, const ports *p
         tsri_chain_create(&plan->world->mem, step->device->ops->kernels(), d, &step->kernel);
     plan->info.library_s += tsri_now_s() - t;
     tsri_mem_free(d);
-    return status == TSR_OK ? TSR_OK : tsri_lower_fail(status, &plan->items[begin]);
+    return status == TSR_OK ? TSR_OK : tsri_item_fail(status, &plan->items[begin]);
 }
 
 tsr_status tsri_lower_chain(tsr_plan *plan, int item, tsri_step *step)

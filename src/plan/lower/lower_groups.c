@@ -3,6 +3,7 @@
  * the world. Some make their groups together, so all ranks walk all groups of the plan. */
 #include <string.h>
 
+#include "src/comm/collective/side.h"
 #include "src/plan/lower/lower.h"
 
 /* A communicator between the devices of some ranks. The world's list, newest first. */
@@ -205,9 +206,23 @@ static void add_stats(tsri_comm_stats *to, const tsri_comm_stats *more)
     }
 }
 
+/* Adds what the sides of groups have counted: calls of DDP, of programs, and sums over ranks. */
+static void add_sides(const tsr_world *world, tsri_comm_stats *out_stats)
+{
+    const tsri_engine *engine = world->collectives;
+    for (const tsr_group *g = engine ? engine->groups : NULL; g; g = g->next)
+        for (const tsri_side *s = g->sides; s; s = s->next) {
+            tsri_comm_stats stats = {0};
+            if (s->comm)
+                s->comm->ops->stats(s->comm, &stats);
+            add_stats(out_stats, &stats);
+        }
+}
+
 void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats)
 {
     world->comm->ops->stats(world->comm, out_stats);
+    add_sides(world, out_stats);
     for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++)
         for (const connection *c = world->connections[k]; c; c = c->next) {
             tsri_comm_stats stats = {0};

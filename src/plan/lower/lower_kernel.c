@@ -45,8 +45,9 @@ tsr_status tsri_lower_ports(tsr_plan *plan, tsri_step *step, int nin, int nout)
     return step->in && step->out ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-tsr_status tsri_lower_fail(tsr_status status, const tsri_item *it)
+tsr_status tsri_item_fail(tsr_status status, const tsri_item *it)
 {
+    tsri_fail_drop_prefix(tsri_op_name(it->kernel.op)); /* kernels begin with it too */
     return tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(it->loc.file), it->loc.line,
                             tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name[0] ? " " : "",
                             it->name);

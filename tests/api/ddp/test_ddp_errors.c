@@ -235,12 +235,83 @@ static void test_new_optimizers(void **state)
     expect_ok(2, new_optimizers, NULL);
 }
 
+/* --- TESSERA_COMPARE -------------------------------------------------------------------------- */
+typedef enum fault { NONE, VALUE, RATE, JOINED, FAULTS } fault;
+
+/* Faults of rank 1 alone, between the first and the second step; found before the third run. */
+static tsr_status differ(tsr_world *w, void *arg)
+{
+    const fault f = *(const fault *)arg;
+    const bool last = tsr_world_rank(w) == 1;
+    const double three = 3;
+    tsr_module *m = make_module(w);
+    tsr_optimizer *sgd = tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.25));
+    tsr_ddp *ddp;
+    tsr_plan *plan;
+    TRY(tsr_ddp_create(m, NULL, &ddp));
+    TRY(compile(w, m, ddp, &plan));
+    TRY(tsr_ddp_run(ddp, plan));
+    TRY(tsr_ddp_step(ddp, sgd));
+    if (f == VALUE && last)
+        TRY(tsr_variable_set(tsr_module_find(m, "weight"), &three, sizeof three));
+    if (f == RATE && last)
+        tsr_optimizer_set_lr(sgd, 0.5);
+    if (f == JOINED) { /* a rank without inputs holds older values */
+        TRY(tsr_ddp_join_begin(ddp, NULL));
+        for (int i = last; i < 2; i++) {
+            TRY(tsr_ddp_run(ddp, plan));
+            TRY(tsr_ddp_step(ddp, sgd));
+        }
+        TRY(tsr_ddp_join(ddp));
+    }
+    tsr_status status = tsr_ddp_run(ddp, plan);
+    if (f == VALUE) {
+        FAILS(status, TSR_ERR_MISMATCH, "ranks 0 and 1 hold different values of parameter weight");
+        return TSR_OK;
+    }
+    TRY(status);
+    TRY(tsr_ddp_step(ddp, sgd));
+    status = tsr_ddp_run(ddp, plan);
+    if (f == RATE) {
+        FAILS(status, TSR_ERR_MISMATCH, "last update with different settings");
+        return TSR_OK;
+    }
+    TRY(status);
+    return tsr_ddp_close(&ddp);
+}
+
+/* Nobody asks: ranks go on with values that differ. */
+static tsr_status differ_unseen(tsr_world *w, void *arg)
+{
+    const double value = 1 + tsr_world_rank(w);
+    tsr_module *m = make_module(w);
+    tsr_ddp *ddp;
+    tsr_plan *plan;
+    (void)arg;
+    TRY(tsr_ddp_create(m, NULL, &ddp));
+    TRY(compile(w, m, ddp, &plan));
+    TRY(tsr_variable_set(tsr_module_find(m, "weight"), &value, sizeof value));
+    TRY(tsr_ddp_run(ddp, plan));
+    return tsr_ddp_close(&ddp);
+}
+
+static void test_compare(void **state)
+{
+    (void)state;
+    unsetenv("TESSERA_COMPARE");
+    expect_ok(2, differ_unseen, NULL);
+    setenv("TESSERA_COMPARE", "1", 1);
+    for (fault f = NONE; f < FAULTS; f++)
+        expect_ok(2, differ, &f);
+    unsetenv("TESSERA_COMPARE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keeps_label),    cmocka_unit_test(test_not_its_plan),
         cmocka_unit_test(test_other_buffers),  cmocka_unit_test(test_same_options),
-        cmocka_unit_test(test_new_optimizers),
+        cmocka_unit_test(test_new_optimizers), cmocka_unit_test(test_compare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
  */
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/emulator/nccl_log.h"
+#include "tests/cuda/emulator/nccl_memory.h"
 
 #include <nccl.h>
 
@@ -271,11 +272,20 @@ static void post(struct ncclComm *comm, const op_ptr &o)
     comm->posted.push_back(o);
 }
 
+/* Whether all memory of a member's call is registered. */
+static bool is_registered(struct ncclComm *comm, const op &o)
+{
+    const size_t n = (size_t)comm->all->nranks, bytes = o.count * size_of(o.type);
+    const bool gathers = !strcmp(o.name, "AllGather"), scatters = !strcmp(o.name, "ReduceScatter");
+    return tsri_emulated_is_registered(comm, o.src, scatters ? n * bytes : bytes) &&
+           tsri_emulated_is_registered(comm, o.dst, gathers ? n * bytes : bytes);
+}
+
 static void note(struct ncclComm *comm, const op_ptr &o, bool captured)
 {
     const clique &c = *comm->all;
     calls.push_back({c.number, comm->rank, c.nranks, c.launches[(size_t)comm->rank], o->name,
-                     o->count, (int)o->type, o->red, o->peer, captured});
+                     o->count, (int)o->type, o->red, o->peer, captured, is_registered(comm, *o)});
 }
 
 static bool is_under_way(const struct ncclComm *comm)
@@ -533,6 +543,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     std::unique_lock<std::mutex> hold(lock);
     if (is_under_way(comm))
         return ncclInvalidUsage;
+    tsri_emulated_deregister_all(comm, false);
     reclaim(hold, comm);
     delete comm;
     return ncclSuccess;
@@ -546,6 +557,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         new std::vector<std::unique_ptr<struct ncclComm>>;
     std::unique_lock<std::mutex> hold(lock);
     comm->aborted = true;
+    tsri_emulated_deregister_all(comm, true);
     if (comm->all) {
         for (auto &q : comm->all->queue)
             q.erase(std::remove_if(q.begin(), q.end(),

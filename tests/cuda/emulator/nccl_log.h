@@ -16,6 +16,7 @@ typedef struct tsri_emulated_nccl_call {
     size_t count;
     int type, op, peer; /* of NCCL; op and peer -1 where there is none */
     int captured;       /* it was put into a graph */
+    int registered;     /* all its memory is registered with the communicator */
 } tsri_emulated_nccl_call;
 
 /* Copies up to `most` calls since the last clear; returns how many there are. */

@@ -6,9 +6,10 @@
  * EMULATED_PEERS=0: they can't read each other.
  *
  * As on a GPU, the host's code can't touch a device's memory: to read or write it outside of a
- * stream's work is a SIGSEGV. This is by a protection key, where the CPU and the system have them
- * (elsewhere, as under valgrind, such accesses pass unseen): threads are without the right to it,
- * but for those that do work, while they do it.
+ * stream's work is a SIGSEGV. This is by a protection key, where the CPU and the system have them:
+ * threads are without the right to it, except those that do work, while they do it. Elsewhere
+ * EMULATED_PROTECT=1 takes the memory away from all threads as long as none does work, so that an
+ * access passes unseen if another rank's thread is at work in that moment; without it all pass.
  */
 #include "tests/cuda/emulator/control.h"
 #include "tests/cuda/emulator/runtime.h"
@@ -16,6 +17,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -58,18 +60,59 @@ static int device_key(void)
     return key;
 }
 
+/* Where there is no key: devices' memory that is mapped, and how many threads do work on it. */
+struct protected_memory {
+    std::mutex lock;
+    std::map<void *, size_t> blocks;
+    int workers = 0;
+
+    int rights() const
+    {
+        return workers ? PROT_READ | PROT_WRITE : PROT_NONE;
+    }
+    void apply() const
+    {
+        for (auto &block : blocks)
+            if (mprotect(block.first, block.second, rights()) != 0)
+                abort();
+    }
+};
+static protected_memory &guarded = *new protected_memory;
+
+static bool protects_by_pages(void)
+{
+    static const char *said = getenv("EMULATED_PROTECT");
+    return said && !strcmp(said, "1") && device_key() < 0;
+}
+
+static void count_worker(int change)
+{
+    std::lock_guard<std::mutex> hold(guarded.lock);
+    guarded.workers += change;
+    if (guarded.workers == (change > 0 ? 1 : 0))
+        guarded.apply();
+}
+
 static thread_local int at_work;
 
 tsri_emulated_work::tsri_emulated_work()
 {
-    if (at_work++ == 0 && device_key() >= 0)
+    if (at_work++ != 0)
+        return;
+    if (device_key() >= 0)
         pkey_set(device_key(), 0);
+    else if (protects_by_pages())
+        count_worker(1);
 }
 
 tsri_emulated_work::~tsri_emulated_work()
 {
-    if (--at_work == 0 && device_key() >= 0)
+    if (--at_work != 0)
+        return;
+    if (device_key() >= 0)
         pkey_set(device_key(), PKEY_DISABLE_ACCESS);
+    else if (protects_by_pages())
+        count_worker(-1);
 }
 
 /* control.h */
@@ -263,8 +306,20 @@ struct block_head {
 /* All but the head, which is the emulator's own. */
 static bool set_apart(void *base, size_t all)
 {
-    return device_key() < 0 || pkey_mprotect((char *)base + 4096, all - 4096,
-                                             PROT_READ | PROT_WRITE, device_key()) == 0;
+    char *memory = (char *)base + 4096;
+    if (device_key() >= 0)
+        return pkey_mprotect(memory, all - 4096, PROT_READ | PROT_WRITE, device_key()) == 0;
+    if (!protects_by_pages())
+        return true;
+    std::lock_guard<std::mutex> hold(guarded.lock);
+    guarded.blocks[memory] = all - 4096;
+    return mprotect(memory, all - 4096, guarded.rights()) == 0;
+}
+/* Before it is unmapped. */
+static void forget(void *memory)
+{
+    std::lock_guard<std::mutex> hold(guarded.lock);
+    guarded.blocks.erase(memory);
 }
 static cudaError_t take(void **p, size_t bytes, int fd = -1)
 {
@@ -287,6 +342,7 @@ static cudaError_t take(void **p, size_t bytes, int fd = -1)
 static void give(void *p)
 {
     block_head *head = (block_head *)((char *)p - 4096);
+    forget(p);
     if (head->fd >= 0)
         close(head->fd);
     munmap(head, head->bytes);
@@ -432,6 +488,7 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned)
 cudaError_t cudaIpcCloseMemHandle(void *p)
 {
     block_head *head = (block_head *)((char *)p - 4096);
+    forget(p);
     munmap(head, head->bytes);
     return cudaSuccess;
 }

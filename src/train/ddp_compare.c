@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TESSERA_COMPARE under a ddp. Inputs are each rank's own, so ranks compare what has to be the same
+ * on all of them before a synchronised run: the values of parameters, those that get no gradients
+ * included, and the settings by which the last update was made. Buffers may differ until they are
+ * sent. While join is on, ranks without inputs hold older values, and nothing is compared.
+ */
+#include "src/core/rng.h"
+#include "src/exec/compare.h"
+#include "src/optim/optim.h"
+#include "src/train/ddp.h"
+
+static const tsr_variable *variable_at(const tsr_ddp *d, int i)
+{
+    return i < d->nparams ? d->params[i].v : d->frozen[i - d->nparams];
+}
+
+static tsr_status hash_variable(const tsr_variable *v, void *buffer, int64_t *out)
+{
+    if (!v->data)
+        return TSR_OK;
+    TSRI_TRY(tsri_variable_read(v, 0, buffer, v->bytes));
+    *out = (int64_t)tsri_hash(TSRI_HASH_INIT, buffer, v->bytes);
+    return TSR_OK;
+}
+
+/* words[n]: of the last update's settings. */
+static tsr_status hash_all(const tsr_ddp *d, int n, int64_t *words)
+{
+    size_t most = 1;
+    for (int i = 0; i < n; i++)
+        most = variable_at(d, i)->bytes > most ? variable_at(d, i)->bytes : most;
+    void *buffer = tsri_mem_alloc(&d->world->mem, most);
+    TSRI_NEED(buffer);
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n && status == TSR_OK; i++)
+        status = hash_variable(variable_at(d, i), buffer, &words[i]);
+    words[n] = d->settings;
+    tsri_mem_free(buffer);
+    return status;
+}
+
+/* All ranks find the same. */
+static tsr_status judge(const tsr_ddp *d, int n, const int64_t *all)
+{
+    for (int r = 1; r < d->nranks; r++)
+        for (int i = n; i >= 0; i--) { /* other settings are why values differ */
+            if (all[(int64_t)r * (n + 1) + i] == all[i])
+                continue;
+            const int a = tsr_group_world_rank(d->group, 0), b = tsr_group_world_rank(d->group, r);
+            if (i == n)
+                return tsri_fail(TSR_ERR_MISMATCH,
+                                 "ddp: ranks %d and %d made their last update with different "
+                                 "settings (see tsr_optimizer_set_lr) of the optimizer",
+                                 a, b);
+            return tsri_fail(TSR_ERR_MISMATCH,
+                             "ddp: ranks %d and %d hold different values of parameter %s", a, b,
+                             i < d->nparams ? d->params[i].name : variable_at(d, i)->name);
+        }
+    return TSR_OK;
+}
+
+tsr_status tsri_ddp_compare(tsr_ddp *d)
+{
+    const int n = d->nparams + d->nfrozen;
+    const size_t words = (size_t)n + 1;
+    if (!d->compares || d->joins)
+        return TSR_OK;
+    TSRI_TRY(tsri_ddp_label(d, "ddp compare, run %lld", (long long)d->info.syncs));
+    int64_t *mine = tsri_mem_alloc(&d->world->mem, words * sizeof *mine);
+    int64_t *all = tsri_mem_alloc(&d->world->mem, words * (size_t)d->nranks * sizeof *all);
+    tsr_status status = mine && all ? hash_all(d, n, mine) : TSR_ERR_NO_MEMORY;
+    if (status == TSR_OK)
+        status = tsr_all_gather_into_at(d->group, mine, all, (int64_t)words, TSR_I64, NULL,
+                                        d->loc.file, d->loc.line);
+    if (status == TSR_OK)
+        status = judge(d, n, all);
+    tsri_mem_free(mine);
+    tsri_mem_free(all);
+    return status;
+}
+
+tsr_status tsri_ddp_note_settings(tsr_ddp *d, const tsr_optimizer *o)
+{
+    return d->compares ? tsri_compare_hash_settings(tsri_optimizer_describe, o, &d->settings)
+                       : TSR_OK;
+}
