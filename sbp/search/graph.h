@@ -161,8 +161,8 @@ tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r);
 
 /* --- solving ---------------------------------------------------------------------------------- */
 
-/* Improves choice[], of tsri_sg_cost `*cost`, by at most `work` additions. */
-tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double work,
+/* Improves choice[], of tsri_sg_cost `*cost`, by about *work additions, which it counts down. */
+tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double *work,
                            int *choice, double *cost);
 
 /* Improves by moves of whole forests alone, until several in a row gain nothing; takes off *work.

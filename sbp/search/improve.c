@@ -256,19 +256,20 @@ static tsr_status improve(improver *im)
     return TSR_OK;
 }
 
-tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double work,
+tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double *work,
                            int *choice, double *cost)
 {
     tsri_pool pool;
     tsri_pool_init(&pool, mem);
     improver im = {
-        .mem = mem, .g = g, .limit = limit, .work = work, .choice = choice, .cost = *cost};
+        .mem = mem, .g = g, .limit = limit, .work = *work, .choice = choice, .cost = *cost};
     tsr_status status = TSR_ERR_NO_MEMORY;
     im.uses = tsri_pool_alloc(&pool, (size_t)g->n * sizeof(int));
     im.trial = tsri_pool_alloc(&pool, (size_t)g->n * sizeof(int));
     if (im.uses && im.trial) {
         status = improve(&im);
         *cost = im.cost;
+        *work = im.work;
     }
     tsri_pool_finish(&pool);
     return status;

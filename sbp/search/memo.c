@@ -253,6 +253,7 @@ tsr_status tsri_sm_message(tsri_smemo *memo, int node, int m, int *out)
     int rows = memo->mats[m].rows, cols = memo->mats[m].cols;
     double *at = new_entries(memo, 1, cols);
     TSRI_NEED(h && a && at);
+    memo->spent += (double)rows * cols;
     tsri_plus_min(h, a, rows, cols, at);
     return add_result(memo, key, 3, 1, cols, at, out);
 }
@@ -272,6 +273,7 @@ tsr_status tsri_sm_join(tsri_smemo *memo, int node, int a, int b, int *out)
     int rows = memo->mats[left].rows, cols = memo->mats[key[3]].cols;
     double *at = new_entries(memo, rows, cols), *h = new_entries(memo, 1, k);
     TSRI_NEED(own && x && y && at && h);
+    memo->spent += (double)rows * cols * k;
     for (int i = 0; i < rows; i++) {
         for (int s = 0; s < k; s++)
             h[s] = own[s] + x[(int64_t)i * k + s];
@@ -457,8 +459,12 @@ static tsr_status compute_dominated(tsri_smemo *memo, dominance *d, int node, co
         d->cols[i] = memo->mats[sides[i]].cols;
     }
     drop_forbidden(d, k);
-    if (d->count > 1 && memo->work > 0.0)
-        drop_dominated(d, k, &memo->work);
+    if (d->count > 1 && memo->work > 0.0) {
+        double more = 0.0;
+        drop_dominated(d, k, &more);
+        memo->work += more;
+        memo->spent -= more;
+    }
     return TSR_OK;
 }
 

@@ -26,7 +26,8 @@ typedef struct tsri_smemo {
     int nslots, nused;
     void *scratch; /* of domination */
     size_t scratch_bytes;
-    double work; /* additions of domination that are left: it is optional, so it is bounded */
+    double work;  /* additions of domination that are left: it is optional, so it is bounded */
+    double spent; /* additions so far */
 } tsri_smemo;
 
 /* The strategies that tsri_sm_dominate leaves of a node's strategies. */

@@ -17,6 +17,8 @@
 #include <string.h>
 
 enum { SECANT_STEPS = 12, VOLUME_STEPS = 20 };
+/* A repair with its improvements and merges takes about as many looks at all strategies. */
+enum { MEND_PASSES = 16 };
 
 static const double inner_effort = 0.125, small_gap = 1e-4;
 static const double branch_work = 3e8, most_levels = 1e6;
@@ -35,6 +37,7 @@ typedef struct lagrangian {
     double value, cost;           /* of the last evaluation: its bound; its choice's own cost */
     int64_t *load;                /* [ntimes] of its choice */
     double *sum;                  /* [ntimes + 1] of prices before each time */
+    double pass;                  /* additions of a look at all strategies of all nodes */
     bool is_tied;
     tsri_ties ties;
     double *tied_price; /* [ties.tied.nnodes] */
@@ -71,8 +74,10 @@ static tsr_status list_edges(lagrangian *x)
         adj[v][++adj[v][0]] = e;
         x->range += most_of(p->edges[e].cost, (int64_t)p->nodes[u].nstrat * p->nodes[v].nstrat);
     }
-    for (int v = 0; v < p->nnodes; v++)
+    for (int v = 0; v < p->nnodes; v++) {
         x->range += most_of(p->nodes[v].cost, p->nodes[v].nstrat);
+        x->pass += (double)p->nodes[v].nstrat * (adj[v][0] + 1);
+    }
     x->adj = adj;
     return TSR_OK;
 }
@@ -93,6 +98,12 @@ static tsr_status start(lagrangian *x)
     return list_edges(x);
 }
 
+/* Whether the caller's budget is used up and there is an answer. */
+static bool is_spent(const lagrangian *x)
+{
+    return x->p->work && *x->p->work <= 0.0 && x->upper < INFINITY;
+}
+
 static void offer(lagrangian *x, const int *choice)
 {
     double cost = tsri_search_cost(x->p, choice);
@@ -107,6 +118,8 @@ static tsr_status mend(lagrangian *x, const int *choice)
 {
     size_t bytes = (size_t)x->p->nnodes * sizeof(int);
     int *const *adj = x->adj;
+    if (x->p->work)
+        *x->p->work -= MEND_PASSES * x->pass;
     memcpy(x->trial, choice, bytes);
     if (tsri_times_repair(&x->times, adj, x->trial)) {
         tsri_times_improve(&x->times, adj, x->trial);
@@ -221,7 +234,7 @@ static tsr_status one_price(lagrangian *x, int at, double low_cost, double *low)
 {
     double limit = (double)x->p->usage_limit, high_cost = x->cost, *high = x->mean;
     copy_load(x, high);
-    for (int i = 0; i < SECANT_STEPS && high[at] < low[at] && !settled(x); i++) {
+    for (int i = 0; i < SECANT_STEPS && high[at] < low[at] && !settled(x) && !is_spent(x); i++) {
         double price = (high_cost - low_cost) / (low[at] - high[at]);
         if (!(price > 0.0) || price == INFINITY)
             break;
@@ -249,7 +262,9 @@ static tsr_status one_price(lagrangian *x, int at, double low_cost, double *low)
 static tsr_status all_prices(lagrangian *x)
 {
     double share = 0.5, limit = (double)x->p->usage_limit;
-    for (int i = 0; i < VOLUME_STEPS && share > 0.02 && !settled(x) && x->upper < INFINITY; i++) {
+    for (int i = 0; i < VOLUME_STEPS && share > 0.02 && x->upper < INFINITY; i++) {
+        if (settled(x) || is_spent(x))
+            break;
         double norm = 0.0, before = x->lower;
         for (int t = 0; t < x->times.ntimes; t++) {
             double g = x->mean[t] - limit;
@@ -332,6 +347,8 @@ static tsr_status branch(lagrangian *x, bool *out_done)
     b.choice = tsri_pool_alloc(x->pool, (size_t)g.n * sizeof(int));
     TSRI_NEED(b.choice);
     TSRI_TRY(tsri_sg_branch(x->pool->mem, &b));
+    if (x->p->work)
+        *x->p->work -= branch_work - b.work;
     if (b.found) {
         for (int i = 0; i < g.n; i++)
             x->trial[g.node[i]] = r.nodes[g.node[i]].orig[b.choice[i]];
@@ -379,7 +396,7 @@ static tsr_status minimise(lagrangian *x, int *cheapest, bool *out_done)
     if (!proven(x) && !x->p->quick_within)
         TSRI_TRY(all_prices(x));
     *out_done = proven(x);
-    return *out_done || x->p->quick_within ? TSR_OK : branch(x, out_done);
+    return *out_done || x->p->quick_within || is_spent(x) ? TSR_OK : branch(x, out_done);
 }
 
 tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, int *picked,

@@ -37,6 +37,8 @@ typedef struct tsri_search_problem {
     const tsri_search_edge *edges;
     int64_t max_table;   /* 0 = 1 << 20 entries of 8 bytes */
     tsri_mem *mem;       /* counts the allocations; may be NULL */
+    double *work;        /* additions that are left, counted down: below 0 the search ends early,
+                            once it has an answer. NULL: it has its own bounds alone */
     int64_t usage_limit; /* 0: none */
     bool quick_within;   /* within the limit a good assignment will do: one price is searched, not
                             one of each time, and nothing is proven */

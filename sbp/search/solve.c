@@ -51,6 +51,26 @@ typedef struct core {
     tsri_sg_dual dual;
 } core;
 
+/* --- the caller's budget ---------------------------------------------------------------------- */
+/* Returns the additions that are left; any number until there is an assignment. */
+static double left_of(const solver *s)
+{
+    return s->p->work && s->cost < INFINITY ? *s->p->work : INFINITY;
+}
+
+static void spend(const solver *s, double work)
+{
+    if (s->p->work)
+        *s->p->work -= work;
+}
+
+/* Whether the search has to do with its best assignment. */
+static bool is_spent(const solver *s)
+{
+    return left_of(s) <= 0.0;
+}
+
+/* --- assignments ------------------------------------------------------------------------------ */
 static double priced_cost(const solver *s, const int *choice)
 {
     double sum = tsri_search_cost(s->p, choice);
@@ -109,6 +129,7 @@ static tsr_status start_core(solver *s, core *c)
 static tsr_status solve_exactly(solver *s, core *c)
 {
     TSRI_TRY(tsri_sg_enumerate(s->r.pool->mem, &c->g, &c->plan, s->limit, c->trial, c->choice));
+    spend(s, c->work);
     s->done = true;
     s->result->tables = (int64_t)c->plan.largest;
     return offer(s, c, c->choice);
@@ -142,15 +163,24 @@ static tsr_status improve_trees(solver *s, core *c)
     memcpy(c->trial, c->best, (size_t)c->g.n * sizeof(int));
     cost = c->cost;
     TSRI_TRY(tsri_sg_improve_trees(s->r.pool->mem, &c->g, &s->random, &work, c->trial, &cost));
+    spend(s, improve_work - work);
     return take(s, c, c->trial, cost);
+}
+
+/* Improves c->choice, of that cost. */
+static tsr_status improve_choice(solver *s, core *c, double cost, double work)
+{
+    work = fmin(work, left_of(s));
+    double left = work;
+    TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, &left, c->choice, &cost));
+    spend(s, work - left);
+    return take(s, c, c->choice, cost);
 }
 
 static tsr_status improve(solver *s, core *c, double work)
 {
-    double cost = c->cost;
     memcpy(c->choice, c->best, (size_t)c->g.n * sizeof(int));
-    TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, work, c->choice, &cost));
-    return take(s, c, c->choice, cost);
+    return improve_choice(s, c, c->cost, work);
 }
 
 /* Steps until the bound meets the best, hardly rises, or much has been dropped. When it hardly
@@ -165,6 +195,7 @@ static tsr_status raise_bound(solver *s, core *c)
         d->upper = s->cost < INFINITY ? s->cost - s->r.constant : INFINITY;
         tsri_sg_dual_step(d, c->trial);
         s->dual_left -= d->pass;
+        spend(s, d->pass);
         TSRI_TRY(take(s, c, c->trial, tsri_sg_cost(&c->g, c->trial)));
         take_bound(s, c, d->lower);
         if (i == next && !s->done) {
@@ -175,7 +206,7 @@ static tsr_status raise_bound(solver *s, core *c)
         double gap = s->cost - s->r.constant - d->lower;
         stale = d->lower - before < rise_worth * gap ? stale + 1 : 0;
         before = d->lower;
-        if (d->left * 2 <= first || (i >= LEAST_STEPS && s->dual_left <= 0.0))
+        if (d->left * 2 <= first || (i >= LEAST_STEPS && s->dual_left <= 0.0) || is_spent(s))
             break;
         if (stale < STALE_STEPS)
             continue;
@@ -199,13 +230,12 @@ static tsr_status relax(solver *s, core *c)
 {
     double limit = floor(s->limit * relaxed_per_limit / c->g.n), lower;
     limit = limit < s->limit ? limit : s->limit;
-    for (int i = 0; i < 2 && !s->done; i++, limit = floor(limit / 64.0)) {
+    for (int i = 0; i < 2 && !s->done && !is_spent(s); i++, limit = floor(limit / 64.0)) {
         TSRI_TRY(tsri_sg_eliminate(s->r.pool->mem, &c->g, &c->plan, TSRI_SG_RELAX, limit, c->choice,
                                    &lower));
-        double cost = tsri_sg_cost(&c->g, c->choice);
-        TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, last_improve_work / 4 * s->effort,
-                                 c->choice, &cost));
-        TSRI_TRY(take(s, c, c->choice, cost));
+        spend(s, limit * c->g.n);
+        TSRI_TRY(improve_choice(s, c, tsri_sg_cost(&c->g, c->choice),
+                                last_improve_work / 4 * s->effort));
         take_bound(s, c, lower);
     }
     return TSR_OK;
@@ -219,9 +249,11 @@ static tsr_status branch(solver *s, core *c)
         strategies += c->g.k[v];
     if (strategies * c->g.n > most_levels)
         return TSR_OK;
-    tsri_branch b = {.g = &c->g, .work = branch_work, .choice = c->choice};
+    const double work = fmin(branch_work, left_of(s));
+    tsri_branch b = {.g = &c->g, .work = work, .choice = c->choice};
     b.upper = s->cost - s->r.constant;
     TSRI_TRY(tsri_sg_branch(s->r.pool->mem, &b));
+    spend(s, work - b.work);
     if (b.found)
         TSRI_TRY(take(s, c, c->choice, tsri_sg_cost(&c->g, c->choice)));
     s->done |= b.work > 0.0;
@@ -230,11 +262,13 @@ static tsr_status branch(solver *s, core *c)
 
 static tsr_status finish_core(solver *s, core *c)
 {
+    if (is_spent(s))
+        return TSR_OK;
     TSRI_TRY(branch(s, c));
     if (s->done)
         return TSR_OK;
     bool close = gap_of(s) <= small_gap;
-    if (c->work <= (close ? work_for_proof : work_for_gap) * s->effort)
+    if (c->work <= fmin((close ? work_for_proof : work_for_gap) * s->effort, left_of(s)))
         return solve_exactly(s, c);
     if (close)
         return TSR_OK;
@@ -260,7 +294,7 @@ static tsr_status solve_core(solver *s, bool last, bool *out_again)
     int64_t all = 0;
     for (int v = 0; v < c.g.n; v++)
         all += c.g.k[v];
-    if (!last && (double)c.dual.left < most_left * (double)all) {
+    if (!last && (double)c.dual.left < most_left * (double)all && !is_spent(s)) {
         *out_again = true;
         /* Domination is worth its time again only after much was dropped. */
         if (c.dual.left * 2 > all)
@@ -278,7 +312,9 @@ static tsr_status solve(solver *s)
 {
     bool again = true;
     for (int round = 0; again && !s->done; round++) {
+        const double before = s->r.memo.spent;
         TSRI_TRY(tsri_sr_run(&s->r));
+        spend(s, s->r.memo.spent - before);
         /* Nothing is left that is feasible, or that is better than the best. */
         s->done = s->r.empty;
         if (!s->done)

@@ -184,6 +184,7 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
                                                  : e->memory_limit);
     opts->bucket_mb = e->bucket_mb;
     opts->infer_updates = e->infer_updates;
+    opts->search_s = e->search.seconds;
     opts->reshard_after_forward = e->reshard_after_forward;
     if (tsri_section_has(&tsri_experiment_section, e, "fusion"))
         opts->no_fusion =

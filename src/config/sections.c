@@ -459,6 +459,16 @@ static const tsri_field recompute_fields[] = {
 const tsri_section tsri_recompute_section = {
     .name = "recompute", .size = sizeof(tsri_config_recompute), FIELDS(recompute_fields)};
 
+static const tsri_field search_fields[] = {
+    FIELD(FLOAT, tsri_config_search, "seconds", seconds, TSRI_NONE, 1e-3, 1e6,
+          "Of work that the search for signatures may take; it then does with the best that it "
+          "has, and tessera plan says how far that is from a bound. The work is counted, at the "
+          "rate of a usual core, so that all ranks, and plans made without them, find the same: a "
+          "slow machine takes longer. Default: as much as it finds to do."),
+};
+const tsri_section tsri_search_section = {
+    .name = "search", .size = sizeof(tsri_config_search), FIELDS(search_fields)};
+
 /* In the order of TSRI_CONFIG_STRATEGY_.... */
 static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
                                              "megatron", "sequence", "auto",  NULL};
@@ -576,6 +586,8 @@ static const tsri_field experiment_fields[] = {
          "Gradients are the same."),
     PART(SECTION, fusion, TSRI_NONE, &tsri_fusion_section, 0, 0,
          "Which ops may become one pass over memory: switches for comparing."),
+    PART(SECTION, search, TSRI_NONE, &tsri_search_section, 0, 0,
+         "How long signatures are searched for."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

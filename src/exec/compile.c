@@ -381,6 +381,9 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
         tsri_log(graph->world, TSR_LOG_WARNING,
                  "compare_values compares nothing in a local graph, whose inputs are each rank's "
                  "own: TESSERA_COMPARE=1 has a tsr_ddp compare parameters");
+    if (!(o.search_s >= 0))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: search_s is %g; it must not be negative",
+                         o.search_s);
     double t = tsri_now_s();
     tsri_pool pool;
     tsr_plan *plan = NULL;

@@ -100,6 +100,7 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     fprintf(f, "infer_updates: %d\n", o->infer_updates);
     fprintf(f, "reshard_after_forward: %d\n", o->reshard_after_forward);
     fprintf(f, "on_nan: %d\n", o->on_nan);
+    tsri_put_number(f, "search_s", o->search_s);
     tsri_put_number(f, "local_bytes_per_s", o->local_bytes_per_s);
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);

@@ -293,6 +293,8 @@ struct tsr_plan {
     tsri_replay replay;
     tsr_plan_info info;
     bool relaxed;                     /* see tsri_inferred */
+    bool is_cut;                      /* search_s ended the search for signatures */
+    double search_work;               /* with search_s: the units of work that were done */
     tsri_change change[TSRI_CHANGES]; /* together info.step_s - info.cost_s */
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
@@ -309,6 +311,7 @@ typedef struct tsri_inference {
     tsri_cost_model model;
     struct tsri_problem *problem[3]; /* NULL until it is needed; see tsri_infer */
     struct tsri_known *known;        /* costs that all problems have alike */
+    double *work;                    /* units that are left, counted down; NULL: any number */
 } tsri_inference;
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
@@ -340,6 +343,14 @@ typedef struct tsri_parts {
     int count;                /* all parts */
     int *of;                  /* the part of each node of the problem; -1: it does not differ */
 } tsri_parts;
+/* The work of a second of tsr_compile_opts.search_s, in additions of the search: all ranks, and
+ * plans made without them, count the same, however fast each of them is. Other work counts as so
+ * many additions. */
+#define TSRI_WORK_PER_S 1e9
+enum {
+    TSRI_WORK_OF_PRICE = 1000, /* of an entry of a conversion's table */
+    TSRI_WORK_OF_BUILT = 10000 /* of an op of a plan that is built and measured */
+};
 typedef struct tsri_infer_opts {
     int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */
     bool quick_within;    /* within the limit good signatures will do */

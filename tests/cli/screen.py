@@ -12,7 +12,7 @@ from harness import check, done, equal, near, scaled, seconds, tessera, tessera_
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/experiments")
 FOLDER = tempfile.TemporaryDirectory()
 UNITS = ["B", "KB", "MB", "GB", "TB"]
-LABELS = ["step", "layout", "time", "warning", "note", "try", "ignored", "figures"]
+LABELS = ["step", "layout", "time", "search", "warning", "note", "try", "ignored", "figures"]
 
 
 def example(name):
@@ -67,7 +67,7 @@ def check_screen(file, *args, columns=100):
     check(not [x for x in lines if len(x) > columns or x != x.rstrip()], f"too wide, or blanks at an end: {what}")
     check("exact" not in out and "proven" not in out, f"an estimate is called so: {what}")
     head, p = parts(out)
-    equal([x for x in LABELS if x in p and x not in ("warning", "note", "try")], ["step", "layout", "time", "ignored", "figures"], what)
+    equal([x for x in LABELS if x in p and x not in ("warning", "note", "try", "search")], ["step", "layout", "time", "ignored", "figures"], what)
     memory, limit = size(plan["memory"][0]["total"]), plan.get("memory_limit")
     least = "" if plan["memory"][0]["exact"] else "at least "
     verdict = f"FITS  {least}{memory} of {size(limit)}" if limit else f"{least}{memory} a rank, no limit known"
@@ -78,6 +78,13 @@ def check_screen(file, *args, columns=100):
     check(m[1] == use and abs(int(m[2]) - 100 * spent / plan["step"]["cost_s"]) <= 0.51, f"bound by {use}: {what}")
     shares = [int(x) for x in re.findall(r" (\d+) %", " ".join(p["time"]))]
     check(shares == sorted(shares, reverse=True) and sum(shares) <= 103, f"the longest first: {what}")
+    step = plan["step"]
+    least = step["lower_bound_s"]
+    open_end = not step["exact"] and not 0 < step["signatures_cost_s"] <= least * (1 + 1e-6)
+    equal("search" in p, open_end, f"how far from a bound the search stopped: {what}")
+    if open_end and least:
+        above = float(re.match(r"at most ([\d.e+-]+) % above the least cost ", " ".join(p["search"]))[1])
+        check(abs(above - 100 * (step["signatures_cost_s"] / least - 1)) <= 0.06 * above, f"{above} %: {what}")
     equal("beside computation" in " ".join(p["ignored"]), plan["step"]["communication_s"] > 0, what)
     return p, plan
 
@@ -125,6 +132,35 @@ optimizer: {name: adamw, lr: 0.001}
 """)
     p, _ = check_screen(path, *[x for s in sets for x in ("--set", s)])
     check(words in " ".join(x.strip() for x in p["layout"]), f"{sets}: {p['layout']}")
+
+# Layers that differ: which do what, or how many, and then --full has each.
+equal([x.strip() for x in check_screen(example("matmul"))[0]["layout"]], ["w by input features (mixed)"], "one layer")
+words = " ".join(x.strip() for x in check_screen(example("zero"))[0]["layout"])
+m = re.match(r"(\d+) of (\d+) layers by rows of the batch, ((?:\d+ by [a-z ]+(?:, )?)+): --full lists them", words)
+check(m and sum(int(x) for x in re.findall(r"\b(\d+) by", m[3])) + int(m[1]) == int(m[2]), words)
+rows = tessera("plan", example("zero"), "--full")[0].split("\nlayers (")[1].split("\nfusion")[0].splitlines()[1:]
+rows = [re.match(r"  layers? +(\S+)(?: to \S+ x(\d+))? +(by .*)$", x) for x in rows]
+check(all(rows), "a line for each layer, or for several that do the same")
+equal(sum(int(x[2] or 1) for x in rows), int(m[2]), "all layers")
+check([x[3] for x in rows if x[1] == "classifier.1"] == ["by input features"], "the last layer")
+mixed = path + ".mixed"
+with open(mixed, "w", encoding="utf-8") as f:
+    f.write("""\
+tessera: 1
+placements: {all: {device: cpu, ranks: [0, 1, 2, 3]}}
+model: {name: gpt, args: {layers: 6, heads: 4, width: 64, dropout: 0}}
+data: {dataset: synthetic, shape: [1, 1, 33], classes: 10, samples: 64, batch_size: 32}
+parameters: [{match: "*", sbp: B}, {match: "h.*.mlp.c_fc.weight", sbp: S(1)}]
+tensors: {match: [{match: "h.*.mlp.c_fc", sbp: S(2)}]}
+optimizer: {name: adamw, lr: 0.001}
+""")
+words = " ".join(x.strip() for x in check_screen(mixed)[0]["layout"])
+equal(words, "wte, h.*.attn.c_attn, h.*.attn.c_proj, h.*.mlp.c_proj by rows of the batch; h.*.mlp.c_fc "
+      "by rows with gathered weights (mixed)", "blocks that are alike")
+
+# A search that search.seconds ends.
+p, _ = check_screen(example("auto"), "--set", "search.seconds=0.001")
+check("; ended by search.seconds" in " ".join(p["search"]), f"{p['search']}")
 
 # A limit that no plan keeps: the verdict, what the plan without it is, and layouts that fit.
 need = tessera_json("plan", path)["memory"][0]["total"]

@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A change is given up after so many seconds; no batch is begun after as many in all, and no other
- * change after ALL_S. */
-static const double MOST_S = 8, ALL_S = 20;
+/* A change is given up after so many seconds, and none is begun after ALL_S: what is left out then
+ * is said. Improving on a plan that fits has a budget, so that few changes take so long. */
+static const double MOST_S = 20, ALL_S = 40;
 
 typedef struct change_trial {
     const cli_fits *how;
@@ -23,7 +23,7 @@ typedef struct change_trial {
 } change_trial;
 
 /* The overrides of a trial, behind those of the command line. */
-enum { MOST_SETS = 3, SET_TEXT = 96 };
+enum { MOST_SETS = TSRI_RELAY_MOST + 1, SET_TEXT = TSRI_RELAY_TEXT };
 typedef struct change {
     int n;
     char sets[MOST_SETS][SET_TEXT];
@@ -32,8 +32,16 @@ typedef struct change {
 typedef enum verdict {
     FITS = 0,
     DOES_NOT_FIT,
-    UNKNOWN, /* it took too long, or is no legal experiment */
+    ILLEGAL,   /* it is no legal experiment */
+    CUT_SHORT, /* it took too long, or there was no time to begin it */
 } verdict;
+
+/* The trials of one refusal. */
+typedef struct trials {
+    const cli_fits *how;
+    double until_s;
+    int cut; /* how many were cut short */
+} trials;
 
 /* --- one change ------------------------------------------------------------------------------- */
 /* Compiles the changed experiment, without its data. A tsr_spawn_fn. */
@@ -82,7 +90,7 @@ static tsr_status compile_change(const cli_fits *how, const change *c)
 
 static verdict verdict_of(tsr_status status)
 {
-    return status == TSR_OK ? FITS : status == TSR_ERR_NO_MEMORY ? DOES_NOT_FIT : UNKNOWN;
+    return status == TSR_OK ? FITS : status == TSR_ERR_NO_MEMORY ? DOES_NOT_FIT : ILLEGAL;
 }
 
 /* Waits for a child and tells how far it is; kills it when its time is over. */
@@ -93,15 +101,15 @@ static verdict await_child(pid_t child, const char *what)
     for (;;) {
         pid_t done = waitpid(child, &code, WNOHANG);
         if (done == child)
-            return WIFEXITED(code) && WEXITSTATUS(code) <= UNKNOWN ? (verdict)WEXITSTATUS(code)
-                                                                   : UNKNOWN;
+            return WIFEXITED(code) && WEXITSTATUS(code) < ILLEGAL ? (verdict)WEXITSTATUS(code)
+                                                                  : ILLEGAL;
         if (done < 0 && errno != EINTR)
-            return UNKNOWN;
+            return ILLEGAL;
         if (tsri_now_s() - started_at > MOST_S) {
             kill(child, SIGKILL);
             while (waitpid(child, &code, 0) < 0 && errno == EINTR)
                 ;
-            return UNKNOWN;
+            return CUT_SHORT;
         }
         cli_progress_show(what, tsri_now_s() - started_at);
         usleep(20000);
@@ -121,18 +129,22 @@ static void append_sets(const change *c, char *text, size_t size)
 
 /* Tries a change in a process of its own, whose time is limited; where ranks are threads with
  * devices, in this one. */
-static verdict try_change(const cli_fits *how, const change *c)
+static verdict try_change(trials *t, const change *c)
 {
-    char what[MOST_SETS * SET_TEXT + 32] = "trying";
+    char what[MOST_SETS * (SET_TEXT + 16) + 32] = "trying";
+    verdict v = CUT_SHORT;
     append_sets(c, what, sizeof what);
-    if (how->with_devices)
-        return verdict_of(compile_change(how, c));
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0)
-        _exit(verdict_of(compile_change(how, c)));
-    verdict v = child < 0 ? UNKNOWN : await_child(child, what);
-    cli_progress_clear();
+    if (tsri_now_s() < t->until_s && t->how->with_devices) {
+        v = verdict_of(compile_change(t->how, c));
+    } else if (tsri_now_s() < t->until_s) {
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(verdict_of(compile_change(t->how, c)));
+        v = child < 0 ? ILLEGAL : await_child(child, what);
+        cli_progress_clear();
+    }
+    t->cut += v == CUT_SHORT;
     return v;
 }
 
@@ -159,32 +171,30 @@ static void set_batch(change *c, int64_t batch)
     snprintf(c->sets[c->n - 1], SET_TEXT, "data.batch_size=%lld", (long long)batch);
 }
 
-/* Beside what a change has already, the largest batch that halving comes to; the smallest tells
- * first whether any will do. Returns whether one does, and writes its line. */
-static bool try_batches(const cli_fits *how, const change *with, double until_s, char line[LINE])
+/* Beside what a change has already, the largest batch that halving comes to. Returns whether one
+ * fits, and writes its line. */
+static bool try_batches(trials *t, const change *with, char line[LINE])
 {
-    int64_t batch = tsri_experiment_batch_size(how->experiment);
+    const int64_t batch = tsri_experiment_batch_size(t->how->experiment);
     char tail[64];
     change c = *with;
     if (batch < 2)
         return false;
     c.n++;
     set_batch(&c, 1);
-    verdict least = try_change(how, &c);
-    if (least != FITS) {
-        if (least == DOES_NOT_FIT && !with->n)
-            tsri_fshow(stderr, "  a smaller batch is not enough: --set %s does not fit\n",
-                       c.sets[c.n - 1]);
+    const verdict least = try_change(t, &c);
+    if (least == DOES_NOT_FIT && !with->n)
+        tsri_fshow(stderr, "  a smaller batch is not enough: --set %s does not fit\n", c.sets[0]);
+    if (least != FITS)
         return false;
-    }
     /* Between a halving that does not fit (0: the file's own), and one that does. */
     int too_few = 0, enough = 1;
     while (batch >> enough > 1)
         enough++;
-    while (enough - too_few > 1 && tsri_now_s() < until_s) {
+    while (enough - too_few > 1) {
         int halvings = (too_few + enough) / 2;
         set_batch(&c, batch >> halvings);
-        *(try_change(how, &c) == FITS ? &enough : &too_few) = halvings;
+        *(try_change(t, &c) == FITS ? &enough : &too_few) = halvings;
     }
     set_batch(&c, batch >> enough);
     snprintf(tail, sizeof tail, ", where the file has %lld", (long long)batch);
@@ -201,62 +211,106 @@ static void add_set(change *c, const char *format, ...)
     va_end(args);
 }
 
-/* Tries a change if there is time, and says that it fits. */
-static bool try_and_say(const cli_fits *how, const change *c, double until_s)
+/* --- layouts ---------------------------------------------------------------------------------- */
+/* The layouts that are tried, from the file's own to the leanest: each splits more. */
+enum { MOST_CHANGES = 8 };
+typedef struct ladder {
+    int n, searched; /* searched: the number of the step whose signatures are all searched for */
+    change steps[MOST_CHANGES];
+} ladder;
+
+static change *add_step(ladder *l)
 {
-    if (tsri_now_s() >= until_s || try_change(how, c) != FITS)
-        return false;
-    say(c);
-    return true;
+    l->steps[l->n] = (change){0};
+    return &l->steps[l->n++];
 }
 
-/* Tries what ranks could share that each has for itself: the optimizer's states, then parameters
- * too (ZeRO's stages; zero3 gives gathered weights back as well), then products, over more ranks.
- */
-static bool try_sharing(const cli_fits *how, change *sharded, double until_s)
+/* Adds ZeRO-3 over the ranks beside tp of tensor parallelism, in place of the file's own rules.
+ * Returns whether the file can be laid out so. */
+static bool add_relaid(ladder *l, const tsri_experiment *e, int ranks, int tp)
 {
-    const int dp = tsri_experiment_axis(how->experiment, "dp");
-    const int tp = tsri_experiment_axis(how->experiment, "tp");
-    const bool has_strategy = tsri_experiment_says(how->experiment, "strategy");
-    change zero3 = {0}, wider = {0};
-    add_set(&zero3, tp ? "strategy.dp=zero3" : "strategy=zero3");
+    static const char *const names[] = {"dp", "tp"};
+    const int sizes[] = {ranks / tp, tp}, naxes = tp > 1 ? 2 : 1;
+    change *c = add_step(l);
+    c->n = tsri_experiment_relay(e, naxes, names, sizes, tp > 1 ? "[zero3, megatron]" : "zero3",
+                                 c->sets);
+    if (!c->n)
+        l->n--;
+    return c->n > 0;
+}
+
+/* Lists what ranks could share that each has for itself: the optimizer's states, then parameters
+ * too (ZeRO's stages; zero3 gives gathered weights back as well), then products, over more ranks of
+ * a node. */
+static void list_steps(ladder *l, const cli_fits *how)
+{
+    enum { MOST_TP = 8 };
+    const tsri_experiment *e = how->experiment;
+    const tsri_cluster *cluster = tsri_experiment_cluster(e);
+    const int64_t node = cluster ? tsri_cluster_node(cluster) : 0;
+    const int most = node > 0 && node < MOST_TP ? (int)node : MOST_TP;
+    const int tp = tsri_experiment_axis(e, "tp"), dp = tsri_experiment_axis(e, "dp");
+    add_set(add_step(l), "optimizer.state.sbp=auto");
+    if (tsri_experiment_says(e, "strategy"))
+        add_set(add_step(l), tp ? "strategy.dp=zero3" : "strategy=zero3");
+    l->searched = l->n;
+    change *sharded = add_step(l);
     add_set(sharded, "optimizer.state.sbp=auto");
-    if (try_and_say(how, sharded, until_s))
-        return true;
-    if (has_strategy && try_and_say(how, &zero3, until_s))
-        return true;
-    add_set(sharded, "parameters[%d]={match: \"*\", sbp: auto}",
-            tsri_experiment_nparameters(how->experiment));
-    if (try_and_say(how, sharded, until_s))
-        return true;
-    if (!tp || dp < 2 || dp % 2)
-        return false;
-    add_set(&wider, "mesh={dp: %d, tp: %d}", dp / 2, 2 * tp);
-    if (try_and_say(how, &wider, until_s))
-        return true;
-    add_set(&wider, "strategy.dp=zero3");
-    return has_strategy && try_and_say(how, &wider, until_s);
+    add_set(sharded, "parameters[%d]={match: \"*\", sbp: auto}", tsri_experiment_nparameters(e));
+    for (int zero = 0; zero < 2 && tp && dp > 1 && dp % 2 == 0; zero++) {
+        change *wider = add_step(l);
+        add_set(wider, "mesh={dp: %d, tp: %d}", dp / 2, 2 * tp);
+        if (zero)
+            add_set(wider, "strategy.dp=zero3");
+    }
+    if (!tp && how->ranks > 1)
+        add_relaid(l, e, how->ranks, 1);
+    if (most > tp && how->ranks % most == 0 && how->ranks > most)
+        add_relaid(l, e, how->ranks, most);
+}
+
+/* Prints the first step that fits with the file's batch. The leanest comes first: where it does not
+ * fit, the one that is searched for is the only other that may. Returns whether one does. */
+static bool try_steps(trials *t, const ladder *l)
+{
+    int last = l->n - 1;
+    verdict leanest = ILLEGAL;
+    while (last >= 0 && (leanest = try_change(t, &l->steps[last])) == ILLEGAL)
+        last--;
+    for (int i = 0; i < last; i++)
+        if ((leanest != DOES_NOT_FIT || i == l->searched) && try_change(t, &l->steps[i]) == FITS) {
+            say(&l->steps[i]);
+            return true;
+        }
+    if (leanest == FITS)
+        say(&l->steps[last]);
+    return leanest == FITS;
 }
 
 void cli_say_what_fits(const cli_fits *how)
 {
-    const double began_s = tsri_now_s();
     tsr_compile_opts opts = *how->opts;
     cli_fits quick = *how;
     opts.alternatives = false;
     quick.opts = &opts;
     if (!opts.memory_limit || !tsri_experiment_trains(how->experiment) || !strcmp(how->path, "-"))
         return;
-    change none = {0}, sharded = {0};
-    char batch[LINE] = "";
-    bool any = try_batches(&quick, &none, began_s + MOST_S, batch);
-    any |= try_sharing(&quick, &sharded, began_s + ALL_S);
+    trials t = {.how = &quick, .until_s = tsri_now_s() + ALL_S};
+    const change none = {0};
+    ladder l = {0};
+    char own[LINE] = "", leanest[LINE] = "";
+    list_steps(&l, how);
+    bool any = try_steps(&t, &l);
+    any |= try_batches(&t, &none, own);
+    for (int i = l.n - 1; i >= 0 && !any; i--)
+        any = try_batches(&t, &l.steps[i], leanest);
     /* Changes that keep the batch are named first. */
-    if (!any && tsri_now_s() < began_s + ALL_S)
-        any = try_batches(&quick, &sharded, began_s + ALL_S, batch);
-    if (batch[0])
-        tsri_fshow(stderr, "%s\n", batch);
-    if (!any)
-        tsri_fshow(stderr, "  nothing that was tried fits: smaller batches, sharded states and "
+    if (own[0] || leanest[0])
+        tsri_fshow(stderr, "%s\n", own[0] ? own : leanest);
+    if (t.cut)
+        tsri_fshow(stderr, "  %d change%s not tried to the end, for want of time: others may fit\n",
+                   t.cut, t.cut == 1 ? " was" : "s were");
+    else if (!any)
+        tsri_fshow(stderr, "  nothing fits of what was tried: smaller batches, sharded states and "
                            "parameters, a wider tp\n");
 }

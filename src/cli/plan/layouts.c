@@ -21,7 +21,9 @@ enum { MOST_LAYOUTS = 24, MOST_WORKERS = 8, MOST_TP = 8 };
 
 typedef struct layout {
     plan_tried tried;
-    bool done, illegal; /* planned within the limit; no experiment: set by the process that tries */
+    /* Set by the process that tries: planned within the limit; no experiment; it was searched for.
+     */
+    bool done, illegal, sought;
     int nsets;
     char sets[TSRI_RELAY_MOST][TSRI_RELAY_TEXT];
 } layout;
@@ -147,6 +149,7 @@ static void plan_layout(const trier *t, layout *l, bool searches)
         l->done = !limit || f.memory <= limit;
     }
     l->illegal = status != TSR_OK;
+    l->sought |= searches;
     plan_drop(&made);
     free(sets);
 }
@@ -272,10 +275,11 @@ static bool is_whole(const tsri_report *r)
     return true;
 }
 
-int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST])
+int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST], int *out_left)
 {
     trier t = {.v = v, .nranks = v->report->plan->world->nranks};
     const size_t size = MOST_LAYOUTS * sizeof(layout);
+    *out_left = 0;
     if (!v->from || !is_whole(v->report) || t.nranks < 2 ||
         !tsri_experiment_trains(v->experiment) || !strcmp(v->path, "-"))
         return 0;
@@ -286,6 +290,8 @@ int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST])
     list_layouts(&t);
     plan_layouts(&t);
     int n = choose(&t, out);
+    for (int i = 0; i < t.n; i++)
+        *out_left += !t.all[i].done && !t.all[i].illegal && !t.all[i].sought;
     munmap(shared, size);
     return n;
 }

@@ -79,6 +79,9 @@ int plan_memory_parts(const tsri_report_memory *m, plan_part out[PLAN_MEMORY_PAR
  * front; "" between placements. */
 char *plan_along(const tsri_traffic *t, char buf[64]);
 
+/* text.c: how far from the least cost the search for signatures stopped, as far as is known.
+ * Returns false where there is nothing to say: they are proven the least. */
+bool plan_put_search(plan_text *t, const tsr_plan *plan);
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);
 
@@ -103,9 +106,10 @@ typedef struct plan_tried {
     double step_s;
     uint64_t memory; /* of the neediest rank */
 } plan_tried;
-/* Plans other layouts for up to two seconds. Returns how many of them say something, quickest
- * first: those that are quicker or need less memory, or else the nearest. */
-int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST]);
+/* Plans other layouts for up to two seconds, or eight where a limit was refused. Returns how many
+ * of them say something, quickest first: those that are quicker or need less memory, or else the
+ * nearest. *out_left: how many there was no time for. */
+int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST], int *out_left);
 
 /* fits.c: an experiment that its memory limit was refused for, and how to try others. */
 typedef struct cli_fits {

@@ -124,6 +124,13 @@ static void print_time(const plan_view *v, const cli_style *style)
     print_spaced("time", &t, style);
 }
 
+static void print_search(const plan_view *v, const cli_style *style)
+{
+    plan_text t = {.used = 0};
+    if (plan_put_search(&t, v->report->plan))
+        plan_print_words(LABEL, "search", t.data, style);
+}
+
 /* --- other layouts ---------------------------------------------------------------------------- */
 /* Appends in 9 columns by how much a figure would change. */
 static void put_change(plan_text *t, double now, double then)
@@ -157,7 +164,8 @@ static void print_tried(const plan_view *v, const cli_style *style)
 {
     const plan_figures base = plan_figures_of(v->report);
     plan_tried tried[PLAN_TRIED_MOST];
-    const int n = plan_try_layouts(v, tried), columns = cli_columns();
+    int left;
+    const int n = plan_try_layouts(v, tried, &left), columns = cli_columns();
     char step[CLI_NUMBER_MAX], memory[CLI_NUMBER_MAX];
     for (int i = 0; i < n; i++) {
         const plan_tried *x = &tried[i];
@@ -175,6 +183,12 @@ static void print_tried(const plan_view *v, const cli_style *style)
             cli_say("%s%s\n", x->sets, style->plain);
         else
             print_sets(x->sets, style);
+    }
+    if (v->refused_limit && left > 0) {
+        plan_text t = {.used = 0};
+        plan_put(&t, "%d layout%s not planned, for want of time: %s may fit", left,
+                 left == 1 ? " was" : "s were", left == 1 ? "it" : "others");
+        plan_print_words(LABEL, "note", t.data, style);
     }
 }
 
@@ -220,6 +234,7 @@ bool plan_print_screen(const plan_view *v)
     print_step(v, &style);
     plan_print_words(LABEL, "layout", v->report->strategy.layout, &style);
     print_time(v, &style);
+    print_search(v, &style);
     if (tsri_experiment_warning(v->experiment, text))
         plan_print_words(LABEL, "warning", text, &style);
     print_masters(v, &style);

@@ -170,6 +170,70 @@ static bool print_rows(const plan_view *v, bool boxes, const cli_style *style)
     return ok;
 }
 
+/* --- layers of a mixed layout ----------------------------------------------------------------- */
+static bool is_mixed(const tsri_stage_strategy *stage)
+{
+    bool mixed = false;
+    for (int d = 0; d < stage->naxes; d++)
+        mixed |= stage->axis[d].kind == TSRI_STRATEGY_NONE;
+    return mixed;
+}
+
+static bool do_same(const tsri_stage_strategy *stage, int a, int b)
+{
+    bool same = true;
+    for (int d = 0; d < stage->naxes; d++)
+        same &= stage->layers[a].kind[d] == stage->layers[b].kind[d];
+    return same;
+}
+
+/* Appends the name of a layer; of several that do the same the first and the last. */
+static void put_layers(plan_text *t, const tsri_stage_strategy *stage, int first, int end)
+{
+    const tsri_layer_way *a = &stage->layers[first], *b = &stage->layers[end - 1];
+    plan_put(t, "%.*s", tsri_layer_name_length(a), a->name);
+    if (end - first > 1)
+        plan_put(t, " to %.*s x%d", tsri_layer_name_length(b), b->name, end - first);
+}
+
+static void print_stage_layers(const tsri_stage_strategy *stage, const cli_style *style)
+{
+    for (int first = 0, end; first < stage->nlayers; first = end) {
+        plan_text t = {.used = 0}, name = {.used = 0};
+        for (end = first + 1; end < stage->nlayers && do_same(stage, first, end); end++)
+            ;
+        put_layers(&name, stage, first, end);
+        for (int d = 0; d < stage->naxes; d++) {
+            char axis[24];
+            plan_put(&t, "%s%s", d ? ", " : "", tsri_layer_words(stage->layers[first].kind[d]));
+            if (stage->naxes > 1)
+                plan_put(&t, " over %s",
+                         tsri_axis_name(stage->placement, stage->axis[d].dim, axis));
+        }
+        const fold_line line = {.what = end - first > 1 ? "layers" : "layer",
+                                .text = t.data,
+                                .name = name.data,
+                                .note = (char[]){""},
+                                .count = 1};
+        print_line(&line, style, cli_columns());
+    }
+}
+
+/* Lists what each layer does where these differ and have no common name. */
+static void print_layers(const plan_view *v, const cli_style *style)
+{
+    const tsri_strategy *s = &v->report->strategy;
+    bool any = false;
+    for (int i = 0; i < s->nstages; i++) {
+        if (!is_mixed(&s->stages[i]))
+            continue;
+        if (!any)
+            cli_say("%slayers%s (by what they split)\n", style->bold, style->plain);
+        any = true;
+        print_stage_layers(&s->stages[i], style);
+    }
+}
+
 /* --- fusion ----------------------------------------------------------------------------------- */
 static bool add_fused(void *arg, const tsri_report_fused *line)
 {
@@ -234,25 +298,34 @@ static void print_memory(const tsri_report *r)
         cli_say("  ... and %d more kinds of ranks\n", r->nclasses - r->nmemory);
 }
 
+bool plan_put_search(plan_text *t, const tsr_plan *plan)
+{
+    const double least = plan->info.bound_s, chosen = plan->info.cost_s;
+    char bound[CLI_NUMBER_MAX];
+    if (plan->info.exact || (least > 0 && chosen <= least * (1 + 1e-6)))
+        return false;
+    if (least <= 0)
+        plan_put(t, "not proven the least, as ops have too many signatures to search them all");
+    else
+        plan_put(t, "at most %.2g %% above the least cost of any signatures, which is %s or more%s",
+                 100 * (chosen / least - 1), cli_seconds(least, bound),
+                 plan->opts.memory_limit ? " in any memory" : "");
+    plan_put(t, "%s", plan->is_cut ? "; ended by search.seconds" : "");
+    return true;
+}
+
 /* How the estimate came of that by which signatures were chosen. */
 static void print_changes(const plan_view *v)
 {
     const tsr_plan *plan = v->report->plan;
-    char a[CLI_NUMBER_MAX], b[CLI_NUMBER_MAX];
+    char a[CLI_NUMBER_MAX];
     plan_text t = {.used = 0};
     bool any = false;
     for (int i = 0; i < TSRI_CHANGES; i++)
         any |= tsri_change_counts(plan, &plan->change[i]);
-    double least = plan->info.bound_s, chosen = plan->info.cost_s;
-    plan_put(&t, "signatures were chosen op by op at %s, ", cli_seconds(chosen, a));
-    if (plan->info.exact)
-        plan_put(&t, "proven the least");
-    else if (least <= 0)
-        plan_put(&t, "of too many for a bound");
-    else if (chosen <= least * (1 + 1e-6))
-        plan_put(&t, "the least by that count");
-    else
-        plan_put(&t, "where none is below %s", cli_seconds(least, b));
+    plan_put(&t, "signatures were chosen op by op at %s, ", cli_seconds(plan->info.cost_s, a));
+    if (!plan_put_search(&t, plan))
+        plan_put(&t, plan->info.exact ? "proven the least" : "the least by that count");
     for (int i = 0; i < TSRI_CHANGES && any; i++)
         if (tsri_change_counts(plan, &plan->change[i]))
             plan_put(&t, "; %s%s for %s", plan->change[i].more_s < 0 ? "less " : "more ",
@@ -333,6 +406,7 @@ bool plan_print_full(const plan_view *v)
     cli_say("%stensors%s\n", style.bold, style.plain);
     if (!print_rows(v, false, &style))
         return false;
+    print_layers(v, &style);
     if (!print_fusions(v, &style))
         return false;
     cli_say("%sboxing%s\n", style.bold, style.plain);

@@ -9,7 +9,11 @@
 void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts,
                          bool fixes, tsri_pool *pool, tsri_choosing *c)
 {
-    *c = (tsri_choosing){.declared = declared, .g = g, .opts = opts, .pool = pool};
+    *c = (tsri_choosing){.declared = declared,
+                         .g = g,
+                         .opts = opts,
+                         .pool = pool,
+                         .work = opts->search_s * TSRI_WORK_PER_S};
     tsri_pool_init(&c->inferring, &g->world->mem);
     c->is_open = tsri_pool_alloc(pool, (size_t)g->nops);
     c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops);
@@ -22,6 +26,11 @@ void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_op
         if (c->is_open[i] && !c->is_chosen[i])
             v->sbp = v->held;
     }
+}
+
+bool tsri_choosing_is_over(const tsri_choosing *c)
+{
+    return c->opts->search_s > 0 && c->work <= 0;
 }
 
 void tsri_choosing_end(tsri_choosing *c, bool frees)
@@ -47,6 +56,8 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = tsri_infer_bound(&c->inferred);
     plan->relaxed = c->inferred.relaxed;
+    plan->is_cut = tsri_choosing_is_over(c);
+    plan->search_work = c->opts->search_s * TSRI_WORK_PER_S - c->work;
     /* Inference proves its choice the cheapest with buckets as it counts them. That holds for the
      * plan if the schedule's buckets cost the same. */
     plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=

@@ -32,8 +32,12 @@ typedef struct tsri_choosing {
     int ntried, ctried;
     bool updates_tried; /* they were inferred with .infer_updates */
     bool seeks_leanest, sought_leanest;
-    bool found; /* something fits the limit */
+    bool found;  /* something fits the limit */
+    double work; /* units of work that search_s leaves */
 } tsri_choosing;
+
+/* Whether the search has done all the work that search_s allows. */
+bool tsri_choosing_is_over(const tsri_choosing *c);
 
 /*
  * Begins a compile of `declared`, of which g is the copy that is compiled. `fixes`: it settles the

@@ -94,6 +94,7 @@ tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan)
 {
     tsri_set_inferred(c, true);
     TSRI_TRY(build_plan(c->g, plan, &c->inferred));
+    c->work -= (double)c->g->nops * TSRI_WORK_OF_BUILT;
     if (!plan->opts.memory_limit)
         return TSR_OK;
     TSRI_TRY(measure_memory(c, plan));

@@ -3,7 +3,8 @@
  * The search for a plan within a limit of memory. Inference only estimates a rank's memory, as
  * results in place, layouts, buckets and gaps come later. So plans are built and measured: within
  * limits by the estimate, mixed of two plans that were tried, and with other signatures of
- * variables. How many are tried follows from the number of ops alone, so that ranks agree.
+ * variables. How many are tried follows from the number of ops, and from the work that search_s
+ * allows, which is counted and not timed: so ranks agree.
  */
 #include <math.h>
 #include <stdint.h>
@@ -28,7 +29,10 @@ static tsr_status try_pinned(tsri_choosing *c, tsr_plan *plan, double limit, boo
     tsri_set_inferred(c, false);
     c->inferred = (tsri_inferred){0};
     if (!c->inference.g)
-        c->inference = (tsri_inference){.g = c->g, .pool = &c->inferring, .model = plan->model};
+        c->inference = (tsri_inference){.g = c->g,
+                                        .pool = &c->inferring,
+                                        .model = plan->model,
+                                        .work = c->opts->search_s > 0 ? &c->work : NULL};
     TSRI_TRY(tsri_infer(&c->inference, &opts, &c->inferred));
     plan->info.infer_s += tsri_now_s() - started_at;
     return c->inferred.fits ? tsri_build_inferred(c, plan) : TSR_OK;
@@ -83,6 +87,11 @@ static int most_improvements(const tsri_choosing *c)
     return n < LEAST ? LEAST : n > MOST ? MOST : n;
 }
 
+static bool has_tries(const tsri_choosing *c, int tries)
+{
+    return tries > 0 && !tsri_choosing_is_over(c);
+}
+
 /* --- mixtures --------------------------------------------------------------------------------- */
 /* Parts of what does not fit, `to`, that may go into what does, `from`. */
 typedef struct mixture {
@@ -118,7 +127,7 @@ static tsr_status take_parts(tsri_choosing *c, tsr_plan *plan, mixture *m)
     TSRI_NEED(m->taken);
     /* The first `fit` parts fit, the first `over` do not: all of them are what does not. */
     int fit = 0, over = n == m->parts.count ? n : n + 1;
-    while (over - fit > 1 && m->tries > 0) {
+    while (over - fit > 1 && has_tries(c, m->tries)) {
         int next = over > n ? n : (fit + over) / 2;
         for (int k = 0; k < n; k++)
             m->taken[k] = k < next;
@@ -127,7 +136,7 @@ static tsr_status take_parts(tsri_choosing *c, tsr_plan *plan, mixture *m)
     }
     for (int k = 0; k < n; k++)
         m->taken[k] = k < fit;
-    for (int k = fit + 1; k < n && m->tries > 0; k++) {
+    for (int k = fit + 1; k < n && has_tries(c, m->tries); k++) {
         m->taken[k] = true;
         TSRI_TRY(try_mixture(c, plan, m, &m->taken[k]));
     }
@@ -207,7 +216,7 @@ static tsr_status walk_from(tsri_choosing *c, tsr_plan *plan, walk *w, step_scop
     const tsri_nd_signature *list = tsri_infer_signatures(&c->tried[0].inferred, op, &n);
     tsr_sbp *kept = tsri_pool_dup(c->pool, w->pins, bytes);
     TSRI_NEED(kept);
-    for (int s = 0; s < n && w->tries > 0; s++) {
+    for (int s = 0; s < n && has_tries(c, w->tries); s++) {
         const tsr_sbp sig = list[s].out[0];
         bool taken;
         if (!leads(c, w, scope, op, sig))
@@ -241,7 +250,7 @@ static tsr_status walk_on(tsri_choosing *c, tsr_plan *plan, walk *w)
 {
     bool moved = true;
     TSRI_TRY(try_step(c, plan, w, &moved));
-    for (moved = true; moved && w->tries > 0;) {
+    for (moved = true; moved && has_tries(c, w->tries);) {
         moved = false;
         for (int scope = ALL; scope >= ONE; scope--)
             for (int i = 0; i < c->g->nops; i++)
@@ -274,6 +283,8 @@ static tsr_status walk_variables(tsri_choosing *c, tsr_plan *plan, double limit)
     int open = 0, tries = OPS / (c->g->nops + 1);
     tries = tries > MOST ? MOST : tries;
     for (int start = 0; start < (limit > 0 ? 1 : 2) && tries >= LEAST; start++) {
+        if (!has_tries(c, tries))
+            break;
         const tsri_tried from = *nearest_tried(c, limit);
         walk w = {.limit = limit, .tries = tries, .bytes = from.bytes, .cost = from.inferred.cost};
         w.pins = tsri_pool_alloc(c->pool, (size_t)c->g->nops * sizeof *w.pins);
@@ -311,7 +322,7 @@ static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
             high = (double)over.peak;
         }
     }
-    for (int i = m.tries / 2; i > 0 && high - low > 0.005 * high; i--, m.tries--) {
+    for (int i = m.tries / 2; has_tries(c, i) && high - low > 0.005 * high; i--, m.tries--) {
         if (!is_cheaper(&over, &best_within(c, limit)->inferred))
             break;
         const double asked = (low + high) / 2;
@@ -399,6 +410,17 @@ static tsr_status seek_within(tsri_choosing *c, tsr_plan *plan, double limit)
     return TSR_OK;
 }
 
+/* Seeks with as much work as it takes, which still counts: whether a limit is refused must not
+ * depend on search_s. limit 0: the leanest. */
+static tsr_status seek_unended(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    static const double much = 1e6 * TSRI_WORK_PER_S;
+    c->work += much;
+    tsr_status status = limit > 0 ? seek_within(c, plan, limit) : seek_leanest(c, plan);
+    c->work -= much;
+    return status;
+}
+
 tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan)
 {
     const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
@@ -408,7 +430,7 @@ tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan)
     if (!plan->opts.memory_limit || limit <= 0)
         return TSR_OK;
     if (!c->found)
-        TSRI_TRY(seek_within(c, plan, limit));
+        TSRI_TRY(seek_unended(c, plan, limit));
     return c->found ? improve_within(c, plan, limit) : TSR_OK;
 }
 
@@ -416,7 +438,7 @@ tsr_status tsri_choose_leanest(tsri_choosing *c, tsr_plan *plan)
 {
     const tsri_tried *leanest = NULL;
     if (!c->sought_leanest)
-        TSRI_TRY(seek_leanest(c, plan));
+        TSRI_TRY(seek_unended(c, plan, 0));
     for (int i = 0; i < c->ntried; i++) {
         const tsri_tried *t = &c->tried[i];
         if (t->seeks_leanest &&

@@ -308,6 +308,7 @@ static tsri_search_problem search_problem_of(const tsri_problem *p, const tsri_i
                                  .edges = p->edges,
                                  .usage_limit = opts->memory_limit,
                                  .quick_within = opts->quick_within,
+                                 .work = p->work,
                                  .mem = &p->g->world->mem};
 }
 
@@ -442,15 +443,18 @@ tsr_status tsri_infer_take(const tsri_inferred *from, int *choice, bool alternat
     return alternatives ? list_alternatives(p, choice) : TSR_OK;
 }
 
-/* How many signatures an op on more than two dimensions may have: enough for all of a product on
- * three, where graphs are small. Lists are made anew around an answer, which then costs as little
- * as with longer ones. */
+/* How many signatures an op on more than two dimensions may have: the fewer ops a graph has the
+ * more, up to most of those of a product on four. Lists are made anew around an answer, which then
+ * costs as little as with longer ones, but not always. */
 static int most_signatures(const tsr_graph *g, const tsri_infer_opts *opts)
 {
-    enum { SMALL = 64, MOST_OF_SMALL = 256 };
+    enum { SMALL = 64, MOST_OF_SMALL = 256, MOST_OF_ALL = 1024 };
+    const int n = SMALL * MOST_OF_SMALL / (g->nops + 1);
     return opts->most_signatures ? opts->most_signatures
-           : g->nops <= SMALL    ? MOST_OF_SMALL
-                                 : TSRI_MOST_SIGNATURES;
+           : g->nops > SMALL     ? TSRI_MOST_SIGNATURES
+           : n > MOST_OF_ALL     ? MOST_OF_ALL
+           : n < MOST_OF_SMALL   ? MOST_OF_SMALL
+                                 : n;
 }
 
 tsr_status tsri_make_problem(tsri_inference *inference, const tsri_infer_opts *opts,
@@ -463,6 +467,7 @@ tsr_status tsri_make_problem(tsri_inference *inference, const tsri_infer_opts *o
     p->g = inference->g;
     p->m = &inference->model;
     p->pool = pool;
+    p->work = inference->work;
     p->fill_zeros = fill_zeros;
     p->known = &inference->known;
     p->table = (tsri_strategy_table){.pool = pool,
@@ -484,6 +489,8 @@ static tsr_status refine(tsri_inference *inference, const tsri_infer_opts *opts,
     static const double worth_a_round = 1e-4;
     bool gains = (*p)->table.refines;
     for (int round = 0; round < MOST_ROUNDS && gains; round++) {
+        if (round > 0 && inference->work && *inference->work <= 0)
+            break;
         tsri_problem *was = *p, *next;
         tsri_nearby *nearby;
         if (!was->cheapest)

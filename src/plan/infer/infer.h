@@ -103,6 +103,7 @@ typedef struct tsri_problem {
     tsr_graph *g;
     const tsri_cost_model *m;
     tsri_pool *pool;
+    double *work;       /* the inference's */
     tsri_inferred *out; /* of an answer; until there is one, what all answers have alike */
     tsri_inferred alike;
     bool parallel_somewhere;        /* some dimension is held to data parallelism */
@@ -179,6 +180,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
 float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, double share);
 tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
                            float *cost);
+/* Counts so many prices of conversions as work. */
+void tsri_spend_prices(const tsri_problem *p, double count);
 uint64_t tsri_hash_pointers(const void *a, const void *b);
 
 /* --- infer_shared.c --------------------------------------------------------------------------- */

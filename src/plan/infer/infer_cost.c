@@ -150,6 +150,12 @@ static void add_crossings(tsri_conversion *c)
                 c->shape, c->element, place, crossing->sig[leaves ? i : j]);
 }
 
+void tsri_spend_prices(const tsri_problem *p, double count)
+{
+    if (p->work)
+        *p->work -= count * TSRI_WORK_OF_PRICE;
+}
+
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
@@ -178,10 +184,12 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
     c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
     TSRI_NEED(c->cost);
     tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
-    TSRI_TRY(from_place == to_place && tsr_placement_ndim(from_place) > 2
-                 ? tsri_known_costs(p, c)
-                 : tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig,
-                                    &b, to->n, to->sig, c->cost));
+    const bool known = from_place == to_place && tsr_placement_ndim(from_place) > 2;
+    if (!known)
+        tsri_spend_prices(p, (double)from->n * to->n);
+    TSRI_TRY(known ? tsri_known_costs(p, c)
+                   : tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig,
+                                      &b, to->n, to->sig, c->cost));
     if (!of_variable && from_place == to_place)
         keep_splits(p, c);
     if (tsr_placement_device(from_place) != tsr_placement_device(to_place))

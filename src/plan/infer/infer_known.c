@@ -91,6 +91,7 @@ static tsr_status fill_rows(tsri_problem *p, tsri_known *k, const tsri_siglist *
     float *cost = tsri_pool_alloc(p->pool, (size_t)n * (size_t)nto * sizeof *cost);
     TSRI_NEED(cost);
     tsri_mesh mesh = tsri_mesh_of(k->placement);
+    tsri_spend_prices(p, (double)n * nto);
     TSRI_TRY(tsri_route_costs(p->m, p->pool->mem, k->shape, k->element, &mesh, n, sig, &mesh, nto,
                               k->sig + first, cost));
     for (int i = 0; i < n; i++) {

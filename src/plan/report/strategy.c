@@ -511,14 +511,19 @@ static tsr_status find_stages(tsri_strategist *s)
             made->stages[made->nstages++] = (tsri_stage_strategy){.placement = p};
         }
         tsri_stage_strategy *stage = &made->stages[at];
+        TSRI_NEED(TSRI_PUSH(s->pool, stage->layers, stage->nlayers, stage->clayers));
+        tsri_layer_way *way = &stage->layers[stage->nlayers];
+        const char *name = s->plan->values[s->layers[i].variable].name;
+        *way = (tsri_layer_way){.name = name ? name : ""};
         if (stage->nlayers++ == 0)
             for (int d = 0; d < tsr_placement_ndim(p); d++)
                 if (tsr_placement_dim(p, d) > 1)
                     stage->axis[stage->naxes++] =
                         (tsri_axis_strategy){.dim = d, .size = tsr_placement_dim(p, d)};
         for (int d = 0; d < stage->naxes; d++) {
+            way->kind[d] = tsri_layer_over(s, &s->layers[i], stage->axis[d].dim);
             stage->axis[d].nlayers++;
-            stage->axis[d].layers[tsri_layer_over(s, &s->layers[i], stage->axis[d].dim)]++;
+            stage->axis[d].layers[way->kind[d]]++;
         }
     }
     return TSR_OK;

@@ -67,10 +67,17 @@ typedef struct tsri_axis_strategy {
     const char *words;      /* "data parallel x2"; where no name fits what layers do */
 } tsri_axis_strategy;
 
+/* What one layer does, by the stage's axes. */
+typedef struct tsri_layer_way {
+    const char *name; /* of its weight; may be "" */
+    tsri_layer_kind kind[TSR_MAX_HIERARCHY];
+} tsri_layer_way;
+
 /* Layers of one placement. */
 typedef struct tsri_stage_strategy {
     const tsr_placement *placement;
-    int nlayers, naxes;
+    int nlayers, clayers, naxes;
+    tsri_layer_way *layers; /* [nlayers] in the order of the program */
     tsri_axis_strategy axis[TSR_MAX_HIERARCHY];
     const char *words, *layout;
 } tsri_stage_strategy;
@@ -88,6 +95,10 @@ typedef struct tsri_strategy {
 
 /* Returns the name of a dimension of a placement, or "axis 1", in buf. */
 char *tsri_axis_name(const tsr_placement *p, int dim, char buf[24]);
+/* Returns the length of a layer's name: of its weight's without the last part. */
+int tsri_layer_name_length(const tsri_layer_way *l);
+/* "by rows of the batch". */
+const char *tsri_layer_words(tsri_layer_kind kind);
 /* Recognises the strategy of a plan. All of it lies in `pool`. */
 tsr_status tsri_strategy_find(const tsr_plan *plan, tsri_pool *pool, tsri_strategy *out_strategy);
 

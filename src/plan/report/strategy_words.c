@@ -109,24 +109,47 @@ static const char *const layers_do[] = {
     [TSRI_LAYER_VOCABULARY] = "by the vocabulary",
 };
 
+const char *tsri_layer_words(tsri_layer_kind kind)
+{
+    return layers_do[kind];
+}
+
+/* The kinds that layers are of, those of most layers first; returns how many. */
+static int rank_kinds(const tsri_axis_strategy *axis, tsri_layer_kind out[TSRI_LAYER_KINDS])
+{
+    int n = 0;
+    for (int k = 0; k < TSRI_LAYER_KINDS; k++) {
+        if (!axis->layers[k])
+            continue;
+        int at = n++;
+        for (; at > 0 && axis->layers[k] > axis->layers[out[at - 1]]; at--)
+            out[at] = out[at - 1];
+        out[at] = (tsri_layer_kind)k;
+    }
+    return n;
+}
+
+/* Appends "40 by rows of the batch, 13 by input features". of_all: "40 of 53 layers ...". */
+static const char *add_counts(tsri_strategist *s, const tsri_axis_strategy *axis, bool of_all,
+                              const char *text)
+{
+    tsri_layer_kind kinds[TSRI_LAYER_KINDS];
+    char all[32] = "";
+    const int n = rank_kinds(axis, kinds);
+    if (of_all)
+        snprintf(all, sizeof all, " of %d layer%s", axis->nlayers, axis->nlayers == 1 ? "" : "s");
+    for (int i = 0; i < n && text; i++)
+        text = tsri_pool_printf(s->pool, "%s%s%d%s %s", text, i ? ", " : "", axis->layers[kinds[i]],
+                                i ? "" : all, layers_do[kinds[i]]);
+    return text;
+}
+
 /* "no common name x4: of 53 layers 40 by rows of the batch, 13 by input features". */
 static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis)
 {
-    const char *text = tsri_pool_printf(s->pool, "no common name x%d: of %d layer%s", axis->size,
+    const char *text = tsri_pool_printf(s->pool, "no common name x%d: of %d layer%s ", axis->size,
                                         axis->nlayers, axis->nlayers == 1 ? "" : "s");
-    bool done[TSRI_LAYER_KINDS] = {false}, first = true;
-    for (;;) {
-        int most = -1;
-        for (int k = 0; k < TSRI_LAYER_KINDS; k++)
-            if (!done[k] && axis->layers[k] && (most < 0 || axis->layers[k] > axis->layers[most]))
-                most = k;
-        if (most < 0 || !text)
-            break;
-        done[most] = true;
-        text = tsri_pool_printf(s->pool, "%s%s %d %s", text, first ? "" : ",", axis->layers[most],
-                                layers_do[most]);
-        first = false;
-    }
+    text = add_counts(s, axis, false, text);
     if (text && axis->pairs)
         text = tsri_pool_printf(s->pool, "%s; %d Megatron pair%s among them", text, axis->pairs,
                                 axis->pairs == 1 ? "" : "s");
@@ -217,30 +240,105 @@ static const struct {
     [TSRI_STRATEGY_SEQUENCE] = {"positions split", "sequence parallel"},
 };
 
-/* "27 of 53 layers by rows of the batch, 12 by channels, 14 otherwise". */
-static const char *mixed_words(tsri_strategist *s, const tsri_axis_strategy *axis)
+int tsri_layer_name_length(const tsri_layer_way *l)
 {
-    int most[2] = {TSRI_LAYER_OTHER, TSRI_LAYER_OTHER};
-    for (int k = TSRI_LAYER_OTHER + 1; k < TSRI_LAYER_KINDS; k++) {
-        if (axis->layers[k] > axis->layers[most[0]] || most[0] == TSRI_LAYER_OTHER) {
-            most[1] = most[0];
-            most[0] = k;
-        } else if (axis->layers[k] > axis->layers[most[1]] || most[1] == TSRI_LAYER_OTHER) {
-            most[1] = k;
-        }
-    }
-    const int first = axis->layers[most[0]], second = axis->layers[most[1]];
-    const int rest = axis->nlayers - first - second;
-    const char *text = tsri_pool_printf(s->pool, "%d of %d layer%s %s", first, axis->nlayers,
-                                        axis->nlayers == 1 ? "" : "s", layers_do[most[0]]);
-    if (text && second)
-        text = tsri_pool_printf(s->pool, "%s, %d %s", text, second, layers_do[most[1]]);
-    return text && rest ? tsri_pool_printf(s->pool, "%s, %d otherwise", text, rest) : text;
+    const char *dot = strrchr(l->name, '.');
+    return dot ? (int)(dot - l->name) : (int)strlen(l->name);
 }
 
-static const char *plain_words(tsri_strategist *s, const tsri_axis_strategy *axis)
+/* "conv1 to layer2.1.conv2 by rows of the batch, fc by input features": each run of layers that do
+ * the same. Returns NULL where there are too many, or no memory. */
+static const char *say_runs(tsri_strategist *s, const tsri_stage_strategy *stage, int axis)
 {
-    return plain[axis->kind].does ? plain[axis->kind].does : mixed_words(s, axis);
+    enum { MOST_RUNS = 4 };
+    const char *text = "";
+    for (int first = 0, runs = 0, end; first < stage->nlayers && text; first = end) {
+        const tsri_layer_way *a = &stage->layers[first];
+        for (end = first + 1; end < stage->nlayers; end++)
+            if (stage->layers[end].kind[axis] != a->kind[axis])
+                break;
+        if (++runs > MOST_RUNS)
+            return NULL;
+        const tsri_layer_way *b = &stage->layers[end - 1];
+        text = tsri_pool_printf(s->pool, "%s%s%.*s%s%.*s %s", text, first ? ", " : "",
+                                tsri_layer_name_length(a), a->name, a == b ? "" : " to ",
+                                a == b ? 0 : tsri_layer_name_length(b), b->name,
+                                layers_do[a->kind[axis]]);
+    }
+    return text;
+}
+
+/* A layer's name with "*" for its numbers, "h.*.attn.c_attn", which layers of equal blocks share.
+ */
+static const char *stem_of(tsri_strategist *s, const tsri_layer_way *l)
+{
+    const int length = tsri_layer_name_length(l);
+    char *stem = tsri_pool_alloc(&s->scratch, (size_t)length + 1);
+    int n = 0;
+    for (int i = 0; stem && i < length; i++) {
+        const bool begins = i == 0 || l->name[i - 1] == '.';
+        const int digits = begins ? (int)strspn(l->name + i, "0123456789") : 0;
+        const bool is_number = digits && (i + digits == length || l->name[i + digits] == '.');
+        stem[n++] = is_number ? '*' : l->name[i];
+        i += is_number ? digits - 1 : 0;
+    }
+    return stem;
+}
+
+/* "h.*.fc1, h.*.fc2 by output features; wte otherwise": stems by what their layers do. Returns NULL
+ * where layers of one stem differ, where there are too many stems, or no memory. */
+static const char *say_stems(tsri_strategist *s, const tsri_stage_strategy *stage, int axis)
+{
+    enum { MOST_STEMS = 8 };
+    tsri_layer_kind kinds[TSRI_LAYER_KINDS];
+    const int nkinds = rank_kinds(&stage->axis[axis], kinds), n = stage->nlayers;
+    const char **stem = tsri_pool_alloc(&s->scratch, (size_t)n * sizeof *stem), *text = "";
+    for (int i = 0; i < n && stem; i++)
+        if (!(stem[i] = stem_of(s, &stage->layers[i])))
+            return NULL;
+    int listed = 0;
+    for (int k = 0; k < nkinds && stem && text; k++) {
+        bool first = true;
+        for (int i = 0; i < n && text; i++) {
+            bool known = stage->layers[i].kind[axis] != kinds[k];
+            for (int j = 0; j < n && !known; j++) {
+                const bool same = !strcmp(stem[i], stem[j]);
+                if (same && stage->layers[j].kind[axis] != kinds[k])
+                    return NULL;
+                known = same && j < i;
+            }
+            if (known)
+                continue;
+            if (++listed > MOST_STEMS)
+                return NULL;
+            text = tsri_pool_printf(s->pool, "%s%s%s", text,
+                                    !first ? ", "
+                                    : k    ? "; "
+                                           : "",
+                                    stem[i]);
+            first = false;
+        }
+        text = text ? tsri_pool_printf(s->pool, "%s %s", text, layers_do[kinds[k]]) : NULL;
+    }
+    return stem ? text : NULL;
+}
+
+/* What the layers of an axis do, one by one as far as few words tell it: else how many do what. */
+static const char *mixed_words(tsri_strategist *s, const tsri_stage_strategy *stage, int axis)
+{
+    const char *text = say_runs(s, stage, axis);
+    if (!text)
+        text = say_stems(s, stage, axis);
+    if (text)
+        return text;
+    text = add_counts(s, &stage->axis[axis], true, "");
+    return text ? tsri_pool_printf(s->pool, "%s: --full lists them", text) : NULL;
+}
+
+static const char *plain_words(tsri_strategist *s, const tsri_stage_strategy *stage, int axis)
+{
+    const char *does = plain[stage->axis[axis].kind].does;
+    return does ? does : mixed_words(s, stage, axis);
 }
 
 /* "ZeRO-1 x4, tensor parallel x2: batch and optimizer states split over dp; layers split in pairs
@@ -251,7 +349,7 @@ static const char *lay_axes_out(tsri_strategist *s, const tsri_stage_strategy *s
     char name[24];
     for (int d = 0; d < (alike ? 1 : stage->naxes) && names_text && does; d++) {
         const tsri_axis_strategy *axis = &stage->axis[d];
-        const char *one = plain_words(s, axis);
+        const char *one = plain_words(s, stage, d);
         if (!one)
             return NULL;
         names_text = tsri_pool_printf(s->pool, "%s%s%s x%d", names_text, d ? ", " : "",
@@ -271,7 +369,7 @@ static tsr_status lay_stage_out(tsri_strategist *s, tsri_stage_strategy *stage)
     bool alike = stage->naxes > 1;
     for (int d = 1; d < stage->naxes; d++)
         alike &= !strcmp(stage->axis[d].words, stage->axis[0].words);
-    const char *one = stage->naxes == 1 ? plain_words(s, &stage->axis[0]) : NULL;
+    const char *one = stage->naxes == 1 ? plain_words(s, stage, 0) : NULL;
     stage->layout = stage->naxes == 0  ? stage->words
                     : stage->naxes > 1 ? lay_axes_out(s, stage, alike)
                     : one

@@ -153,13 +153,15 @@ static void test_values(void **state)
                        "step_size: 5, warmup: 2}, state: {sbp: S(0)}}\n"
                        "train: {steps: 100, seed: 9007199254740992, init: w}\n"
                        "cluster: {ranks_per_node: 8, latency_us: 2.5}\n"
-                       "memory_limit: 1.5 GiB\nbucket_mb: 0.5\ninfer_updates: true\n");
+                       "memory_limit: 1.5 GiB\nbucket_mb: 0.5\ninfer_updates: true\n"
+                       "search: {seconds: 2.5}\n");
     char text[TSR_SBP_TEXT_MAX], cwd[PATH_MAX];
     assert_int_equal(tsri_experiment_nranks(e), 4);
     assert_true(tsri_experiment_trains(e));
     tsr_compile_opts opts = opts_of(e);
     assert_int_equal(opts.memory_limit, 1610612736);
-    assert_true(opts.bucket_mb == 0.5 && opts.infer_updates && opts.on_nan == TSR_NAN_STOP);
+    assert_true(opts.search_s == 2.5 && opts.bucket_mb == 0.5 && opts.infer_updates &&
+                opts.on_nan == TSR_NAN_STOP);
     assert_int_equal(tsri_experiment_cluster(e)->ranks_per_node, 8);
     assert_true(tsri_experiment_cluster(e)->latency_us == 2.5);
     assert_true(tsri_experiment_cluster(e)->bandwidth_gb_s == 0);
@@ -182,7 +184,8 @@ static void test_values(void **state)
     assert_null(tsri_experiment_cluster(e));
     opts = opts_of(e);
     assert_int_equal(opts.memory_limit, 0);
-    assert_true(opts.bucket_mb == 4 && !opts.infer_updates && opts.on_nan == TSR_NAN_WARN);
+    assert_true(opts.search_s == 0 && opts.bucket_mb == 4 && !opts.infer_updates &&
+                opts.on_nan == TSR_NAN_WARN);
     assert_int_equal(e->fetch.n, 1);
     assert_string_equal(e->fetch.refs[0].name, "x");
     tsri_experiment_destroy(e);

@@ -313,7 +313,9 @@ static void test_three(void **state)
 static void test_four(void **state)
 {
     (void)state;
-    check_nets(4, (int)number_of("TESSERA_NETS", 40) / 10, 0);
+    check_nets(4, (int)number_of("TESSERA_NETS", 40) / 5, 0);
+    double ratio; /* a net that lists of 256 signatures miss by 18 % */
+    assert_true(check_net(4, 1000186, 0, &ratio) && ratio < 1 + 1e-6);
 }
 
 /* --- bounds ----------------------------------------------------------------------------------- */

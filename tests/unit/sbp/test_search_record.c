@@ -213,8 +213,8 @@ static void record_improve(const tsri_sgraph *g, int seed)
         memset(choice, 0, sizeof choice);
         cost = tsri_sg_cost(g, choice);
         tsri_mem mem = {.fail_countdown = MANY};
-        assert_int_equal(
-            tsri_sg_improve(&mem, g, i % 2 ? 2000 : 12, i / 2 ? 4e5 : 3e4, choice, &cost), TSR_OK);
+        work = i / 2 ? 4e5 : 3e4;
+        assert_int_equal(tsri_sg_improve(&mem, g, i % 2 ? 2000 : 12, &work, choice, &cost), TSR_OK);
         record_line("improve %d/%d: %.17g %08x, %" PRId64 " allocations", seed, i, cost,
                     hash_choice(choice, g->n), MANY - mem.fail_countdown);
         if (i)
@@ -281,8 +281,8 @@ static void test_parts(void **state)
         assert_int_equal(tsri_sg_build(&pool, &r, &g), TSR_OK);
         record_plan(&pool, &g, seed);
         record_improve(&g, seed);
-        double cost = tsri_sg_cost(&g, choice);
-        assert_int_equal(tsri_sg_improve(NULL, &g, 100, 1e5, choice, &cost), TSR_OK);
+        double cost = tsri_sg_cost(&g, choice), work = 1e5;
+        assert_int_equal(tsri_sg_improve(NULL, &g, 100, &work, choice, &cost), TSR_OK);
         record_dual(&pool, &r, &g, cost + 0.5, seed);
         record_reduced(&r, seed);
         tsri_pool_finish(&pool);
