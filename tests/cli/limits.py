@@ -126,4 +126,23 @@ check(len(advice) > 1, err)
 for limit, sets in advice:
     tessera("plan", example, "-m", limit or less, *shlex.split(sets), timeout=110)
 
+# The leanest layout is tried, and keeps a larger batch than signatures that are searched for.
+with open(example, "w", encoding="utf-8") as f:
+    f.write("""\
+tessera: 1
+mesh: {dp: 64}
+device: cuda
+cluster: {gpu: h100-sxm, nodes: 8, gpus_per_node: 8}
+model: {name: gpt, args: {layers: 2, heads: 64, width: 8192, dropout: 0}}
+data: {dataset: synthetic, shape: [1, 1, 2049], classes: 256, samples: 4096, batch_size: 64}
+optimizer: {name: adamw, lr: 0.001}
+strategy: data
+""")
+_, err = tessera("plan", example, "-m", "3G", code=1, timeout=110)
+advice = re.findall(r"what fits: (--set 'strategy=\[zero3, megatron\]' --set 'mesh=\{dp: 8, tp: 8\}'.*?)(?:, where .*)?$", err, re.M)
+check(len(advice) == 1 or "not tried to the end" in err, err)
+for sets in advice:
+    tessera("plan", example, "-m", "3G", *shlex.split(sets), timeout=110)
+check("nothing that was tried fits" not in err, err)
+
 done()

@@ -136,7 +136,7 @@ optimizer: {name: adamw, lr: 0.001}
 # Layers that differ: which do what, or how many, and then --full has each.
 equal([x.strip() for x in check_screen(example("matmul"))[0]["layout"]], ["w by input features (mixed)"], "one layer")
 words = " ".join(x.strip() for x in check_screen(example("zero"))[0]["layout"])
-m = re.match(r"(\d+) of (\d+) layers by rows of the batch, ((?:\d+ by [a-z ]+(?:, )?)+): --full lists them", words)
+m = re.match(r"(\d+) of (\d+) layers by rows of the batch, ((?:\d+ by [a-z ]+(?:, )?)+) \(--full lists them\)", words)
 check(m and sum(int(x) for x in re.findall(r"\b(\d+) by", m[3])) + int(m[1]) == int(m[2]), words)
 rows = tessera("plan", example("zero"), "--full")[0].split("\nlayers (")[1].split("\nfusion")[0].splitlines()[1:]
 rows = [re.match(r"  layers? +(\S+)(?: to \S+ x(\d+))? +(by .*)$", x) for x in rows]
@@ -157,6 +157,27 @@ optimizer: {name: adamw, lr: 0.001}
 words = " ".join(x.strip() for x in check_screen(mixed)[0]["layout"])
 equal(words, "wte, h.*.attn.c_attn, h.*.attn.c_proj, h.*.mlp.c_proj by rows of the batch; h.*.mlp.c_fc "
       "by rows with gathered weights (mixed)", "blocks that are alike")
+
+# Sizes that ranks do not divide are told of, as these wait for each other.
+with open(mixed, "w", encoding="utf-8") as f:
+    f.write("""\
+tessera: 1
+mesh: {dp: 2, tp: 4}
+device: cpu
+model: {name: gpt, args: {layers: 1, heads: 8, width: 96, dropout: 0}}
+data: {dataset: synthetic, shape: [1, 1, 33], classes: 10, samples: 64, batch_size: 32}
+strategy: [data, megatron]
+optimizer: {name: adamw, lr: 0.001}
+""")
+for sets, note in (([], ""), (["model.args.heads=4"], ""), (["data.batch_size=64"], ""),
+                   (["model.args.heads=6"], "6 heads over 4 ranks: 2 on some, 1 on others, which wait"),
+                   (["model.args.heads=2"], "2 heads over 4 ranks: 1 on some, 0 on others, which wait"),
+                   (["data.batch_size=31"], "31 rows of the batch over 2 ranks: 16 on some, 15 on others, which wait"),
+                   (["data.batch_size=3", "model.args.heads=6"],
+                    "3 rows of the batch over 2 ranks: 2 on some, 1 on others, which wait; "
+                    "6 heads over 4 ranks: 2 on some, 1 on others, which wait")):
+    p, _ = check_screen(mixed, *[x for s in sets for x in ("--set", s)])
+    equal(" ".join(x.strip() for x in p.get("note", [])), note, f"{sets}")
 
 # A search that search.seconds ends.
 p, _ = check_screen(example("auto"), "--set", "search.seconds=0.001")

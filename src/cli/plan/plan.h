@@ -82,6 +82,9 @@ char *plan_along(const tsri_traffic *t, char buf[64]);
 /* text.c: how far from the least cost the search for signatures stopped, as far as is known.
  * Returns false where there is nothing to say: they are proven the least. */
 bool plan_put_search(plan_text *t, const tsr_plan *plan);
+/* uneven.c: rows of the batch and heads of attention that the ranks do not divide. Returns false
+ * where there are none. */
+bool plan_put_uneven(plan_text *t, const tsr_plan *plan);
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);
 

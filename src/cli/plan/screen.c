@@ -226,6 +226,13 @@ static void print_masters(const plan_view *v, const cli_style *style)
     }
 }
 
+static void print_uneven(const plan_view *v, const cli_style *style)
+{
+    plan_text t = {.used = 0};
+    if (plan_put_uneven(&t, v->report->plan))
+        plan_print_words(LABEL, "note", t.data, style);
+}
+
 bool plan_print_screen(const plan_view *v)
 {
     const cli_style style = cli_style_of(stdout);
@@ -238,6 +245,7 @@ bool plan_print_screen(const plan_view *v)
     if (tsri_experiment_warning(v->experiment, text))
         plan_print_words(LABEL, "warning", text, &style);
     print_masters(v, &style);
+    print_uneven(v, &style);
     print_tried(v, &style);
     print_ignored(v, &style);
     plan_links_source(v, text);

@@ -332,7 +332,7 @@ static const char *mixed_words(tsri_strategist *s, const tsri_stage_strategy *st
     if (text)
         return text;
     text = add_counts(s, &stage->axis[axis], true, "");
-    return text ? tsri_pool_printf(s->pool, "%s: --full lists them", text) : NULL;
+    return text ? tsri_pool_printf(s->pool, "%s (--full lists them)", text) : NULL;
 }
 
 static const char *plain_words(tsri_strategist *s, const tsri_stage_strategy *stage, int axis)

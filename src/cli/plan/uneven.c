@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes that ranks do not divide: such plans run, but ranks with fewer rows or heads wait. */
+#include "src/cli/plan/plan.h"
+
+/* Worth a note: the largest part is larger than the mean by more than these parts of it. */
+static const double worth_a_note = 0.02;
+
+/* How many parts a value's axis is split into. */
+static int64_t parts_of(const tsri_value *v, int axis)
+{
+    int64_t parts = 1;
+    for (int d = 0; d < v->layout.sbp.ndim; d++)
+        if (v->layout.sbp.d[d].kind == TSR_SBP_SPLIT && v->layout.sbp.d[d].arg == axis)
+            parts *= tsr_placement_dim(v->placement, d);
+    return parts;
+}
+
+static bool is_uneven(const tsri_value *v, int axis)
+{
+    const int64_t parts = parts_of(v, axis), n = v->shape.ndim > axis ? v->shape.d[axis] : 0;
+    const int64_t most = (n + parts - 1) / parts;
+    return n > 0 && (double)most * (double)parts > (double)n * (1 + worth_a_note);
+}
+
+/* "6 heads over 4 ranks: 2 on some, 1 on others, which wait". */
+static void put_uneven(plan_text *t, const tsri_value *v, int axis, const char *what)
+{
+    const long long n = v->shape.d[axis], parts = parts_of(v, axis);
+    plan_put(t, "%s%lld %s over %lld ranks: %lld on some, %lld on others, which wait",
+             t->used ? "; " : "", n, what, parts, (n + parts - 1) / parts, n / parts);
+}
+
+/* The first input whose rows are split unevenly. */
+static const tsri_value *find_batch(const tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *v = &plan->values[i];
+        const bool is_input = v->storage == TSRI_STORAGE_PORT && !plan->ports[v->port].is_output;
+        if (is_input && is_uneven(v, 0))
+            return v;
+    }
+    return NULL;
+}
+
+/* The first operand of attention, (rows, heads, positions, features), whose heads are. */
+static const tsri_value *find_heads(const tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind != TSRI_ITEM_KERNEL || !tsri_op_def_of(it->kernel.op)->is_attention)
+            continue;
+        const tsri_value *v = &plan->values[it->in[0]];
+        if (v->shape.ndim == 4 && is_uneven(v, 1))
+            return v;
+    }
+    return NULL;
+}
+
+bool plan_put_uneven(plan_text *t, const tsr_plan *plan)
+{
+    const tsri_value *batch = find_batch(plan), *heads = find_heads(plan);
+    if (batch)
+        put_uneven(t, batch, 0, "rows of the batch");
+    if (heads)
+        put_uneven(t, heads, 1, "heads");
+    return batch || heads;
+}
