@@ -28,11 +28,6 @@ void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_op
     }
 }
 
-bool tsri_choosing_is_over(const tsri_choosing *c)
-{
-    return c->opts->search_s > 0 && c->work <= 0;
-}
-
 void tsri_choosing_end(tsri_choosing *c, bool frees)
 {
     tsri_pool_finish(&c->inferring);

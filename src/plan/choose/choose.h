@@ -37,7 +37,10 @@ typedef struct tsri_choosing {
 } tsri_choosing;
 
 /* Whether the search has done all the work that search_s allows. */
-bool tsri_choosing_is_over(const tsri_choosing *c);
+static inline bool tsri_choosing_is_over(const tsri_choosing *c)
+{
+    return c->opts->search_s > 0 && c->work <= 0;
+}
 
 /*
  * Begins a compile of `declared`, of which g is the copy that is compiled. `fixes`: it settles the

@@ -181,7 +181,11 @@ float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, doubl
 tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
                            float *cost);
 /* Counts so many prices of conversions as work. */
-void tsri_spend_prices(const tsri_problem *p, double count);
+static inline void tsri_spend_prices(const tsri_problem *p, double count)
+{
+    if (p->work)
+        *p->work -= count * TSRI_WORK_OF_PRICE;
+}
 uint64_t tsri_hash_pointers(const void *a, const void *b);
 
 /* --- infer_shared.c --------------------------------------------------------------------------- */

@@ -150,12 +150,6 @@ static void add_crossings(tsri_conversion *c)
                 c->shape, c->element, place, crossing->sig[leaves ? i : j]);
 }
 
-void tsri_spend_prices(const tsri_problem *p, double count)
-{
-    if (p->work)
-        *p->work -= count * TSRI_WORK_OF_PRICE;
-}
-
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,

@@ -67,7 +67,7 @@ typedef struct tsri_axis_strategy {
     const char *words;      /* "data parallel x2"; where no name fits what layers do */
 } tsri_axis_strategy;
 
-/* What one layer does, by the stage's axes. */
+/* The way of one layer, by the stage's axes. */
 typedef struct tsri_layer_way {
     const char *name; /* of its weight; may be "" */
     tsri_layer_kind kind[TSR_MAX_HIERARCHY];

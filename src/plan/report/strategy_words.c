@@ -323,7 +323,8 @@ static const char *say_stems(tsri_strategist *s, const tsri_stage_strategy *stag
     return stem ? text : NULL;
 }
 
-/* What the layers of an axis do, one by one as far as few words tell it: else how many do what. */
+/* Returns what the layers of an axis do, one by one as far as few words tell it, else how many do
+ * what. */
 static const char *mixed_words(tsri_strategist *s, const tsri_stage_strategy *stage, int axis)
 {
     const char *text = say_runs(s, stage, axis);

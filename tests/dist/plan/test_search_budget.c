@@ -57,7 +57,7 @@ static void *press(void *arg)
     return NULL;
 }
 
-/* --- a program ------------------------------------------------------------------------------- */
+/* --- a program -------------------------------------------------------------------------------- */
 static tsr_graph *declare(tsr_world *w)
 {
     const tsr_placement *p = tsr_placement_parse(w, "cpu:[[0,1],[2,3]]");
