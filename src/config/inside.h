@@ -295,8 +295,8 @@ extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_
     tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pin_section,
     tsri_pattern_section, tsri_group_section, tsri_optimizer_section, tsri_schedule_section,
     tsri_train_section, tsri_amp_section, tsri_eval_section, tsri_checkpoint_section,
-    tsri_cluster_section, tsri_fusion_section, tsri_recompute_section,
-    tsri_search_section, tsri_part_section;
+    tsri_cluster_section, tsri_fusion_section, tsri_recompute_section, tsri_search_section,
+    tsri_part_section;
 extern tsri_section tsri_layer_section; /* complete before main */
 /* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
