@@ -243,6 +243,8 @@ def tables():
         ("experiment:reshard_after_forward", [], ["reshard_after_forward=true"]),
         ("experiment:recompute", [], ['recompute=[{match: "*"}]']),
         ("recompute:match", ['recompute=[{match: "0"}]'], ['recompute[0].match="*"']),
+        ("experiment:search", [], ["search={seconds: 5}"]),
+        ("search:seconds", ["search={seconds: 5}"], ["search.seconds=6"]),
         ("experiment:fusion", [], ["fusion={rows: false}"]),
         ("placements:device", [], ["placements={all: {ranks: [0, 1]}}"]),
         ("placements:mesh", [], ["placements={all: {mesh: {dp: 2}}}"]),
