@@ -75,6 +75,19 @@ int tsri_experiment_axis(const tsri_experiment *e, const char *name)
     return 0;
 }
 
+bool tsri_experiment_recompute(const tsri_experiment *e, char out[TSRI_RELAY_TEXT])
+{
+    static const char *const blocks[] = {[TSRI_MODEL_GPT] = "h.*",
+                                         [TSRI_MODEL_TRANSFORMER] = "blocks.*",
+                                         [TSRI_MODEL_RESNET18] = "layer*"};
+    const int model = e->model.head.variant;
+    if (!tsri_yaml_find(e->head.node, "model") || tsri_yaml_find(e->head.node, "recompute") ||
+        model >= (int)(sizeof blocks / sizeof *blocks) || !blocks[model])
+        return false;
+    snprintf(out, TSRI_RELAY_TEXT, "recompute=[{match: \"%s\"}]", blocks[model]);
+    return true;
+}
+
 /* The entry of `graph` that a tensor is a result of; NULL: none. */
 static const tsri_config_op *entry_of(const tsri_program *p, const tsr_tensor *t)
 {

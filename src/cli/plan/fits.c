@@ -23,7 +23,7 @@ typedef struct change_trial {
 } change_trial;
 
 /* The overrides of a trial, behind those of the command line. */
-enum { MOST_SETS = TSRI_RELAY_MOST + 1, SET_TEXT = TSRI_RELAY_TEXT };
+enum { MOST_SETS = TSRI_RELAY_MOST + 2, SET_TEXT = TSRI_RELAY_TEXT };
 typedef struct change {
     int n;
     char sets[MOST_SETS][SET_TEXT];
@@ -213,9 +213,10 @@ static void add_set(change *c, const char *format, ...)
 
 /* --- layouts ---------------------------------------------------------------------------------- */
 /* The layouts that are tried, from the file's own to the leanest: each splits more. */
-enum { MOST_CHANGES = 8 };
+enum { MOST_CHANGES = 9 };
 typedef struct ladder {
     int n, searched; /* searched: the number of the step whose signatures are all searched for */
+    bool recomputes; /* some step lets backward compute blocks again */
     change steps[MOST_CHANGES];
 } ladder;
 
@@ -240,8 +241,8 @@ static bool add_relaid(ladder *l, const tsri_experiment *e, int ranks, int tp)
 }
 
 /* Lists what ranks could share that each has for itself: the optimizer's states, then parameters
- * too (ZeRO's stages; zero3 gives gathered weights back as well), then products, over more ranks of
- * a node. */
+ * too (ZeRO's stages; zero3 gives gathered weights back as well); then blocks that backward
+ * computes again; then products, over more ranks of a node; and at last all of it. */
 static void list_steps(ladder *l, const cli_fits *how)
 {
     enum { MOST_TP = 8 };
@@ -257,16 +258,21 @@ static void list_steps(ladder *l, const cli_fits *how)
     change *sharded = add_step(l);
     add_set(sharded, "optimizer.state.sbp=auto");
     add_set(sharded, "parameters[%d]={match: \"*\", sbp: auto}", tsri_experiment_nparameters(e));
+    change again = {.n = 1};
+    l->recomputes = tsri_experiment_recompute(e, again.sets[0]);
+    if (l->recomputes)
+        *add_step(l) = again;
     for (int zero = 0; zero < 2 && tp && dp > 1 && dp % 2 == 0; zero++) {
         change *wider = add_step(l);
         add_set(wider, "mesh={dp: %d, tp: %d}", dp / 2, 2 * tp);
         if (zero)
             add_set(wider, "strategy.dp=zero3");
     }
-    if (!tp && how->ranks > 1)
-        add_relaid(l, e, how->ranks, 1);
+    bool relaid = !tp && how->ranks > 1 && add_relaid(l, e, how->ranks, 1);
     if (most > tp && how->ranks % most == 0 && how->ranks > most)
-        add_relaid(l, e, how->ranks, most);
+        relaid |= add_relaid(l, e, how->ranks, most);
+    if (relaid && l->recomputes)
+        add_set(&l->steps[l->n - 1], "%s", again.sets[0]);
 }
 
 /* Prints the first step that fits with the file's batch. The leanest comes first: where it does not
@@ -311,6 +317,8 @@ void cli_say_what_fits(const cli_fits *how)
         tsri_fshow(stderr, "  %d change%s not tried to the end, for want of time: others may fit\n",
                    t.cut, t.cut == 1 ? " was" : "s were");
     else if (!any)
-        tsri_fshow(stderr, "  nothing fits of what was tried: smaller batches, sharded states and "
-                           "parameters, a wider tp\n");
+        tsri_fshow(stderr,
+                   "  nothing fits of what was tried: smaller batches, sharded states and "
+                   "parameters, %sa wider tp\n",
+                   l.recomputes ? "recomputation, " : "");
 }

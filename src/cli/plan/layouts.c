@@ -78,6 +78,18 @@ static void add_layout(trier *t, int dp, int tp, const char *data)
     t->n += l->nsets > 0;
 }
 
+/* Adds the file's own layout with the model's blocks computed again in backward. */
+static void add_recomputed(trier *t)
+{
+    layout *l = &t->all[t->n];
+    if (!tsri_experiment_recompute(t->v->experiment, l->sets[0]))
+        return;
+    l->nsets = 1;
+    snprintf(l->tried.name, sizeof l->tried.name, "recompute");
+    put_sets(l, l->tried.sets);
+    t->n++;
+}
+
 /* Ranks over which the plan splits layers in pairs. */
 static int tensor_ranks(const tsri_strategy *s)
 {
@@ -111,8 +123,13 @@ static void list_layouts(trier *t)
     const int64_t node = cluster ? tsri_cluster_node(cluster) : 0;
     const int most = node > 0 && node < MOST_TP ? (int)node : MOST_TP;
     const int now = t->v->refused_limit ? 0 : tensor_ranks(&t->v->report->strategy);
+    if (t->nranks < 2) {
+        add_recomputed(t);
+        return;
+    }
     if (now)
         add_beside(t, now);
+    add_recomputed(t);
     for (int i = 1; i <= most && i <= t->nranks; i *= 2) {
         const int tp = now ? i : most / i;
         if (tp != now && tp <= t->nranks)
@@ -280,8 +297,8 @@ int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST], int *o
     trier t = {.v = v, .nranks = v->report->plan->world->nranks};
     const size_t size = MOST_LAYOUTS * sizeof(layout);
     *out_left = 0;
-    if (!v->from || !is_whole(v->report) || t.nranks < 2 ||
-        !tsri_experiment_trains(v->experiment) || !strcmp(v->path, "-"))
+    if (!v->from || !is_whole(v->report) || !tsri_experiment_trains(v->experiment) ||
+        !strcmp(v->path, "-"))
         return 0;
     void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
