@@ -6,9 +6,10 @@ usage: recompute.py TESSERA"""
 import json
 import math
 import os
+import re
 import tempfile
 
-from harness import check, done, equal, tessera, tessera_json
+from harness import check, done, equal, near, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
 GPT = """
@@ -111,6 +112,30 @@ optimizer: {{name: adamw}}
               "the plan says what is computed again")
 
 
+def test_advice():
+    """The first screen tries it, with figures of the plan that the override makes; a refusal names it; MFU counts the
+    model's work once."""
+    text = """
+tessera: 1
+mesh: {{dp: {ranks}}}
+device: cuda
+cluster: {{gpu: h100-sxm}}
+model: {{name: gpt, args: {{vocab: 256, width: 512, layers: 6, heads: 8}}}}
+data: {{dataset: synthetic, shape: [1024], classes: 256, samples: 64, batch_size: 16}}
+optimizer: {{name: adamw}}
+"""
+    again = 'recompute=[{match: "h.*"}]'
+    for ranks in (1, 4):
+        path = write(text, "advice", ranks=ranks)
+        tried = re.findall(r"^(?:try)? +recompute +.*--set '(.*)'$", tessera("plan", path)[0], re.M)
+        equal(tried, [again], f"{ranks} ranks: what is tried")
+        plans = [tessera_json("plan", path, *s) for s in ((), ("--set", again))]
+        near(*(p["step"]["mfu"] * p["step"]["cost_s"] for p in plans), "work that MFU counts")
+        need = [p["memory"][0]["total"] for p in plans]
+        _, err = tessera("plan", path, "-m", str((need[0] + 3 * need[1]) // 4), code=1 if ranks == 1 else 0)
+        check(ranks > 1 or f"what fits: --set '{again}'" in err, err)
+
+
 def test_refused():
     path = write(GPT + 'recompute: [{{match: "k.*"}}]\n', "k", mesh="{dp: 1}", strategy="data", layers=1)
     check("'k.*' fits no module" in tessera("plan", path, code=1)[1], "a pattern that fits nothing")
@@ -123,5 +148,6 @@ def test_refused():
 test_bits()
 test_strategies()
 test_memory()
+test_advice()
 test_refused()
 done()

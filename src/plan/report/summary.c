@@ -171,8 +171,10 @@ static void add_compute(summer *s, const tsri_report_row *row)
 {
     tsri_summary *sum = &s->r->summary;
     int alike = row->cost_s > 0 ? ranks_alike(s->plan, row->item) : 1;
-    sum->flops += row->item->kernel.flops;
-    sum->flops_in[row->item->kernel.dtype] += row->item->kernel.flops;
+    /* MFU is of the model's work, once (Chowdhery et al., "PaLM", 2022, appendix B). */
+    const double flops = row->item->kernel.recomputes ? 0 : row->item->kernel.flops;
+    sum->flops += flops;
+    sum->flops_in[row->item->kernel.dtype] += flops;
     if (!sum->tokens)
         sum->tokens = count_tokens(s, row->item);
     if (tsri_op_def_of(row->item->kernel.op)->is_update)
