@@ -89,15 +89,17 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* arg: not NULL where backward computes the module again. */
 static tsr_status equals_global(tsr_world *w, void *arg)
 {
-    (void)arg;
     int rank = tsr_world_rank(w), n = tsr_world_size(w);
     char text[64];
     TRY(all_ranks(w, text));
     const tsr_placement *all = tsr_placement_parse(w, text), *here = tsr_local_placement(w);
     tsr_module *one = make_mlp(w, all), *mine = make_mlp(w, here);
     tsr_ddp *ddp;
+    if (arg)
+        TRY(tsr_module_recompute(mine));
     TRY(tsr_ddp_create(mine, NULL, &ddp));
     tsr_optimizer *opt_one = tsr_sgd(one, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_optimizer *opt_mine = tsr_sgd(mine, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
@@ -136,8 +138,10 @@ static tsr_status equals_global(tsr_world *w, void *arg)
 static void test_equals_global(void **state)
 {
     (void)state;
+    static int recomputes;
     for (int n = 1; n <= 4; n++)
         expect_ok(n, equals_global, NULL);
+    expect_ok(2, equals_global, &recomputes);
 }
 
 /* --- local graphs of different sizes ---------------------------------------------------------- */
