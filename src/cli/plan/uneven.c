@@ -35,7 +35,8 @@ static const tsri_value *find_batch(const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
-        const bool is_input = v->storage == TSRI_STORAGE_PORT && !plan->ports[v->port].is_output;
+        const bool is_input = v->storage == TSRI_STORAGE_PORT && v->port >= 0 &&
+                              !plan->ports[v->port].is_output; /* the training step has no port */
         if (is_input && is_uneven(v, 0))
             return v;
     }
