@@ -448,12 +448,13 @@ static tsr_status list_for_all(tsr_checkpoint *c, bool best, int64_t steps[64], 
     return status;
 }
 
-/* Whether rank 0 finds that a run which saves has meanwhile removed or replaced the checkpoint. */
+/* Whether a rank finds that a run which saves has meanwhile removed or replaced the checkpoint:
+ * ranks may have read the indexes of two saves. id: of this rank's. */
 static bool has_gone(const tsr_checkpoint *c, int64_t step, const char *id)
 {
     tsr_world *w = c->world;
     tsr_status status = TSR_OK;
-    if (w->rank == 0 && tsri_ckpt_has_gone(&w->mem, c->folder, step, id))
+    if (tsri_ckpt_has_gone(&w->mem, c->folder, step, id))
         status = tsri_fail(TSR_ERR_STATE, "%s: step %" PRId64 " has gone", c->folder, step);
     return tsri_agree(w, status) != TSR_OK;
 }
