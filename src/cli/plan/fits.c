@@ -318,7 +318,6 @@ void cli_say_what_fits(const cli_fits *how)
                    t.cut, t.cut == 1 ? " was" : "s were");
     else if (!any)
         tsri_fshow(stderr,
-                   "  nothing fits of what was tried: smaller batches, sharded states and "
-                   "parameters, %sa wider tp\n",
+                   "  nothing fits of what was tried: smaller batches, ZeRO, %sa wider tp\n",
                    l.recomputes ? "recomputation, " : "");
 }
