@@ -18,7 +18,24 @@ typedef struct walk {
     flow **flows;  /* per tensor: what has arrived, latest first */
     tsri_pool *pool;
     int ntensors; /* when the walk began */
+    int call;     /* that declared the ops whose gradients are declared now; 0: none is open */
 } walk;
+
+static void close_call(walk *w)
+{
+    if (w->call)
+        tsri_declare_end(w->g);
+    w->call = 0;
+}
+
+/* Whether an op only moves elements for the function whose other ops were visited last. Its
+ * gradient is then part of that function's: halves are rounded behind it, once. */
+static bool goes_on(const walk *w, const tsri_op *op)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    const bool is_exact = def->exact_of ? def->exact_of(&op->attrs) : def->is_exact;
+    return w->call && is_exact && op->out[0]->call == w->call;
+}
 
 /* Sums what has arrived at a tensor: NULL if nothing. */
 static tsr_tensor *collect(walk *w, const tsr_tensor *t)
@@ -77,9 +94,13 @@ static bool visit(walk *w, tsri_op *op)
     const char *scope = w->g->scope, *label = w->g->label;
     w->g->scope = op->name;
     w->g->label = op->label;
+    const bool goes_on_here = goes_on(w, op);
+    if (!goes_on_here)
+        close_call(w);
     for (int i = 0; i < op->nout; i++)
         any_dout |= (dout[i] = collect(w, op->out[i])) != NULL;
-    tsri_declare_begin(w->g);
+    if (!goes_on_here)
+        tsri_declare_begin(w->g);
     const tsri_op_def *def = tsri_op_def_of(op->kind);
     bool ok = true;
     if (any_dout && op->kind == TSRI_OP_TO_GLOBAL) {
@@ -96,7 +117,9 @@ static bool visit(walk *w, tsri_op *op)
         tsri_graph_fail(w->g, op->loc, TSR_ERR_UNSUPPORTED, "%s has no gradient",
                         tsri_op_title(op->kind, &op->attrs));
     }
-    tsri_declare_end(w->g);
+    w->call = op->out[0]->call;
+    if (!w->call)
+        tsri_declare_end(w->g);
     for (int i = 0; i < op->nin && ok; i++)
         if (din[i] && want[i])
             ok = arrive(w, op->in[i], din[i]);
@@ -172,6 +195,7 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
      * when the op that makes it is reached. */
     for (int i = last; i >= 0 && ok; i--)
         ok = visit(&w, g->ops[i]);
+    close_call(&w);
     /* A gradient may be a tensor that the program already has: that of x * u to x is u. The user
      * gets a view of it, so that gradients of the view do not hold what other readers of u add. */
     for (int i = 0; i < n && ok; i++) {

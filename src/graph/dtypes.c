@@ -125,6 +125,17 @@ static tsri_op *append_wide(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
     return tsri_graph_append(g, kind, attrs, nin, wide_in, nout, shapes, wide_out, p, loc);
 }
 
+/* Whether an op sums halves of which none is to be rounded: its kernels read them, and write f32.
+ */
+static bool sums_halves(const tsr_graph *g, const tsri_op *op)
+{
+    const tsri_op_def *def = g->def_of(op->kind);
+    bool deferred = false;
+    for (int i = 0; i < op->nin; i++)
+        deferred |= is_deferred(op->in[i]) && !op->in[i]->moved;
+    return def->sums && def->sums(&op->attrs) && !deferred;
+}
+
 /* Declares what the results of an op are the roundings of. */
 static void copy_wide(tsr_graph *g, tsri_op *op)
 {
@@ -140,7 +151,7 @@ static void copy_wide(tsr_graph *g, tsri_op *op)
         dtypes[i] = op->out[i]->dtype;
     }
     tsri_op *copy = append_wide(g, op->kind, &op->attrs, op->nin, op->in, op->nout, shapes, dtypes,
-                                op->placement, false, op->loc);
+                                op->placement, sums_halves(g, op), op->loc);
     if (!copy)
         return;
     copy->sbp = op->sbp;

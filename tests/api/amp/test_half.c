@@ -191,10 +191,64 @@ static void test_bytes(void **state)
         fail_msg("%s", tsr_last_error());
 }
 
+/* --- the gradient of a bias ------------------------------------------------------------------- */
+/* A transposed convolution along n axes, of strides 2 and 3: its phases share the bias. */
+static tsr_tensor *transposed(int n, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b)
+{
+    return n == 1   ? tsr_conv_transpose1d(x, w, b, TSR_CONV_TRANSPOSE1D_OPTS(.stride = 3))
+           : n == 2 ? tsr_conv_transpose2d(x, w, b, TSR_CONV_TRANSPOSE2D_OPTS(.stride = {2, 3}))
+                    : tsr_conv_transpose3d(x, w, b, TSR_CONV_TRANSPOSE3D_OPTS(.stride = {2, 1, 2}));
+}
+
+/* The gradient is the sum of y's, whose numbers are exact in each dtype: it is rounded once. */
+static tsr_status check_bias(tsr_world *w, int n, int turn, tsr_dtype dtype, double unit)
+{
+    enum { MOST = 4096 };
+    const tsr_dims xs[] = {TSR_DIMS(2, 2, 9), TSR_DIMS(1, 2, 5, 6), TSR_DIMS(1, 2, 3, 4, 5)},
+                   ws[] = {TSR_DIMS(2, 1, 4), TSR_DIMS(2, 1, 3, 4), TSR_DIMS(2, 1, 3, 2, 3)};
+    const tsr_placement *cpu = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_full(g, dtype, xs[n - 1], cpu, TSR_B, 1), *db;
+    tsr_tensor *k = tsr_full(g, dtype, ws[n - 1], cpu, TSR_B, 1);
+    tsr_tensor *b = tsr_full(g, dtype, TSR_DIMS(1), cpu, TSR_B, 0);
+    tsr_tensor *y = transposed(n, x, k, b);
+    float dy[MOST], got;
+    double sum = 0;
+    const int64_t count = tsr_dims_count(tsr_tensor_dims(y));
+    CHECK(count > 0 && count <= MOST);
+    for (int64_t i = 0; i < count; i++)
+        sum += dy[i] = (float)rint(192 * sin(1.7 * (double)(i * i) + turn)) / 64;
+    tsr_tensor *given = tsr_constant(g, TSR_F32, tsr_tensor_dims(y), dy, cpu, TSR_B);
+    tsr_gradients(tsr_sum(tsr_mul(y, tsr_cast(given, dtype)), TSR_ALL_AXES, false), 1, &b, &db);
+    TRY(tsr_eval(tsr_cast(db, TSR_F32), &got, sizeof got));
+    if (fabs(got - sum) > fabs(sum) * unit / 2)
+        fprintf(stderr, "%d axes: %.9g, not %.9g\n", n, (double)got, sum);
+    CHECK(fabs(got - sum) <= fabs(sum) * unit / 2);
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static tsr_status check_biases(tsr_world *w, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 24; i++) {
+        TRY(check_bias(w, 1 + i % 3, i / 3, TSR_F16, ldexp(1, -10)));
+        TRY(check_bias(w, 1 + i % 3, i / 3, TSR_BF16, ldexp(1, -7)));
+    }
+    return TSR_OK;
+}
+
+static void test_bias(void **state)
+{
+    (void)state;
+    if (tsr_spawn(1, check_biases, NULL) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_training),
                                        cmocka_unit_test(test_norm_of_gradients),
-                                       cmocka_unit_test(test_bytes)};
+                                       cmocka_unit_test(test_bytes), cmocka_unit_test(test_bias)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
