@@ -21,13 +21,7 @@
 #include "tests/cuda/emulator/control.h"
 #include "tests/cuda/emulator/nccl_log.h"
 #include "tests/cuda/gpus.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
+#include "tests/dist/comm/rank_checks.h"
 
 /* The table fills the first bucket, of 1 MiB. */
 enum { RANKS = 2, ROWS = 3, IN = 7, HIDDEN = 12, CLASSES = 4, STEPS = 4, TABLE = 1 << 18 };

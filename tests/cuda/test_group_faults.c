@@ -15,14 +15,8 @@
 
 #include "src/core/clock.h"
 #include "src/core/status.h"
+#include "tests/dist/comm/rank_checks.h"
 #include <tessera/tessera.h>
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
 
 enum { COUNT = 1000 };
 

@@ -11,14 +11,8 @@
 
 #include "src/core/status.h"
 #include "src/plan/plan.h"
+#include "tests/dist/comm/rank_checks.h"
 #include <tessera/tessera.h>
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
 
 enum { PARAMS = 6, MOST = 5000, RUNS = 4 };
 static const int64_t counts[PARAMS] = {1, 5, 21, 256, 4999, 7};

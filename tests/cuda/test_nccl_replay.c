@@ -13,14 +13,8 @@
 #include "src/core/status.h"
 #include "src/plan/plan.h"
 #include "tests/cuda/gpus.h"
+#include "tests/dist/comm/rank_checks.h"
 #include <tessera/tessera.h>
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
 
 enum { STEPS = 5, ROWS = 12, IN = 10, MOST_RANKS = 3 };
 

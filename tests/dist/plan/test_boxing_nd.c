@@ -14,13 +14,7 @@
 #include <tessera/tessera.h>
 #include "src/comm/comm.h"
 #include "src/plan/plan.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
+#include "tests/dist/comm/rank_checks.h"
 
 enum { MAX_RANKS = 8, CONVERSIONS = 48, MAX_ELEMENTS = 8 * 8 * 8 };
 
