@@ -171,6 +171,9 @@ optimizer: {name: adamw, lr: 0.001}
 """)
 for sets, note in (([], ""), (["model.args.heads=4"], ""), (["data.batch_size=64"], ""),
                    (["model.args.heads=6"], "6 heads over 4 ranks: 2 on some, 1 on others, which wait"),
+                   (["model.args.heads=6", "model.args.dropout=0.1"], "6 heads over 4 ranks: 2 on some, 1 on others, which wait"),
+                   (["model={name: mlp, args: {inputs: 33, hidden: 6, layers: 3}}"],
+                    "6 features over 4 ranks: 2 on some, 1 on others, which wait"),
                    (["model.args.heads=2"], "2 heads over 4 ranks: 1 on some, 0 on others, which wait"),
                    (["data.batch_size=31"], "31 rows of the batch over 2 ranks: 16 on some, 15 on others, which wait"),
                    (["data.batch_size=3", "model.args.heads=6"],

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes that ranks do not divide: such plans run, but ranks with fewer rows or heads wait. */
+/* Sizes that ranks do not divide: such plans run, but ranks with smaller parts wait. */
 #include "src/cli/plan/plan.h"
 
-/* Worth a note: the largest part is larger than the mean by more than these parts of it. */
+/* A note tells of an axis whose largest part exceeds the mean by more than this part of it. */
 static const double worth_a_note = 0.02;
 
-/* How many parts a value's axis is split into. */
+/* Returns into how many parts an axis is split. */
 static int64_t parts_of(const tsri_value *v, int axis)
 {
     int64_t parts = 1;
@@ -43,26 +43,42 @@ static const tsri_value *find_batch(const tsr_plan *plan)
     return NULL;
 }
 
-/* The first operand of attention, (rows, heads, positions, features), whose heads are. */
-static const tsri_value *find_heads(const tsr_plan *plan)
+/* Returns the first axis behind the rows that is split unevenly; 0: there is none. */
+static int uneven_axis(const tsri_value *v)
+{
+    for (int axis = 1; axis < v->shape.ndim; axis++)
+        if (is_uneven(v, axis))
+            return axis;
+    return 0;
+}
+
+/* Appends the first axis behind the rows that a product of the forward pass has split unevenly, in
+ * its result or its first operand. */
+static void put_product(plan_text *t, const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        if (it->kind != TSRI_ITEM_KERNEL || !tsri_op_def_of(it->kernel.op)->is_attention)
-            continue;
-        const tsri_value *v = &plan->values[it->in[0]];
-        if (v->shape.ndim == 4 && is_uneven(v, 1))
-            return v;
+        const tsri_op_def *def =
+            it->kind == TSRI_ITEM_KERNEL ? tsri_op_def_of(it->kernel.op) : NULL;
+        for (int k = 0; k < 2 && def && def->is_product && !it->backward; k++) {
+            const tsri_value *v = &plan->values[k ? it->in[0] : it->out[0]];
+            const int axis = uneven_axis(v), ndim = v->shape.ndim;
+            if (!axis)
+                continue;
+            put_uneven(t, v, axis,
+                       ndim == 4 && axis == 1 ? (def->has_groups ? "channels" : "heads")
+                       : axis == ndim - 1     ? "features"
+                                              : "positions");
+            return;
+        }
     }
-    return NULL;
 }
 
 bool plan_put_uneven(plan_text *t, const tsr_plan *plan)
 {
-    const tsri_value *batch = find_batch(plan), *heads = find_heads(plan);
+    const tsri_value *batch = find_batch(plan);
     if (batch)
         put_uneven(t, batch, 0, "rows of the batch");
-    if (heads)
-        put_uneven(t, heads, 1, "heads");
-    return batch || heads;
+    put_product(t, plan);
+    return t->used > 0;
 }
