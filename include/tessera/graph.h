@@ -121,21 +121,20 @@ TSR_API void tsr_autocast_end_at(tsr_graph *g, const char *file, int line);
 #define tsr_autocast_end(g) tsr_autocast_end_at((g), TSR_HERE)
 
 /*
- * Opens a region whose values backward computes again in place of keeping them from forward, up to
- * tsr_recompute_end (PyTorch: torch.utils.checkpoint; Chen et al., "Training Deep Nets with
- * Sublinear Memory Cost", 2016). A region's operands stay in memory, as do values that are read
- * outside of it, outputs of the graph, and values that backward reads of at most 1/16 of their op's
- * largest operand, such as statistics. All others that backward reads are computed in front of
- * their first reader there, in the signatures and with the random masks of forward. Signatures are
- * chosen with the work that is done twice; where they are the same, values and gradients have the
- * same bits, but for sums in chains (TSR_FUSE_CHAINS, TSR_FUSE_ROWS). Effects (running averages,
- * assignments) happen once. The outermost of regions inside one another counts.
- * Without a backward pass nothing changes. All ranks must declare the same regions. Sticky error:
- * TSR_ERR_STATE where there is no region to end.
+ * Opens a region, up to tsr_recompute_end, whose values the backward pass recomputes instead of
+ * keeping them (PyTorch: torch.utils.checkpoint; Chen et al., "Training Deep Nets with Sublinear
+ * Memory Cost", 2016). These values stay in memory: the region's operands, values with consumers
+ * outside of the region, outputs of the graph, and values that backward uses directly and that have
+ * at most 1/16 of the bytes of their op's largest operand, such as statistics. All other values
+ * that backward needs are recomputed immediately before their first consumer in the backward pass,
+ * with the signatures and random masks of the forward pass. The choice of signatures counts this
+ * work twice. With the same signatures values and gradients have the same bits as without a region,
+ * except for sums in chains (TSR_FUSE_CHAINS, TSR_FUSE_ROWS). Effects (running averages,
+ * assignments) happen once. The outermost of nested regions counts. A graph without a backward pass
+ * is unchanged. All ranks must declare the same regions.
  */
-TSR_API void tsr_recompute_at(tsr_graph *g, const char *file, int line);
-#define tsr_recompute(g) tsr_recompute_at((g), TSR_HERE)
-/* Ends the region that tsr_recompute opened last. */
+TSR_API void tsr_recompute(tsr_graph *g);
+/* Ends the region that tsr_recompute opened last. Sticky error: TSR_ERR_STATE if none is open. */
 TSR_API void tsr_recompute_end_at(tsr_graph *g, const char *file, int line);
 #define tsr_recompute_end(g) tsr_recompute_end_at((g), TSR_HERE)
 

@@ -115,8 +115,8 @@ TSR_API void tsr_apply_n_at(tsr_module *m, int nin, tsr_tensor *const *in, int n
  * it. Not collective, but all ranks must do the same. TSR_ERR_DTYPE for another dtype.
  */
 TSR_API tsr_status tsr_module_autocast(tsr_module *m, tsr_dtype dtype);
-/* Makes each application of a module, from now on, a region of tsr_recompute: of modules inside one
- * another the outermost counts. Not collective, but all ranks must do the same. */
+/* Makes each later application of a module a region of tsr_recompute. The outermost of nested
+ * modules counts. Not collective, but all ranks must make the same calls. */
 TSR_API tsr_status tsr_module_recompute(tsr_module *m);
 
 /* --- variables -------------------------------------------------------------------------------- */

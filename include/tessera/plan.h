@@ -110,11 +110,10 @@ typedef struct tsr_compile_opts {
      * time that it would take at these: [i] for 4^i / 8 us, its start included. [7] 0: all of it,
      * after a start of kernel_s. */
     double product_share[8];
-    /* Seconds of work that the search for signatures may take to improve on what it has. Work is
-     * counted, at the rate of a usual core, and not timed: so all ranks make one plan, and a plan
-     * made without them counts the same; a slow machine takes longer. The first plan, and the first
-     * within memory_limit, take what they take, so that a limit is refused no sooner. 0: as much
-     * work as it finds to do. */
+    /* Budget of the search for cheaper signatures, in seconds of counted work: the same operations
+     * count as one second on every machine, so all ranks make the same plan, and so does a virtual
+     * world; a slow machine takes longer. The first plan, and the first plan within memory_limit,
+     * are always completed, so the budget never causes a refusal. 0: no budget. */
     double search_s;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                                          \

@@ -78,8 +78,8 @@ enum { TSRI_RELAY_MOST = 4, TSRI_RELAY_TEXT = 120 };
 int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const *names,
                           const int *sizes, const char *strategy,
                           char out[TSRI_RELAY_MOST][TSRI_RELAY_TEXT]);
-/* Writes the override by which backward computes the blocks of the experiment's model again.
- * Returns whether there is one: the model has blocks, and the file says nothing of it. */
+/* Writes the override that turns on recomputation of the model's blocks. Returns false if the model
+ * has no known blocks or the file has the key `recompute`. */
 bool tsri_experiment_recompute(const tsri_experiment *e, char out[TSRI_RELAY_TEXT]);
 /* Whether the file, or an override, has a section or key of this name. */
 bool tsri_experiment_says(const tsri_experiment *e, const char *key);

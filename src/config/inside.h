@@ -247,7 +247,7 @@ typedef struct tsri_config_fusion {
     bool activations, softmax, chains, updates, rows, pools;
 } tsri_config_fusion;
 
-/* A pattern of modules whose values backward computes again. */
+/* A pattern of modules that are recomputed in the backward pass. */
 typedef struct tsri_config_recompute {
     tsri_head head;
     const char *match;

@@ -460,11 +460,11 @@ const tsri_section tsri_recompute_section = {
     .name = "recompute", .size = sizeof(tsri_config_recompute), FIELDS(recompute_fields)};
 
 static const tsri_field search_fields[] = {
-    FIELD(FLOAT, tsri_config_search, "seconds", seconds, TSRI_NONE, 1e-3, 1e6,
-          "Of work that the search for signatures may take; it then does with the best that it "
-          "has, and tessera plan says how far that is from a bound. The work is counted, at the "
-          "rate of a usual core, so that all ranks, and plans made without them, find the same: a "
-          "slow machine takes longer. Default: as much as it finds to do."),
+    FIELD(
+        FLOAT, tsri_config_search, "seconds", seconds, TSRI_NONE, 1e-3, 1e6,
+        "The search's budget, in seconds of counted work, so that all ranks make the same plan; a "
+        "slow machine takes longer. When it is used up the best plan so far is taken, and tessera "
+        "plan states how far above the bound that can be. Default: no budget."),
 };
 const tsri_section tsri_search_section = {
     .name = "search", .size = sizeof(tsri_config_search), FIELDS(search_fields)};
@@ -580,10 +580,12 @@ static const tsri_field experiment_fields[] = {
           "last use forward, and gathered again for backward, but those that forward gathers last: "
           "half as much traffic again for the memory of one layer's parameters instead of all. "
           "Default: false, and true under strategy zero3."),
-    PART(SECTIONS, recompute, TSRI_NONE, &tsri_recompute_section, 0, TSRI_CONFIG_MAX_PATTERNS,
-         "Modules of the model whose values backward computes again in place of keeping them from "
-         "forward: of each only what is read outside of it, and small statistics, stay in memory. "
-         "Gradients are the same."),
+    PART(
+        SECTIONS, recompute, TSRI_NONE, &tsri_recompute_section, 0, TSRI_CONFIG_MAX_PATTERNS,
+        "Modules of the model whose activations the backward pass recomputes instead of keeping "
+        "them: of "
+        "each module only values that others read, and small statistics, stay in memory. Gradients "
+        "are the same."),
     PART(SECTION, fusion, TSRI_NONE, &tsri_fusion_section, 0, 0,
          "Which ops may become one pass over memory: switches for comparing."),
     PART(SECTION, search, TSRI_NONE, &tsri_search_section, 0, 0,

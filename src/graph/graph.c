@@ -261,7 +261,7 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
                     .loc = loc,
                     .backward = g->in_backward,
                     .optimizes = g->optimizes,
-                    .region = g->in_backward ? 0 : g->region};
+                    .region = g->in_backward || !g->region_depth ? 0 : g->nregions};
     if (attrs)
         op->attrs = *attrs;
     op->in = tsri_pool_dup(&g->pool, in, (size_t)nin * sizeof *in);

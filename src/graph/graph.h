@@ -28,7 +28,7 @@ enum { TSRI_AUTOCAST_DTYPES = 3 };
 struct tsr_tensor {
     tsr_graph *graph;
     int id;     /* index into graph->tensors */
-    int origin; /* in a compile's copy: the number of the declared tensor that it is, or repeats */
+    int origin; /* in a compile's copy: the id of the declared tensor, also of a recomputed one */
     tsr_dtype dtype;
     tsr_dims shape;
     const tsr_placement *placement;
@@ -48,7 +48,7 @@ struct tsr_tensor {
 
 struct tsri_op {
     int id;     /* index into graph->ops */
-    int origin; /* in a compile's copy: the number of the declared op that it is, or repeats */
+    int origin; /* in a compile's copy: the id of the declared op, also of a recomputed one */
     tsri_op_kind kind;
     tsri_attrs attrs;
     int nin, nout;
@@ -68,8 +68,8 @@ struct tsri_op {
     bool optimizes; /* declared by a minimization, behind the gradients */
     bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
     bool is_copy;   /* of an op on halves, in f32 */
-    int region;     /* whose values backward computes again, from 1; 0: of none */
-    bool again;     /* in a compile's copy: it computes again what op `origin` computes */
+    int region;     /* of tsr_recompute, from 1; 0: none */
+    bool again;     /* in a compile's copy: a recomputation of op `origin` */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
@@ -187,8 +187,7 @@ struct tsr_graph {
     void *applied_arg;
     const char *label;           /* of ops that are declared outside modules; "": they have none */
     bool in_backward, optimizes; /* of ops that are declared now */
-    int region, nregions;        /* the one that is open, 0: none; how many there have been */
-    int region_depth;            /* tsr_recompute calls that are open */
+    int nregions, region_depth;  /* regions so far; calls of tsr_recompute that are open */
     tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
     tsri_def_fn *def_of;
     tsr_dtype *outer_autocast; /* those of the regions around it */
@@ -409,8 +408,7 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc);
 void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype);
 void tsri_autocast_end(tsr_graph *g);
 
-/* Opens and closes a region, as tsr_recompute does; of those inside one another the outermost
- * counts. */
+/* Open and close a region, as tsr_recompute does. The outermost of nested regions counts. */
 void tsri_recompute_begin(tsr_graph *g);
 void tsri_recompute_end(tsr_graph *g);
 

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions of forward that backward computes again: see src/rewrite/recompute.c. */
+/* Regions of recomputation: see src/rewrite/recompute.c. */
 #include "src/core/live.h"
 #include "src/graph/graph.h"
 
 void tsri_recompute_begin(tsr_graph *g)
 {
     if (g->region_depth++ == 0)
-        g->region = ++g->nregions;
+        g->nregions++;
 }
 
 void tsri_recompute_end(tsr_graph *g)
 {
-    if (--g->region_depth == 0)
-        g->region = 0;
+    g->region_depth--;
 }
 
-void tsr_recompute_at(tsr_graph *g, const char *file, int line)
+void tsr_recompute(tsr_graph *g)
 {
-    (void)file;
-    (void)line;
     if (tsri_is_live(g, TSRI_LIVE_GRAPH, "recompute"))
         tsri_recompute_begin(g);
 }

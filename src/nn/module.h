@@ -22,7 +22,7 @@ struct tsr_module {
     void *arg;
     void (*free_arg)(void *);
     tsr_dtype autocast; /* its forward is a region of it; NONE: of nothing of its own */
-    bool recompute;     /* backward computes again what its applications have */
+    bool recompute;     /* its applications are regions of tsr_recompute */
     tsri_loc
         loc; /* of the user's call of tsr_apply that is under way: layers report errors there */
     /* A child or variable that could not be made: the module is incomplete and can't be applied. */

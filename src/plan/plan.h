@@ -103,7 +103,7 @@ typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
     bool updates;    /* out[0] is the new value of a variable */
-    bool recomputes; /* backward's own, of what forward has computed: see src/rewrite/recompute.c */
+    bool recomputes; /* repeats a forward op for the backward pass: see src/rewrite/recompute.c */
     bool is_moved;   /* it was declared before what makes its operand */
     int chain;       /* of items one behind another that are one step, from 1; 0: none */
     int again;       /* the value that it computes again for a reader of its own, from 1; 0: none */

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/rewrite/rewrite.h"
 
-/* A value that backward reads is kept where it is at most this part of its op's largest operand.
- * Where forward alone reads it, it is computed again with its reader, with which it may be one
- * kernel. */
+/* A direct operand of a backward op is kept if it has at most 1/SMALL of the bytes of its own op's
+ * largest operand. A small value with forward consumers only is recomputed with its consumer, so
+ * that the two can still be fused. */
 enum { SMALL = 16 };
 
 typedef struct rewriter {
     tsr_graph *g;
-    tsri_op **old; /* the ops of before, [nold] */
+    tsri_op **old; /* [nold] the ops before the rewrite */
     int nold;
-    bool *kept;        /* per tensor: backward reads it as forward has made it */
-    bool *needed;      /* per op: backward needs its results again */
-    int *next, *end;   /* per region: its first op that is not repeated yet; behind its last */
-    tsr_tensor **twin; /* per tensor: what backward reads in its place; NULL: itself */
+    bool *kept;        /* per tensor: not recomputed */
+    bool *needed;      /* per op: recomputed in the backward pass */
+    int *next, *end;   /* per region: its first op that has not been repeated, the end of its ops */
+    tsr_tensor **twin; /* per tensor: the recomputed value for backward consumers, or NULL */
 } rewriter;
 
 static int64_t bytes_of(const tsr_tensor *t)
@@ -21,8 +21,8 @@ static int64_t bytes_of(const tsr_tensor *t)
     return tsr_dims_count(t->shape) * (int64_t)tsr_dtype_size(t->dtype);
 }
 
-/* Whether an op must not be done twice, or has nothing that it could be done from. */
-static bool is_done_once(const tsri_op *op)
+/* Whether an op cannot be repeated: it has effects, no operands, or belongs to no region. */
+static bool is_single(const tsri_op *op)
 {
     bool once = !op->region || op->nin == 0 || op->kind == TSRI_OP_RANK_SUM;
     for (int j = 0; j < op->nout; j++)
@@ -39,12 +39,12 @@ static bool is_small(const tsr_tensor *t)
     return SMALL * bytes_of(t) <= largest;
 }
 
-/* Finds what stays, and where the regions lie. */
+/* Marks the values that are kept, and finds where each region begins and ends. */
 static void find_kept(rewriter *r)
 {
     for (int i = 0; i < r->nold; i++) {
         const tsri_op *op = r->old[i];
-        const bool once = is_done_once(op);
+        const bool once = is_single(op);
         for (int j = 0; j < op->nin; j++) {
             const tsr_tensor *t = op->in[j];
             r->kept[t->id] |= op->backward ? is_small(t) : op->region != t->op->region;
@@ -59,7 +59,8 @@ static void find_kept(rewriter *r)
         r->kept[r->g->ports[i].tensor->id] = true;
 }
 
-/* Finds the ops whose results backward reads, or needs for what it reads; returns how many. */
+/* Marks the ops that are recomputed: producers of values that backward ops or other marked ops
+ * consume and that are not kept. Returns their number. */
 static int find_needed(rewriter *r)
 {
     int n = 0;
@@ -80,7 +81,7 @@ static void read_twins(const rewriter *r, tsri_op *op)
             op->in[j] = r->twin[op->in[j]->id];
 }
 
-/* Appends an op that computes again what another one has. */
+/* Appends a copy of an op for the backward pass. */
 static tsr_status repeat(rewriter *r, const tsri_op *op)
 {
     tsr_graph *g = r->g;
@@ -107,8 +108,8 @@ static tsr_status repeat(rewriter *r, const tsri_op *op)
     return TSR_OK;
 }
 
-/* Appends what backward needs of the regions that op, of backward, is the first reader of: as far
- * as they are declared by then, as a region may have gradients inside. */
+/* Before the backward op `op`, appends the copies of the regions whose values it consumes. Only ops
+ * declared before `op` are copied, as a region may contain gradients. */
 static tsr_status repeat_regions(rewriter *r, const tsri_op *op)
 {
     for (int j = 0; j < op->nin; j++) {

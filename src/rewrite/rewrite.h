@@ -5,33 +5,33 @@
  * are.
  *
  *   copy.c       the copy
- *   only.c       what one tensor needs, for tsr_eval
- *   recompute.c  values that backward computes again
+ *   only.c       the part of a graph that computes one tensor, for tsr_eval
+ *   recompute.c  recomputation in the backward pass
  */
 #ifndef TESSERA_REWRITE_REWRITE_H
 #define TESSERA_REWRITE_REWRITE_H
 
 #include "src/graph/graph.h"
 
-/* Makes a graph that says what g says, for a compile: ops and tensors are its own and have the
- * numbers, names, places, attributes and keys of g's; variables, hooks and texts are g's, which
- * must outlive it. Its tensors are not in the live set and it is not its world's: no public
- * function takes them. Ends with tsri_graph_copy_free. Not collective. */
+/* Copies a graph for a compile. The copy owns its ops and tensors, which have the numbers, names,
+ * source locations, attributes and random keys of the originals; it shares variables, hooks and
+ * texts with g, which must outlive it. The copy is not registered with the world or the live set,
+ * so no public function accepts its tensors. Free it with tsri_graph_copy_free. Not collective. */
 tsr_status tsri_graph_copy(const tsr_graph *g, tsr_graph **out_copy);
 /* NULL is fine. */
 void tsri_graph_copy_free(tsr_graph *copy);
 
-/* Leaves of a copy what one tensor needs: it is the only output, of this name and in B, and there
- * are no effects. `tensor` is its number. */
+/* Reduces a copy to the computation of one tensor, given by its number: removes all effects and
+ * outputs and adds one output `name` in B. */
 tsr_status tsri_rewrite_only(tsr_graph *copy, int tensor, const char *name);
 
 /*
- * Lets backward compute again what it reads of regions (tsr_module_recompute), in front of the
- * region's first reader there, so that these values need not live from forward to backward. Kept
- * are: what an output, or an op of forward outside the region, reads; what a region computes by
- * ops with effects, from no operands, or over the ranks of local graphs; and what backward reads
- * of at most 1/16 of its op's largest operand, such as statistics. See Chen et al., "Training Deep
- * Nets with Sublinear Memory Cost" (2016).
+ * Implements regions of recomputation (tsr_recompute): gives backward ops copies of the region's
+ * ops, inserted before the first backward consumer, so that the originals' results need not live
+ * until then. These values are kept instead: operands of forward ops outside of the region,
+ * outputs, results of ops with effects, without operands, or over the ranks of local graphs, and
+ * direct operands of backward ops of at most 1/16 of the bytes of their op's largest operand. See
+ * Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016).
  */
 tsr_status tsri_rewrite_recompute(tsr_graph *copy);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TESSERA_COMPARE under a ddp. Inputs are each rank's own, so ranks compare what has to be the same
- * on all of them before a synchronised run: the values of parameters, those that get no gradients
- * included, and the settings by which the last update was made. Buffers may differ until they are
- * sent. While join is on, ranks without inputs hold older values, and nothing is compared.
+ * TESSERA_COMPARE under a tsr_ddp. Inputs differ between ranks, so before each synchronised run
+ * ranks compare the state that must be equal: the values of all parameters, frozen ones included,
+ * and the optimizer settings of the last update. Buffers are not compared, as they may differ until
+ * they are broadcast. Nothing is compared while join is on, when ranks without inputs hold older
+ * values.
  */
 #include "src/core/rng.h"
 #include "src/exec/compare.h"
@@ -24,7 +25,8 @@ static tsr_status hash_variable(const tsr_variable *v, void *buffer, int64_t *ou
     return TSR_OK;
 }
 
-/* words[n]: of the last update's settings. */
+/* Hashes n variables into words[0] to words[n - 1]; words[n] is the hash of the last update's
+ * settings. */
 static tsr_status hash_all(const tsr_ddp *d, int n, int64_t *words)
 {
     size_t most = 1;
@@ -40,7 +42,7 @@ static tsr_status hash_all(const tsr_ddp *d, int n, int64_t *words)
     return status;
 }
 
-/* All ranks find the same. */
+/* Compares the words of all ranks. The verdict is the same on each of them. */
 static tsr_status judge(const tsr_ddp *d, int n, const int64_t *all)
 {
     for (int r = 1; r < d->nranks; r++)

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A change is given up after so many seconds, and none is begun after ALL_S: what is left out then
- * is said. Improving on a plan that fits has a budget, so that few changes take so long. */
+/* Seconds after which one change is abandoned, and after which no further change is started. The
+ * refusal counts the abandoned and the unstarted changes. */
 static const double MOST_S = 20, ALL_S = 40;
 
 typedef struct change_trial {
@@ -22,7 +22,7 @@ typedef struct change_trial {
     const tsri_experiment *changed;
 } change_trial;
 
-/* The overrides of a trial, behind those of the command line. */
+/* The overrides of a trial, which follow those of the command line. */
 enum { MOST_SETS = TSRI_RELAY_MOST + 2, SET_TEXT = TSRI_RELAY_TEXT };
 typedef struct change {
     int n;
@@ -32,15 +32,15 @@ typedef struct change {
 typedef enum verdict {
     FITS = 0,
     DOES_NOT_FIT,
-    ILLEGAL,   /* it is no legal experiment */
-    CUT_SHORT, /* it took too long, or there was no time to begin it */
+    ILLEGAL,   /* not a legal experiment */
+    CUT_SHORT, /* abandoned, or not started for want of time */
 } verdict;
 
 /* The trials of one refusal. */
 typedef struct trials {
     const cli_fits *how;
     double until_s;
-    int cut; /* how many were cut short */
+    int cut; /* number of changes with the verdict CUT_SHORT */
 } trials;
 
 /* --- one change ------------------------------------------------------------------------------- */

@@ -78,7 +78,7 @@ static void add_layout(trier *t, int dp, int tp, const char *data)
     t->n += l->nsets > 0;
 }
 
-/* Adds the file's own layout with the model's blocks computed again in backward. */
+/* Adds the file's own layout with recomputation of the model's blocks. */
 static void add_recomputed(trier *t)
 {
     layout *l = &t->all[t->n];

@@ -4,7 +4,7 @@
  *
  *   infer.c         nodes of ops, readers, the answer
  *   infer_edges.c   nodes and edges of the search's problem
- *   infer_again.c   ops that compute again what others have
+ *   infer_again.c   recomputed ops
  *   infer_lists.c   lists of signatures, each kept once
  *   infer_cost.c    costs between lists, each made once
  *   infer_known.c   costs between signatures on many dimensions, each searched for once
@@ -118,9 +118,9 @@ typedef struct tsri_problem {
     int nparallel, cparallel;
     tsri_sides **sides_of; /* per class id */
     int csides, nsides;
-    int *node_of;              /* per op; one for what computes again what another has */
-    int *first;                /* per declared op: where it stands in the graph */
-    int *memory_of;            /* per op at another's node: of its results; else 0 */
+    int *node_of;              /* per op; a recomputed op has its original's */
+    int *first;                /* per declared op: its index in the graph */
+    int *memory_of;            /* per recomputed op: the node of its results' memory; else 0 */
     tsri_reader **readers;     /* per tensor */
     tsri_reader **last_reader; /* per tensor: the end of its list */
     int *last_use;             /* per tensor: the last op that reads it, also through views */
@@ -140,11 +140,11 @@ tsr_status tsri_pinned_costs(tsri_pool *pool, const tsri_pin *pin, const tsri_st
                              const float **out_cost);
 
 /* --- infer_again.c ---------------------------------------------------------------------------- */
-/* Lets an op that computes again what an earlier one has be in the same signature: at one node,
- * which costs both. The memory of its results is a node of its own, at an edge that allows equal
- * strategies alone. */
+/* Gives a recomputed op the node of its original, so that both get the same signature; the node's
+ * cost becomes the sum of both. A separate node holds the memory of the recomputed results, tied to
+ * the first by an edge that allows only equal strategies. */
 tsr_status tsri_share_node(tsri_problem *p, int again);
-/* Whether an operand is one that an op at the same node reads before it: converted for both. */
+/* Whether a recomputed op shares an operand with its original: the conversion serves both. */
 bool tsri_reads_with_first(const tsri_problem *p, const tsri_op *op, int operand);
 
 /* --- infer_known.c ---------------------------------------------------------------------------- */

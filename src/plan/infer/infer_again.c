@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops of backward that compute again what forward has. */
+/* Recomputed ops in the search: see src/rewrite/recompute.c. */
 #include "src/plan/infer/infer.h"
 
 #include <math.h>

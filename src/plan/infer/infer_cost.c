@@ -137,8 +137,8 @@ static void keep_splits(const tsri_problem *p, tsri_conversion *c)
     }
 }
 
-/* Adds what the way between two kinds of device takes: from a GPU before all conversion, to one
- * behind it, as ranks convert as CPUs in between. */
+/* Adds the time of crossing between kinds of device. A value leaves a GPU before any conversion and
+ * enters a GPU after all conversions: in between, the ranks convert it as CPUs. */
 static void add_crossings(tsri_conversion *c)
 {
     const bool leaves = tsr_placement_device(c->from_placement) != TSR_DEVICE_CPU;

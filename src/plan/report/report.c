@@ -332,7 +332,7 @@ char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
     }
     if (row->kind == TSRI_REPORT_OP && row->item->kind == TSRI_ITEM_KERNEL &&
         row->item->kernel.recomputes) {
-        snprintf(buf, TSRI_WHY_MAX, "computed again, as forward has it");
+        snprintf(buf, TSRI_WHY_MAX, "recomputed, in the signature of the forward pass");
         return buf;
     }
     if (row->said)

@@ -36,8 +36,8 @@ typedef struct tsri_summary {
     /* The rows of a step, by the first input whose axis 0 is longer than 1 (else the first), and
      * the ids that an embedding looks up for them; 0: there is none. */
     int64_t samples, tokens;
-    double flops; /* of products and convolutions, each counted once whatever ranks do alike and
-                     backward does again */
+    double flops; /* of products and convolutions, each counted once: neither ranks that do the
+                     same nor recomputation count */
     double flops_in[TSR_DTYPE_COUNT_]; /* of them, by the dtype that they are computed in */
     int nranks;                        /* that hold anything */
     /* The seconds of ops, updates apart, that several ranks compute alike, a part of the report's
