@@ -32,6 +32,15 @@ optimizer: {{name: sgd, lr: 0.1, momentum: 0.9}}
 fusion: {{chains: false, rows: false}}
 train: {{steps: 3, metrics: {out}.json, checkpoint: {{dir: {out}}}}}
 """
+OTHER = """
+tessera: 1
+{layout}
+model: {model}
+data: {{dataset: synthetic, shape: {shape}, classes: 64, samples: 64, batch_size: 8}}
+optimizer: {{name: sgd, lr: 0.05, momentum: 0.9, accumulate: 2}}
+fusion: {{chains: false, rows: false}}
+train: {{steps: 4, metrics: {out}.json, checkpoint: {{dir: {out}}}}}
+"""
 counter = iter(range(1000))
 
 
@@ -78,6 +87,20 @@ def test_strategies():
     same(RESNET, 2, ["layer1", "layer3.*"], "local batch norm", mesh="{dp: 2}", strategy="data",
          bn="local")
     same(GPT, 2, ["h.*"], "amp", ["train.amp=bf16"], mesh="{dp: 2}", strategy="data", layers=2)
+
+
+def test_models():
+    """Recurrent nets, inverted residuals, patterns that fit all, sums of gradients over runs, and stages of a pipeline."""
+    images, text = "[3, 32, 32]", "[24]"
+    stages = ("placements: {a: {ranks: [0]}, b: {ranks: [1]}}\nparameters: [{match: '[2-9].*', placement: b, sbp: B}]\n"
+              "tensors: {input: {placement: a}}")
+    for name, model, shape, match in (
+            ("lstm_lm", "{name: lstm_lm, args: {vocab: 256, width: 16, hidden: 16, layers: 2}}", text, ["*"]),
+            ("mobilenet_v2", "{name: mobilenet_v2, args: {width: 0.25}}", images, ["features.*"]),
+            ("transformer", "{name: transformer, args: {layers: 2, heads: 2, dropout: 0.1}}", "[1, 8, 32]", ["blocks.0"])):
+        same(OTHER, 2, match, name, model=model, shape=shape, layout="mesh: {dp: 2}")
+    same(OTHER, 2, ["0", "2"], "stages", model="{name: mlp, args: {inputs: 24, hidden: 48, layers: 3}}", shape=text,
+         layout=stages)
 
 
 def product_flops(plan):
@@ -147,6 +170,7 @@ def test_refused():
 
 test_bits()
 test_strategies()
+test_models()
 test_memory()
 test_advice()
 test_refused()
