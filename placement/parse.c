@@ -175,6 +175,17 @@ static tsr_status parse(parser *p, const tsr_placement **out_placement)
     return tsri_placement_intern(p->world, device, p->ndim, p->dim, p->ranks, out_placement);
 }
 
+tsr_status tsri_placement_parse(tsr_world *world, const char *text, const tsr_placement **out)
+{
+    parser p = {.world = world, .text = text, .at = text};
+    p.ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.ranks);
+    p.seen = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.seen);
+    const tsr_status status = p.ranks && p.seen ? parse(&p, out) : TSR_ERR_NO_MEMORY;
+    tsri_mem_free(p.ranks);
+    tsri_mem_free(p.seen);
+    return status;
+}
+
 const tsr_placement *tsr_placement_parse(tsr_world *world, const char *text)
 {
     const tsr_placement *placement = NULL;
@@ -184,12 +195,5 @@ const tsr_placement *tsr_placement_parse(tsr_world *world, const char *text)
     }
     if (tsri_live_check(world, TSRI_LIVE_WORLD, "placement") != TSR_OK)
         return NULL;
-    parser p = {.world = world, .text = text, .at = text};
-    p.ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.ranks);
-    p.seen = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.seen);
-    if (!p.ranks || !p.seen || parse(&p, &placement) != TSR_OK)
-        placement = NULL;
-    tsri_mem_free(p.ranks);
-    tsri_mem_free(p.seen);
-    return placement;
+    return tsri_placement_parse(world, text, &placement) == TSR_OK ? placement : NULL;
 }

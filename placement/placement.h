@@ -19,6 +19,8 @@ struct tsr_placement {
     const char *axis[TSR_MAX_HIERARCHY]; /* NULL: none */
 };
 
+/* As tsr_placement_parse, with the error's status. */
+tsr_status tsri_placement_parse(tsr_world *world, const char *text, const tsr_placement **out);
 /* Finds the equal placement of the world, or makes it. The numbers have been checked: ranks unique,
  * inside the world, as many as the dimensions say. */
 tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, const int *dim,

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The shortest text that is this number and no other, of 15 digits or 17. */
-static void put_double(FILE *f, double x)
+void tsri_put_double(FILE *f, double x)
 {
     char text[40];
     snprintf(text, sizeof text, "%.15g", x);
@@ -16,7 +15,7 @@ static void put_double(FILE *f, double x)
 void tsri_put_number(FILE *f, const char *name, double value)
 {
     fprintf(f, "%s: ", name);
-    put_double(f, value);
+    tsri_put_double(f, value);
     fputc('\n', f);
 }
 
@@ -41,7 +40,7 @@ static void put_value(FILE *f, const char *at, tsri_attr_type type)
         return;
     case TSRI_ATTR_F64:
         memcpy(&f64, at, sizeof f64);
-        put_double(f, f64);
+        tsri_put_double(f, f64);
         return;
     case TSRI_ATTR_I64:
     case TSRI_ATTR_U64:
@@ -51,17 +50,98 @@ static void put_value(FILE *f, const char *at, tsri_attr_type type)
     }
 }
 
+size_t tsri_attr_bytes(tsri_attr_type type)
+{
+    return type == TSRI_ATTR_I64 || type == TSRI_ATTR_U64 || type == TSRI_ATTR_F64 ? 8 : 4;
+}
+
+void tsri_attr_put(FILE *f, const tsri_attr_field *field, const tsri_attrs *attrs)
+{
+    for (int i = 0; i < field->n; i++) {
+        if (i)
+            fputc(',', f);
+        put_value(f, (const char *)attrs + field->offset + (size_t)i * tsri_attr_bytes(field->type),
+                  field->type);
+    }
+}
+
+/* Returns the number of a function's name at *text, below n; -1. */
+static int find_name(const char **text, const char *(*name)(int), int n)
+{
+    const size_t length = strcspn(*text, ",;}");
+    for (int i = 0; i < n; i++)
+        if (strlen(name(i)) == length && !strncmp(name(i), *text, length)) {
+            *text += length;
+            return i;
+        }
+    return -1;
+}
+
+static const char *unary_name(int fn)
+{
+    return tsri_unary_name((tsri_unary_fn)fn);
+}
+
+static const char *binary_name(int fn)
+{
+    return tsri_binary_name((tsri_binary_fn)fn);
+}
+
+static bool get_value(const char **text, char *at, tsri_attr_type type)
+{
+    char *end = NULL;
+    double f64;
+    int64_t i64 = 0;
+    int32_t i32;
+    switch (type) {
+    case TSRI_ATTR_UNARY:
+        i64 = find_name(text, unary_name, TSRI_UNARY_COUNT_);
+        break;
+    case TSRI_ATTR_BINARY:
+        i64 = find_name(text, binary_name, TSRI_BINARY_COUNT_);
+        break;
+    case TSRI_ATTR_F64:
+        f64 = strtod(*text, &end);
+        memcpy(&i64, &f64, sizeof f64);
+        break;
+    case TSRI_ATTR_U64:
+    case TSRI_ATTR_MASK:
+        i64 = (int64_t)strtoull(*text, &end, 16);
+        break;
+    case TSRI_ATTR_I32:
+    case TSRI_ATTR_I64:
+        i64 = strtoll(*text, &end, 10);
+    }
+    const bool named = type == TSRI_ATTR_UNARY || type == TSRI_ATTR_BINARY;
+    if (named ? i64 < 0 : end == *text)
+        return false;
+    if (end)
+        *text = end;
+    i32 = (int32_t)i64;
+    if (tsri_attr_bytes(type) == 8)
+        memcpy(at, &i64, sizeof i64);
+    else
+        memcpy(at, &i32, sizeof i32);
+    return true;
+}
+
+bool tsri_attr_get(const char **text, const tsri_attr_field *field, tsri_attrs *attrs)
+{
+    for (int i = 0; i < field->n; i++) {
+        char *at = (char *)attrs + field->offset + (size_t)i * tsri_attr_bytes(field->type);
+        if (i && *(*text)++ != ',')
+            return false;
+        if (!get_value(text, at, field->type))
+            return false;
+    }
+    return true;
+}
+
 void tsri_attrs_put(FILE *f, const tsri_attr_field *fields, const tsri_attrs *attrs)
 {
     for (const tsri_attr_field *a = fields; a && a->name; a++) {
-        bool wide =
-            a->type == TSRI_ATTR_I64 || a->type == TSRI_ATTR_U64 || a->type == TSRI_ATTR_F64;
         fprintf(f, "%s: ", a->name);
-        for (int i = 0; i < a->n; i++) {
-            if (i)
-                fputc(',', f);
-            put_value(f, (const char *)attrs + a->offset + (size_t)i * (wide ? 8 : 4), a->type);
-        }
+        tsri_attr_put(f, a, attrs);
         fputc('\n', f);
     }
 }

@@ -3,11 +3,14 @@
 #ifndef TESSERA_CORE_ATTRS_TEXT_H
 #define TESSERA_CORE_ATTRS_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #include "src/core/op_list.h"
 
+/* Writes the shortest text that is this number and no other, of 15 digits or 17. */
+void tsri_put_double(FILE *f, double x);
 /* Writes a line "name: value", exactly. */
 void tsri_put_number(FILE *f, const char *name, double value);
 /* A member of tsri_attrs, or an array of n of them. */
@@ -38,6 +41,13 @@ typedef struct tsri_attr_field {
         NULL, 0, (tsri_attr_type)0, 0 \
     }
 
+/* Bytes of one value. */
+size_t tsri_attr_bytes(tsri_attr_type type);
+/* Writes a field's values, exactly, with commas between. */
+void tsri_attr_put(FILE *f, const tsri_attr_field *field, const tsri_attrs *attrs);
+/* Reads what tsri_attr_put writes, and moves *text behind it. Returns false where it is not that.
+ */
+bool tsri_attr_get(const char **text, const tsri_attr_field *field, tsri_attrs *attrs);
 /* Writes one line "name: value" for each field, up to TSRI_ATTR_END; fields may be NULL: none. */
 void tsri_attrs_put(FILE *f, const tsri_attr_field *fields, const tsri_attrs *attrs);
 

@@ -11,6 +11,7 @@
 #include "src/exec/finite.h"
 #include "src/plan/choose/choose.h"
 #include "src/plan/choose/need.h"
+#include "src/plan/text/text.h"
 #include "src/rewrite/rewrite.h"
 
 /* Returns what the plan has of its devices and communicators. */
@@ -186,7 +187,10 @@ static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_devices(g, plan));
     TSRI_TRY(tsri_plan_choose(plan, c));
-    return c->found ? tsri_plan_settle(plan) : TSR_OK;
+    if (!c->found)
+        return TSR_OK;
+    TSRI_TRY(tsri_text_check(plan));
+    return tsri_plan_settle(plan);
 }
 
 /* Whether ranks may have to connect their devices, which they do together. */

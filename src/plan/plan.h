@@ -24,6 +24,7 @@
  *   agree.c      all ranks made the same program, and none failed (agree_text.c: its words)
  *   check.c      what must hold after each of these passes
  *   flow.c       which items make and read each value
+ *   text.h       the program as text, which reads back
  */
 #ifndef TESSERA_PLAN_PLAN_H
 #define TESSERA_PLAN_PLAN_H
@@ -498,6 +499,8 @@ typedef enum tsri_pass {
     TSRI_PASS_SCHEDULE,
     TSRI_PASS_MEMORY, /* offsets are known: after lowering */
 } tsri_pass;
+/* "build", "fuse", ... */
+const char *tsri_pass_name(tsri_pass pass);
 /* With TESSERA_CHECK (tsri_checks): TSR_ERR_INTERNAL, naming pass, item and value, if the plan is
  * not what the pass promises. BUILD to ORDER: items read what items before them make, both ends of
  * a conversion are as it says, results lie on operands of the same size. ORDER: and nobody reads

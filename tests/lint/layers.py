@@ -43,7 +43,7 @@ ROOMS = {
     "src/data/sets/": [],
     "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
     "src/plan/report/": ["report.h", "timeline.h"], "src/plan/choose/": ["choose.h", "need.h"],
-    "src/plan/price/": ["price.h"],
+    "src/plan/price/": ["price.h"], "src/plan/text/": ["text.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],

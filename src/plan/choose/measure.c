@@ -2,6 +2,7 @@
 /* Plans of signatures that were inferred, built as far as their memory needs it. */
 #include "src/plan/choose/choose.h"
 #include "src/plan/report/report.h"
+#include "src/plan/text/text.h"
 
 void tsri_set_inferred(tsri_choosing *c, bool set)
 {
@@ -71,6 +72,7 @@ static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *
         if (passes[i].run)
             TSRI_TRY(passes[i].run(plan));
         TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
+        TSRI_TRY(tsri_text_of_pass(plan, (int)i, tsri_pass_name(passes[i].pass)));
         if (passes[i].changes)
             note_change(plan, nchanges++, passes[i].changes);
     }

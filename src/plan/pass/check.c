@@ -25,7 +25,7 @@ typedef struct checker {
 
 enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
 
-static const char *pass_name(tsri_pass pass)
+const char *tsri_pass_name(tsri_pass pass)
 {
     static const char *const names[] = {"build", "fuse",  "reshard", "layout",   "chain",
                                         "defer", "order", "update",  "schedule", "memory"};
@@ -47,7 +47,7 @@ static tsr_status fault(const checker *c, int item, const char *what, int value)
     return tsri_fail(TSR_ERR_INTERNAL,
                      "the plan is wrong after the pass '%s': item %d, %s %s (%s:%d): %s, value %d "
                      "(%s)",
-                     pass_name(c->after), item, item_name(it), it->name ? it->name : "",
+                     tsri_pass_name(c->after), item, item_name(it), it->name ? it->name : "",
                      tsri_basename(it->loc.file), it->loc.line, what, value,
                      value >= 0 && c->plan->values[value].name ? c->plan->values[value].name : "");
 }

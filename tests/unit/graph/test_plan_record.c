@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of programs in a virtual world against recorded lines: what tsr_plan_explain says, values
- * with their places in memory, steps, what else ops could have done, the report, and how many
- * allocations compiling took. The other suites prove that plans are right; a fault in a price, a
- * tie, a merge or a figure gives another plan that is right too, and only a difference to what was
- * planned before shows it. After a change of the planner that is meant,
- * `plan_record --print > tests/unit/graph/plan_record.inc` records anew, and `plan_record --texts`
- * of both versions shows in full what differs.
+ * Plans of programs in a virtual world against recorded lines: what tsr_plan_explain says, the
+ * program's text (src/plan/text/text.h), what else ops could have done, the report, and how many
+ * allocations compiling took. Some programs are recorded as a whole, in the folder plans. The other
+ * suites prove that plans are right; a fault in a price, a tie, a merge or a figure gives another
+ * plan that is right too, and only a difference to what was planned before shows it. After a change
+ * of the planner that is meant, `plan_record --print > tests/unit/graph/plan_record.inc` records
+ * anew, the texts too, and `plan_record --texts` of both versions shows in full what differs.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,11 @@
 
 #include <tessera/tessera.h>
 #include "src/core/rng.h"
+#include "src/core/text_stream.h"
 #include "src/core/world.h"
 #include "src/plan/agree.h"
 #include "src/plan/report/report.h"
+#include "src/plan/text/text.h"
 #include "tests/unit/record.h"
 
 #include <stdio.h>
@@ -70,50 +72,29 @@ static unsigned end_section(const char *name)
 }
 
 /* --- a plan as text --------------------------------------------------------------------------- */
-static void add_values(const tsr_plan *plan)
-{
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
-        char layout[TSRI_LAYOUT_TEXT_MAX];
-        add("%d %s %s %s nhwc %d storage %d of %d%s port %d said %d, %zu bytes, alive %d to %d at "
-            "%zu:",
-            i, v->name, tsr_dtype_name(v->dtype), tsri_layout_format(&v->layout, layout), v->nhwc,
-            v->storage, v->storage == TSRI_STORAGE_ALIAS ? v->alias : -1,
-            v->source ? " source" : "", v->storage == TSRI_STORAGE_PORT ? v->port : -1, v->said,
-            v->bytes, v->first, v->last, v->arena_offset);
-        for (int d = 0; d < v->lshape.ndim; d++)
-            add(" %lld+%lld", (long long)v->offset[d], (long long)v->lshape.d[d]);
-        add("\n");
-    }
-}
+/* Programs of which a folder has the whole text, one for each kind of conversion and pass. */
+static const char *const whole[] = {"data parallel", "updates", "auto on a grid", "two stages",
+                                    "convolutions",  "pair",    "from gpus"};
 
-static void add_items(const tsr_plan *plan)
+/* The program as the passes leave it, without places in files: they change with every line that
+ * is put into this one. */
+static void add_program(const char *name, int rank, const tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
-        const char *placement = it->placement ? tsr_placement_text(it->placement) : "";
-        add("%d kind %d %s on %s backward %d cost %.9g", i, it->kind, it->name, placement,
-            it->backward, it->cost_s);
-        if (it->kind == TSRI_ITEM_KERNEL)
-            add(" %s groups %lld", tsri_op_name(it->kernel.op), (long long)it->kernel.groups);
-        if (it->kind == TSRI_ITEM_OUTPUT)
-            add(" port %d", it->port);
-        const tsri_item_box *box = &it->box;
-        if (tsri_item_converts(it))
-            add(" bucket %d part %d/%.9g of %d step %d dims %d two %d %.9g bytes %lld %s",
-                box->is_bucket, box->part.number, box->part.share, box->part_of, box->step.kind,
-                box->step.dims, box->step.two_phase, box->step.cost_s, (long long)box->step.bytes,
-                box->reason);
-        add(":");
-        for (int j = 0; j < it->nin; j++)
-            add(" %d", it->in[j]);
-        add(" ->");
-        for (int j = 0; j < it->nout; j++)
-            add(" %d", it->out[j]);
-        add("\n");
-    }
-    for (int e = 0; e < plan->nentries; e++)
-        add("%d.%d ", plan->entries[e].item, plan->entries[e].phase);
+    tsri_text_stream t;
+    char path[512];
+    assert_true(tsri_text_open(&t, NULL));
+    assert_int_equal(tsri_text_write(plan, false, t.stream), TSR_OK);
+    char *program = tsri_text_close(&t, NULL);
+    assert_non_null(program);
+    for (size_t i = 0; i < sizeof whole / sizeof *whole && !rank; i++)
+        if (!strcmp(name, whole[i])) {
+            snprintf(path, sizeof path, "%s/%s.txt", PLAN_TEXTS, name);
+            for (char *c = strrchr(path, '/'); *c; c++)
+                *c = *c == ' ' ? '-' : *c;
+            record_text(path, program);
+        }
+    add_text(program, strlen(program));
+    free(program);
 }
 
 static void add_report(tsr_plan *plan)
@@ -453,19 +434,17 @@ static void record(const program *d, int rank)
     assert_non_null(explained);
     add_text(explained, strlen(explained));
     unsigned explain = end_section("explain");
-    add_values(plan);
-    unsigned values = end_section("values");
-    add_items(plan);
-    unsigned items = end_section("items");
+    add_program(d->name, rank, plan);
+    unsigned planned = end_section("plan");
     add_report(plan);
     unsigned report = end_section("report");
     record_line(
         "%s, rank %d: %d ops, %d steps, %d collectives, %.9g s, chosen at %.9g s of %.9g, %zu %zu "
-        "%zu bytes, declared %08x, explain %08x, values %08x, items %08x, report %08x, %d "
+        "%zu bytes, declared %08x, explain %08x, plan %08x, report %08x, %d "
         "allocations",
         d->name, rank, info.ops, info.steps, info.collectives, info.step_s, info.cost_s,
         info.bound_s, info.activation_bytes, info.variable_bytes, info.port_bytes, declared,
-        explain, values, items, report, allocations);
+        explain, planned, report, allocations);
 done:
     tsr_graph_destroy(g);
     tsr_world_destroy(w);

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "placement/placement.h"
+#include "src/core/attrs_text.h"
+#include "src/plan/text/text.h"
+#include "src/plan/text/words.h"
+
+typedef struct reader {
+    tsr_plan *plan;
+    const tsr_plan *of;
+    const char *at; /* what is read next */
+    int line;
+    const tsr_placement **placement;
+    tsr_variable **variable; /* without `of`: those that were made */
+    int nplacement, cplacement, nvariable, cvariable;
+} reader;
+
+static tsr_status fail(const reader *r, const char *what)
+{
+    const int length = (int)strcspn(r->at, " \n");
+    return tsri_fail(TSR_ERR_INVALID, "the plan's text, line %d: %s is expected at '%.*s'", r->line,
+                     what, length < 40 ? length : 40, r->at);
+}
+#define EXPECT(good, what)        \
+    do {                          \
+        if (!(good))              \
+            return fail(r, what); \
+    } while (0)
+
+/* --- words ------------------------------------------------------------------------------------ */
+static void skip_blanks(reader *r)
+{
+    while (*r->at == ' ')
+        r->at++;
+}
+
+/* Whether `text` comes next as a whole word; it is read then. */
+static bool accept(reader *r, const char *text)
+{
+    const size_t n = strlen(text);
+    skip_blanks(r);
+    if (strncmp(r->at, text, n) != 0 || !strchr(" \n:|", r->at[n]))
+        return false;
+    r->at += n;
+    return true;
+}
+
+static bool accept_char(reader *r, char c)
+{
+    skip_blanks(r);
+    if (*r->at != c)
+        return false;
+    r->at++;
+    return true;
+}
+
+/* Reads a number right at its place. */
+static bool get_number(reader *r, tsri_text_type type, void *out)
+{
+    char *end;
+    if (*r->at == ' ' || *r->at == '\n')
+        return false;
+    if (type == TSRI_TEXT_F64) {
+        *(double *)out = strtod(r->at, &end);
+    } else {
+        const int64_t n = strtoll(r->at, &end, 10);
+        if (type == TSRI_TEXT_INT)
+            *(int *)out = (int)n;
+        else if (type == TSRI_TEXT_I64)
+            *(int64_t *)out = n;
+        else
+            *(size_t *)out = (size_t)n;
+    }
+    if (end == r->at)
+        return false;
+    r->at = end;
+    return true;
+}
+
+static bool get_int(reader *r, int *out)
+{
+    skip_blanks(r);
+    return get_number(r, TSRI_TEXT_INT, out);
+}
+
+/* Reads "v12", with another letter too, if it names one of n. */
+static bool get_numbered(reader *r, char letter, int n, int *out)
+{
+    return accept_char(r, letter) && get_number(r, TSRI_TEXT_INT, out) && *out >= 0 && *out < n;
+}
+
+/* Reads what is quoted, into the plan's pool. */
+static tsr_status get_quoted(reader *r, const char **out)
+{
+    EXPECT(accept_char(r, '"'), "a quoted name");
+    char *text = tsri_pool_alloc(&r->plan->pool, strcspn(r->at, "\n") + 1), *t = text;
+    TSRI_NEED(text);
+    while (*r->at && *r->at != '\n' && *r->at != '"') {
+        const bool escaped = *r->at == '\\' && r->at[1];
+        r->at += escaped;
+        *t++ = escaped && *r->at == 'n' ? '\n' : *r->at;
+        r->at++;
+    }
+    EXPECT(*r->at++ == '"', "a closing quote");
+    *t = 0;
+    *out = text;
+    return TSR_OK;
+}
+
+/* A name that may be missing. */
+static tsr_status get_name(reader *r, const char *word, const char **out)
+{
+    skip_blanks(r);
+    return word[0] ? (accept(r, word) ? get_quoted(r, out) : TSR_OK)
+                   : (*r->at == '"' ? get_quoted(r, out) : TSR_OK);
+}
+
+static tsr_status get_place(reader *r, const char *word, tsri_loc *out)
+{
+    TSRI_TRY(get_name(r, word, &out->file));
+    EXPECT(!out->file || (accept_char(r, ':') && get_number(r, TSRI_TEXT_INT, &out->line)),
+           "a line's number");
+    return TSR_OK;
+}
+
+static void get_flags(reader *r, const tsri_text_flag *flags, void *of)
+{
+    for (; flags->word; flags++)
+        if (accept(r, flags->word))
+            *(bool *)((char *)of + flags->offset) = true;
+}
+
+static tsr_status get_numbers(reader *r, const tsri_text_number *numbers, void *of)
+{
+    for (const tsri_text_number *n = numbers; n->word; n++) {
+        char *at = (char *)of + n->offset;
+        if (n->none)
+            *(int *)at = n->none;
+        if (!accept(r, n->word))
+            continue;
+        skip_blanks(r);
+        for (int i = 0; i < n->n; i++) {
+            EXPECT(!i || *r->at++ == ',', "a comma");
+            EXPECT(get_number(r, n->type, at), "a number");
+            at += n->type == TSRI_TEXT_INT ? sizeof(int) : sizeof(double);
+        }
+    }
+    return TSR_OK;
+}
+
+/* Reads a word up to a blank. */
+static tsr_status get_word(reader *r, char *buf, size_t size)
+{
+    skip_blanks(r);
+    const size_t n = strcspn(r->at, " \n{:");
+    EXPECT(n && n < size, "a word");
+    memcpy(buf, r->at, n);
+    buf[n] = 0;
+    r->at += n;
+    return TSR_OK;
+}
+
+static tsr_status get_dtype(reader *r, tsr_dtype *out)
+{
+    char word[16];
+    TSRI_TRY(get_word(r, word, sizeof word));
+    *out = tsr_dtype_parse(word);
+    EXPECT(*out != TSR_DTYPE_NONE, "a dtype before this");
+    return TSR_OK;
+}
+
+static tsr_status get_dims(reader *r, tsr_dims *out)
+{
+    EXPECT(accept_char(r, '('), "a shape");
+    for (out->ndim = 0; *r->at && *r->at != ')'; r->at += *r->at == ',') {
+        EXPECT(out->ndim < TSR_MAX_NDIM && get_number(r, TSRI_TEXT_I64, &out->d[out->ndim]),
+               "a size");
+        out->ndim++;
+    }
+    EXPECT(accept_char(r, ')'), "a closing bracket");
+    return TSR_OK;
+}
+
+/* "(S(0)/1,S(0)/0)": depths that are not left to right. */
+static tsr_status get_layout(reader *r, const tsr_placement *p, tsri_layout *out)
+{
+    char text[TSRI_LAYOUT_TEXT_MAX], *to = text;
+    const tsri_mesh mesh = tsri_mesh_of(p);
+    int8_t depth[TSR_MAX_HIERARCHY] = {0};
+    bool ordered = true;
+    int d = 0;
+    TSRI_TRY(get_word(r, text, sizeof text));
+    for (const char *t = text; *t; t++) {
+        d += *t == ',';
+        if (*t == '/' && d < TSR_MAX_HIERARCHY) {
+            depth[d] = (int8_t)(*++t - '0');
+            ordered = false;
+        } else {
+            *to++ = *t;
+        }
+    }
+    *to = 0;
+    tsr_sbp sbp;
+    TSRI_TRY(tsr_sbp_parse(text, &sbp));
+    EXPECT(sbp.ndim == tsr_placement_ndim(p), "a signature of the placement's dimensions before");
+    *out = tsri_layout_of(&mesh, sbp);
+    if (!ordered)
+        memcpy(out->depth, depth, sizeof depth);
+    return TSR_OK;
+}
+
+static tsr_status get_placement(reader *r, const char *word, const tsr_placement **out)
+{
+    int n;
+    EXPECT((!word[0] || accept(r, word)) && get_numbered(r, 'p', r->nplacement, &n), "a placement");
+    *out = r->placement[n];
+    return TSR_OK;
+}
+
+/* --- lines ------------------------------------------------------------------------------------ */
+static tsr_status read_placement(reader *r)
+{
+    int n;
+    EXPECT(get_numbered(r, 'p', r->nplacement + 1, &n) && n == r->nplacement,
+           "the next placement's number");
+    skip_blanks(r);
+    const size_t length = strcspn(r->at, "\n");
+    char *text = tsri_pool_alloc(&r->plan->scratch, length + 1);
+    TSRI_NEED(text && TSRI_PUSH(&r->plan->scratch, r->placement, r->nplacement, r->cplacement));
+    memcpy(text, r->at, length);
+    r->at += length;
+    TSRI_TRY(tsri_placement_parse(r->plan->world, text, &r->placement[n]));
+    r->nplacement++;
+    return TSR_OK;
+}
+
+/* Without a plan to take it from: a variable of this type. */
+static tsr_status make_variable(reader *r, int number, const tsri_value *v, tsr_variable **out)
+{
+    if (number == r->nvariable) {
+        tsr_variable *made = tsri_pool_alloc(&r->plan->pool, sizeof *made);
+        TSRI_NEED(made && TSRI_PUSH(&r->plan->scratch, r->variable, r->nvariable, r->cvariable));
+        *made = (tsr_variable){.world = r->plan->world,
+                               .name = v->name ? v->name : "",
+                               .dtype = v->dtype,
+                               .shape = v->shape,
+                               .placement = v->placement,
+                               .sbp = v->layout.sbp,
+                               .trainable = true};
+        r->variable[r->nvariable++] = made;
+    }
+    EXPECT(number >= 0 && number < r->nvariable, "a variable's number before");
+    *out = r->variable[number];
+    return TSR_OK;
+}
+
+/* Where a value's bytes are; *out_variable: the variable's number, -1: none. */
+static tsr_status read_storage(reader *r, tsri_value *v, int *out_variable)
+{
+    *out_variable = -1;
+    if (accept(r, "over")) {
+        v->storage = TSRI_STORAGE_ALIAS;
+        EXPECT(get_numbered(r, 'v', INT32_MAX, &v->alias), "a value");
+    } else if (accept(r, "port")) {
+        v->storage = TSRI_STORAGE_PORT;
+        EXPECT(get_int(r, &v->port), "a port's number");
+    } else if (accept(r, "inner")) {
+        v->storage = TSRI_STORAGE_INNER;
+    }
+    const bool held = accept(r, "variable");
+    if (held)
+        v->storage = TSRI_STORAGE_VARIABLE;
+    if (held || accept(r, "of"))
+        EXPECT(get_int(r, out_variable), "a variable's number");
+    return TSR_OK;
+}
+
+static tsr_status read_value(reader *r)
+{
+    tsri_value v = {0};
+    int number, variable, first, last;
+    EXPECT(get_numbered(r, 'v', r->plan->nvalues + 1, &number) && number == r->plan->nvalues,
+           "the next value's number");
+    TSRI_TRY(get_dtype(r, &v.dtype));
+    TSRI_TRY(get_dims(r, &v.shape));
+    /* The layout stands before the placement that it is read for. */
+    reader ahead = *r;
+    char word[TSRI_LAYOUT_TEXT_MAX];
+    TSRI_TRY(get_word(&ahead, word, sizeof word));
+    TSRI_TRY(get_placement(&ahead, "", &v.placement));
+    TSRI_TRY(get_layout(r, v.placement, &v.layout));
+    TSRI_TRY(get_placement(r, "", &v.placement));
+    TSRI_TRY(read_storage(r, &v, &variable));
+    get_flags(r, tsri_text_value, &v);
+    TSRI_TRY(get_name(r, "", &v.name));
+    EXPECT(accept_char(r, '|'), "'|'");
+    TSRI_TRY(get_numbers(r, tsri_text_value_numbers, &v));
+    TSRI_TRY(get_name(r, "by", &v.said_by));
+    TSRI_TRY(get_place(r, "from", &v.said_at));
+    if (r->of) {
+        EXPECT(number < r->of->nvalues && (variable < 0) == !r->of->values[number].variable,
+               "a value of the plan");
+        v.variable = r->of->values[number].variable;
+        v.alternatives = r->of->values[number].alternatives;
+    } else if (variable >= 0) {
+        TSRI_TRY(make_variable(r, variable, &v, &v.variable));
+    }
+    first = v.first;
+    last = v.last;
+    TSRI_NEED(tsri_plan_add_value(r->plan, &v) >= 0);
+    r->plan->values[number].first = first;
+    r->plan->values[number].last = last;
+    return TSR_OK;
+}
+
+static tsr_status read_attrs(reader *r, tsri_item *it)
+{
+    tsri_attrs *attrs = &it->kernel.attrs;
+    if (!accept_char(r, '{'))
+        return TSR_OK;
+    do {
+        skip_blanks(r);
+        const tsri_attr_field *a = tsri_op_def_of(it->kernel.op)->attrs;
+        size_t n = 0;
+        for (; a && a->name; a++) {
+            n = strlen(a->name);
+            if (!strncmp(r->at, a->name, n) && r->at[n] == '=')
+                break;
+        }
+        int64_t word = 0;
+        if (a && a->name) {
+            r->at += n + 1;
+            EXPECT(tsri_attr_get(&r->at, a, attrs), "an attribute's value");
+        } else {
+            EXPECT(accept(r, "raw"), "an attribute");
+            skip_blanks(r);
+            EXPECT(get_number(r, TSRI_TEXT_I64, &word) && *r->at++ == '=' && word >= 0 &&
+                       word < (int64_t)(sizeof attrs->raw / sizeof *attrs->raw),
+                   "a word's number");
+            char *end;
+            attrs->raw[word] |= (int64_t)strtoull(r->at, &end, 16);
+            r->at = end;
+        }
+    } while (accept_char(r, ';'));
+    EXPECT(accept_char(r, '}'), "'}'");
+    return TSR_OK;
+}
+
+static tsr_status read_kernel(reader *r, tsri_item *it)
+{
+    char word[64];
+    int op = 0;
+    TSRI_TRY(get_word(r, word, sizeof word));
+    while (op < TSRI_OP_COUNT_ && strcmp(tsri_op_name((tsri_op_kind)op), word) != 0)
+        op++;
+    EXPECT(op < TSRI_OP_COUNT_, "an op before this");
+    it->kernel.op = (tsri_op_kind)op;
+    TSRI_TRY(read_attrs(r, it));
+    get_flags(r, tsri_text_kernel, it);
+    return TSR_OK;
+}
+
+static tsr_status read_box(reader *r, tsri_item *it)
+{
+    int kind = 0, number;
+    for (; kind <= TSRI_BOX_SEND_RECV; kind++)
+        if (accept(r, tsri_box_kind_name((tsri_box_kind)kind)))
+            break;
+    EXPECT(kind <= TSRI_BOX_SEND_RECV, "a conversion");
+    it->box.step.kind = (tsri_box_kind)kind;
+    if (accept(r, "dims")) {
+        EXPECT(get_int(r, &number), "the bits of dimensions");
+        it->box.step.dims = (uint8_t)number;
+    }
+    if (accept(r, "reduce")) {
+        EXPECT(get_int(r, &number), "a reduction's number");
+        it->box.step.op = (tsr_reduce_op)number;
+    }
+    get_flags(r, tsri_text_box, it);
+    return TSR_OK;
+}
+
+/* Reads " v1 v2 ..", which are values; *out lies in the plan's scratch. */
+static tsr_status read_list(reader *r, int **out, int *out_n)
+{
+    int capacity = 0;
+    *out = NULL;
+    *out_n = 0;
+    for (skip_blanks(r); *r->at == 'v'; skip_blanks(r)) {
+        TSRI_NEED(TSRI_PUSH(&r->plan->scratch, *out, *out_n, capacity));
+        EXPECT(get_numbered(r, 'v', r->plan->nvalues, &(*out)[*out_n]), "a value");
+        ++*out_n;
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_ranks(reader *r, tsri_item *it)
+{
+    int *ranks = NULL, capacity = 0;
+    if (!accept(r, "ranks"))
+        return TSR_OK;
+    do {
+        TSRI_NEED(TSRI_PUSH(&r->plan->pool, ranks, it->box.nranks, capacity));
+        EXPECT(get_int(r, &ranks[it->box.nranks]), "a rank");
+        it->box.nranks++;
+    } while (accept_char(r, ','));
+    it->box.ranks = ranks;
+    return TSR_OK;
+}
+
+/* Reads the facts behind the bar. */
+static tsr_status read_behind(reader *r, tsri_item *it)
+{
+    skip_blanks(r);
+    if (!strncmp(r->at, "on ", 3))
+        TSRI_TRY(get_placement(r, "on", &it->placement));
+    if (it->kind == TSRI_ITEM_KERNEL || it->kind == TSRI_ITEM_VIEW) {
+        TSRI_TRY(get_numbers(r, tsri_text_kernel_numbers, it));
+        if (accept(r, "in"))
+            TSRI_TRY(get_dtype(r, &it->kernel.dtype));
+    } else if (tsri_item_converts(it)) {
+        TSRI_TRY(get_placement(r, "at", &it->box.from));
+        EXPECT(accept(r, "from"), "'from'");
+        TSRI_TRY(get_layout(r, it->box.from, &it->box.step.from));
+        EXPECT(accept(r, "to"), "'to'");
+        TSRI_TRY(get_layout(r, it->placement, &it->box.step.to));
+        TSRI_TRY(get_numbers(r, tsri_text_box_numbers, it));
+        TSRI_TRY(read_ranks(r, it));
+        TSRI_TRY(get_name(r, "for", &it->box.reason));
+    }
+    TSRI_TRY(get_numbers(r, tsri_text_item_numbers, it));
+    return get_place(r, "said", &it->loc);
+}
+
+/* Takes pointers, which the text can't hold, from the other plan's item. */
+static tsr_status bind(const reader *r, int number, tsri_item *it)
+{
+    const bool is_group = tsri_item_converts(it) && it->box.nranks;
+    if (!is_group && !tsri_text_is_bound(it))
+        return TSR_OK;
+    EXPECT(r->of && number < r->of->nitems, "a plan to take a constant, an own op or a group from");
+    const tsri_item *of = &r->of->items[number];
+    if (is_group)
+        it->box.group = of->box.group;
+    else if (it->kernel.op == TSRI_OP_CONSTANT)
+        it->kernel.attrs.constant.data = of->kernel.attrs.constant.data;
+    else
+        it->kernel.attrs.own.op = of->kernel.attrs.own.op;
+    return TSR_OK;
+}
+
+static tsr_status read_item(reader *r)
+{
+    tsri_item it = {0};
+    int number, kind = 0, *in = NULL, *out = NULL;
+    EXPECT(get_numbered(r, 'i', r->plan->nitems + 1, &number) && number == r->plan->nitems,
+           "the next item's number");
+    while (kind < TSRI_TEXT_ITEMS && !accept(r, tsri_text_items[kind]))
+        kind++;
+    EXPECT(kind < TSRI_TEXT_ITEMS, "a kind of item");
+    it.kind = (tsri_item_kind)kind;
+    if (it.kind != TSRI_ITEM_DEAD) {
+        if (it.kind == TSRI_ITEM_KERNEL || it.kind == TSRI_ITEM_VIEW)
+            TSRI_TRY(read_kernel(r, &it));
+        else if (tsri_item_converts(&it))
+            TSRI_TRY(read_box(r, &it));
+        else
+            EXPECT(get_int(r, &it.port), "a port's number");
+        it.backward = accept(r, "back");
+        TSRI_TRY(get_name(r, "", &it.name));
+        EXPECT(accept_char(r, ':'), "':'");
+        TSRI_TRY(read_list(r, &in, &it.nin));
+        EXPECT(accept(r, "->"), "'->'");
+        TSRI_TRY(read_list(r, &out, &it.nout));
+        EXPECT(accept_char(r, '|'), "'|'");
+        TSRI_TRY(read_behind(r, &it));
+        TSRI_TRY(bind(r, number, &it));
+    }
+    return tsri_plan_add_item(r->plan, &it, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+static tsr_status read_entries(reader *r)
+{
+    tsr_plan *plan = r->plan;
+    for (skip_blanks(r); *r->at == 'i'; skip_blanks(r)) {
+        tsri_entry e = {0};
+        EXPECT(get_numbered(r, 'i', plan->nitems, &e.item), "an item");
+        for (int phase = TSRI_PHASE_START; phase <= TSRI_PHASE_RELEASE; phase++)
+            if (*r->at == tsri_text_phases[phase])
+                e.phase = (tsri_phase)phase;
+        r->at += e.phase != TSRI_PHASE_DO;
+        TSRI_NEED(TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries));
+        plan->entries[plan->nentries++] = e;
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_head(reader *r)
+{
+    int version, ranks, rank;
+    EXPECT(accept(r, "plan") && get_int(r, &version) && version == TSRI_TEXT_VERSION,
+           "'plan' and the number of this format");
+    EXPECT(accept(r, "ranks") && get_int(r, &ranks) && ranks == r->plan->world->nranks,
+           "the world's number of ranks");
+    EXPECT(accept(r, "rank") && get_int(r, &rank) && rank == r->plan->world->rank,
+           "the world's rank");
+    return TSR_OK;
+}
+
+static tsr_status read_line(reader *r)
+{
+    if (r->line == 1)
+        return read_head(r);
+    if (accept(r, "run"))
+        return read_entries(r);
+    switch (*r->at) {
+    case 'p':
+        return read_placement(r);
+    case 'v':
+        return read_value(r);
+    case 'i':
+        return read_item(r);
+    default:
+        EXPECT(*r->at == '\n' || *r->at == '#', "a placement, a value, an item or 'run'");
+        r->at += strcspn(r->at, "\n");
+        return TSR_OK;
+    }
+}
+
+tsr_status tsri_text_read(tsr_plan *plan, const char *text, const tsr_plan *of)
+{
+    const tsr_plan before = of ? *of : (tsr_plan){0};
+    reader reading = {.plan = plan, .of = of ? &before : NULL, .at = text, .line = 1};
+    reader *r = &reading;
+    plan->values = NULL;
+    plan->items = NULL;
+    plan->entries = NULL;
+    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
+    plan->nentries = plan->centries = 0;
+    for (; *r->at; r->line++) {
+        TSRI_TRY(read_line(r));
+        skip_blanks(r);
+        EXPECT(*r->at == '\n', "the end of the line");
+        r->at++;
+    }
+    for (int i = 0; i < plan->nvalues; i++)
+        if (plan->values[i].storage == TSRI_STORAGE_ALIAS)
+            EXPECT(plan->values[i].alias < plan->nvalues, "a value that others lie over");
+    return TSR_OK;
+}
