@@ -139,6 +139,27 @@ TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
  * elements differ. Not collective.
  */
 TSR_API tsr_status tsr_variable_save_as(tsr_variable *v, tsr_dims dims);
+/* The part that a parameter takes in tensor parallelism. `axis` is an axis of the parameter. */
+typedef enum tsr_role {
+    TSR_ROLE_NONE = 0,
+    TSR_ROLE_EMBEDDING, /* a table that ids look up; `axis` counts its rows */
+    TSR_ROLE_COLUMN,    /* weight or bias of a pair's first layer; `axis`: its output features */
+    TSR_ROLE_ROW,       /* weight of a pair's second layer; `axis`: its input features */
+    /* As COLUMN, of queries, keys and values side by side, which the module above permutes to
+     * (rows, heads, positions, features of a head) by three calls of tsr_permute; `axis`: the
+     * features of each, heads after one another. */
+    TSR_ROLE_HEADS,
+    TSR_ROLE_NORM, /* weight of a norm between pairs, which is not divided */
+} tsr_role;
+/*
+ * Tells the role of a parameter, by which `strategy: megatron` and `strategy: sequence` of an
+ * experiment lay out a model of one's own as they do the built-in ones. Where a model tells
+ * EMBEDDING, HEADS or NORM, its tensors are (rows, positions, features), and the module above a ROW
+ * layer's is the branch whose result is summed; else they are (rows, features), and `sequence` has
+ * no positions to divide. NONE takes a role back. TSR_ERR_INVALID where the parameter has no such
+ * axis or there is no such role. Not collective, but all ranks must do the same.
+ */
+TSR_API tsr_status tsr_variable_set_role(tsr_variable *v, tsr_role role, int axis);
 /* Returns the type of a variable's elements. */
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
 /* Returns a variable's signature: TSR_AUTO until a compile has fixed it. */
