@@ -49,7 +49,7 @@ ROOMS = {
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],
     "src/config/rules/": ["entries.h", "pin.h"], "src/config/source/": ["source.h"],
-    "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h"],
+    "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h", "pieces.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [], "src/cli/trace/": [],
 }
 # third-party header -> the one folder that may include it
