@@ -152,12 +152,13 @@ typedef enum tsr_role {
     TSR_ROLE_NORM, /* weight of a norm between pairs, which is not divided */
 } tsr_role;
 /*
- * Tells the role of a parameter, by which `strategy: megatron` and `strategy: sequence` of an
- * experiment lay out a model of one's own as they do the built-in ones. Where a model tells
- * EMBEDDING, HEADS or NORM, its tensors are (rows, positions, features), and the module above a ROW
- * layer's is the branch whose result is summed; else they are (rows, features), and `sequence` has
- * no positions to divide. NONE takes a role back. TSR_ERR_INVALID where the parameter has no such
- * axis or there is no such role. Not collective, but all ranks must do the same.
+ * Sets the role of a parameter. An experiment's `strategy: megatron` and `strategy: sequence`
+ * divide a plug-in's model by the roles that it has set, as they divide the built-in models. If a
+ * model has set EMBEDDING, HEADS or NORM, its tensors must be (rows, positions, features), and the
+ * parent of a ROW layer's module must be the branch whose result is summed; otherwise its tensors
+ * must be (rows, features), and `sequence` has no positions to divide. TSR_ROLE_NONE removes a
+ * role. TSR_ERR_INVALID if the parameter has no such axis or there is no such role. Not collective,
+ * but all ranks must make the same calls.
  */
 TSR_API tsr_status tsr_variable_set_role(tsr_variable *v, tsr_role role, int axis);
 /* Returns the type of a variable's elements. */

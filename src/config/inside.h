@@ -311,8 +311,8 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
 /* Puts the rules that `strategy` stands for before those of the file: src/config/rules/strategy.c.
  */
 tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r);
-/* Makes the experiment's model without values, on one rank that does not exist, and calls fn with
- * it; what fn is given is gone afterwards. */
+/* Makes the experiment's model without values in a virtual world of one rank, and calls fn with it.
+ * The model is destroyed when fn has returned. */
 typedef tsr_status tsri_model_fn(tsr_module *model, void *arg);
 tsr_status tsri_model_visit(const tsri_experiment *e, tsri_model_fn *fn, void *arg);
 /* Parts of tsri_experiment_check. */

@@ -53,7 +53,7 @@ def pieced(shape, pieces, splits, nranks):
 
 def check_end(shape, sbp, hierarchy, nranks, pieces, splits, what):
     got, want = pieced(shape, pieces, splits, nranks), defined(shape, sbp, hierarchy)
-    # Where an empty piece begins is nobody's business.
+    # The place of an empty piece does not matter.
     equal([[p if p[1] else 0 for p in part] for part in got], [[p if p[1] else 0 for p in part] for part in want], what)
 
 

@@ -63,7 +63,7 @@ static tsr_status find_positions(tsr_variable *v, const char *name, void *arg)
     return TSR_OK;
 }
 
-/* Sets the rule of what a module gives; returns whether it needs one. Axes of tensors are (rows,
+/* Sets the rule of a module's result; returns whether it needs one. Axes of tensors are (rows,
  * positions, features), or (rows, features). */
 static bool result_rule(const reader *r, const tsr_module *m, tsri_pair_rule *out)
 {
