@@ -47,16 +47,26 @@ static tsr_module *add(builder *b, tsr_module *parent, const char *name, tsr_mod
     return m;
 }
 
-static void add_norm(builder *b, tsr_module *parent, const char *name)
+static void set_role(builder *b, tsr_module *m, const char *name, tsr_role role, int axis)
 {
-    if (!b->failed)
-        add(b, parent, name, tsr_nn_layer_norm(b->world, &b->nn, TSR_DIMS(b->s.width), NULL));
+    b->failed = b->failed || tsr_variable_set_role(tsr_module_find(m, name), role, axis) != TSR_OK;
 }
 
-static void add_param(builder *b, tsr_module *m, const char *name, tsr_dims dims, double std)
+static void add_norm(builder *b, tsr_module *parent, const char *name)
+{
+    if (b->failed)
+        return;
+    tsr_module *m =
+        add(b, parent, name, tsr_nn_layer_norm(b->world, &b->nn, TSR_DIMS(b->s.width), NULL));
+    set_role(b, m, "weight", TSR_ROLE_NORM, 0);
+}
+
+static void add_param(builder *b, tsr_module *m, const char *name, tsr_dims dims, double std,
+                      tsr_role role, int axis)
 {
     tsr_init init = {.kind = std > 0 ? TSR_INIT_NORMAL : TSR_INIT_ZEROS, .a = 0, .b = std};
     b->failed = b->failed || !tsr_module_param(m, name, dims, TSR_AUTO, init);
+    set_role(b, m, name, role, axis);
 }
 
 /* --- embeddings ------------------------------------------------------------------------------- */
@@ -74,10 +84,10 @@ static tsr_tensor *positions_forward(tsr_module *m, tsr_tensor *x, void *arg)
 }
 
 static void add_table(builder *b, tsr_module *net, const char *name, tsr_forward_fn *forward,
-                      int64_t rows)
+                      int64_t rows, tsr_role role)
 {
     tsr_module *m = add(b, net, name, make(b, forward));
-    add_param(b, m, "weight", TSR_DIMS(rows, b->s.width), 0.02);
+    add_param(b, m, "weight", TSR_DIMS(rows, b->s.width), 0.02, role, 0);
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */
@@ -152,12 +162,14 @@ static tsr_tensor *block_forward(tsr_module *m, tsr_tensor *x, void *arg)
     return branch(m, "ln_2", "mlp", x, s->dropout);
 }
 
+/* Adds a product by a weight (in,out), the first of a pair (COLUMN) or the second (ROW). */
 static void add_product(builder *b, tsr_module *parent, const char *name, int64_t in, int64_t out,
-                        double std)
+                        double std, tsr_role role)
 {
+    const bool is_first = role == TSR_ROLE_COLUMN;
     tsr_module *m = add(b, parent, name, make(b, product_forward));
-    add_param(b, m, "weight", TSR_DIMS(in, out), std);
-    add_param(b, m, "bias", TSR_DIMS(out), 0);
+    add_param(b, m, "weight", TSR_DIMS(in, out), std, role, is_first ? 1 : 0);
+    add_param(b, m, "bias", TSR_DIMS(out), 0, is_first ? role : TSR_ROLE_NONE, 0);
 }
 
 /* Adds the weight and bias of queries, keys and values, which an axis of their own tells apart: so
@@ -165,8 +177,8 @@ static void add_product(builder *b, tsr_module *parent, const char *name, int64_
 static void add_packed(builder *b, tsr_module *parent, const char *name, int64_t width)
 {
     tsr_module *m = add(b, parent, name, make(b, packed_forward));
-    add_param(b, m, "weight", TSR_DIMS(width, 3, width), 0.02);
-    add_param(b, m, "bias", TSR_DIMS(3, width), 0);
+    add_param(b, m, "weight", TSR_DIMS(width, 3, width), 0.02, TSR_ROLE_HEADS, 2);
+    add_param(b, m, "bias", TSR_DIMS(3, width), 0, TSR_ROLE_HEADS, 1);
     b->failed =
         b->failed ||
         tsr_variable_save_as(tsr_module_find(m, "weight"), TSR_DIMS(width, 3 * width)) != TSR_OK ||
@@ -182,11 +194,11 @@ static void add_block(builder *b, tsr_module *blocks, int number)
     add_norm(b, block, "ln_1");
     tsr_module *attn = add(b, block, "attn", make(b, attention_forward));
     add_packed(b, attn, "c_attn", width);
-    add_product(b, attn, "c_proj", width, width, b->residual_std);
+    add_product(b, attn, "c_proj", width, width, b->residual_std, TSR_ROLE_ROW);
     add_norm(b, block, "ln_2");
     tsr_module *mlp = add(b, block, "mlp", make(b, mlp_forward));
-    add_product(b, mlp, "c_fc", width, 4 * width, 0.02);
-    add_product(b, mlp, "c_proj", 4 * width, width, b->residual_std);
+    add_product(b, mlp, "c_fc", width, 4 * width, 0.02, TSR_ROLE_COLUMN);
+    add_product(b, mlp, "c_proj", 4 * width, width, b->residual_std, TSR_ROLE_ROW);
 }
 
 /* --- the model -------------------------------------------------------------------------------- */
@@ -228,8 +240,8 @@ tsr_module *tsr_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr
     if (!read_options(&o, &b))
         return NULL;
     tsr_module *net = make(&b, net_forward);
-    add_table(&b, net, "wte", tokens_forward, o.vocab);
-    add_table(&b, net, "wpe", positions_forward, o.positions);
+    add_table(&b, net, "wte", tokens_forward, o.vocab, TSR_ROLE_EMBEDDING);
+    add_table(&b, net, "wpe", positions_forward, o.positions, TSR_ROLE_NONE);
     tsr_module *blocks = b.failed ? NULL : add(&b, net, "h", tsr_nn_sequential(w, &b.nn));
     for (int i = 0; i < o.layers; i++)
         add_block(&b, blocks, i);

@@ -15,6 +15,17 @@ static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
     return x;
 }
 
+/* Pairs layers 0 and 1, 2 and 3, ...; the last of an odd number is in none. */
+static bool set_roles(tsr_module *layer, int i, int layers)
+{
+    tsr_variable *weight = tsr_module_find(layer, "weight");
+    if (i % 2)
+        return tsr_variable_set_role(weight, TSR_ROLE_ROW, 1) == TSR_OK;
+    return i + 1 == layers ||
+           (tsr_variable_set_role(weight, TSR_ROLE_COLUMN, 0) == TSR_OK &&
+            tsr_variable_set_role(tsr_module_find(layer, "bias"), TSR_ROLE_COLUMN, 0) == TSR_OK);
+}
+
 tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr_mlp_opts *opts)
 {
     tsr_mlp_opts o = *TSR_MLP_OPTS();
@@ -36,7 +47,8 @@ tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr
     for (int i = 0; i < o.layers && ok; i++) {
         int64_t out = i + 1 < o.layers ? o.hidden : o.outputs;
         snprintf(name, sizeof name, "%d", 2 * i);
-        ok = tsr_module_add(net, name, tsr_nn_linear(w, &nn, in, out, true));
+        tsr_module *layer = tsr_module_add(net, name, tsr_nn_linear(w, &nn, in, out, true));
+        ok = layer && set_roles(layer, i, o.layers);
         if (i + 1 < o.layers && ok) {
             snprintf(name, sizeof name, "%d", 2 * i + 1);
             ok = tsr_module_add(net, name, tsr_nn_relu(w, &nn));

@@ -47,17 +47,30 @@ static tsr_module *add(builder *b, tsr_module *parent, const char *name, tsr_mod
     return m;
 }
 
-static void add_linear(builder *b, tsr_module *parent, const char *name, int64_t in, int64_t out,
-                       bool bias)
+static void set_role(builder *b, tsr_module *m, const char *name, tsr_role role, int axis)
 {
-    if (!b->failed)
-        add(b, parent, name, tsr_nn_linear(b->world, &b->nn, in, out, bias));
+    b->failed = b->failed || tsr_variable_set_role(tsr_module_find(m, name), role, axis) != TSR_OK;
 }
 
-static void add_norm(builder *b, tsr_module *parent, const char *name)
+/* Adds a linear layer with a bias, the first of a pair (COLUMN) or the second (ROW). */
+static void add_linear(builder *b, tsr_module *parent, const char *name, int64_t in, int64_t out,
+                       tsr_role role)
 {
-    if (!b->failed)
+    if (b->failed)
+        return;
+    tsr_module *m = add(b, parent, name, tsr_nn_linear(b->world, &b->nn, in, out, true));
+    set_role(b, m, "weight", role, role == TSR_ROLE_COLUMN ? 0 : 1);
+    if (role == TSR_ROLE_COLUMN)
+        set_role(b, m, "bias", role, 0);
+}
+
+static void add_norm(builder *b, tsr_module *parent, const char *name, tsr_role role)
+{
+    if (b->failed)
+        return;
+    tsr_module *m =
         add(b, parent, name, tsr_nn_layer_norm(b->world, &b->nn, TSR_DIMS(b->s.width), NULL));
+    set_role(b, m, "weight", role, 0);
 }
 
 /* --- embeddings ------------------------------------------------------------------------------- */
@@ -75,12 +88,13 @@ static tsr_tensor *positions_forward(tsr_module *m, tsr_tensor *x, void *arg)
 }
 
 static void add_table(builder *b, tsr_module *net, const char *name, tsr_forward_fn *forward,
-                      int64_t rows)
+                      int64_t rows, tsr_role role)
 {
     tsr_module *m = add(b, net, name, make(b, forward));
     tsr_init init = {.kind = TSR_INIT_NORMAL, .a = 0, .b = 0.02};
     b->failed |=
         b->failed || !tsr_module_param(m, "weight", TSR_DIMS(rows, b->s.width), TSR_AUTO, init);
+    set_role(b, m, "weight", role, 0);
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */
@@ -132,14 +146,15 @@ static void add_block(builder *b, tsr_module *blocks, int number)
     char name[16];
     snprintf(name, sizeof name, "%d", number);
     tsr_module *block = add(b, blocks, name, make(b, block_forward));
-    add_norm(b, block, "norm1");
+    add_norm(b, block, "norm1", TSR_ROLE_NORM);
     tsr_module *attn = add(b, block, "attn", make(b, attention_forward));
     for (int i = 0; i < 4; i++)
-        add_linear(b, attn, names[i], b->s.width, b->s.width, true);
-    add_norm(b, block, "norm2");
+        add_linear(b, attn, names[i], b->s.width, b->s.width,
+                   i < 3 ? TSR_ROLE_COLUMN : TSR_ROLE_ROW);
+    add_norm(b, block, "norm2", TSR_ROLE_NORM);
     tsr_module *mlp = add(b, block, "mlp", make(b, mlp_forward));
-    add_linear(b, mlp, "fc1", b->s.width, b->hidden, true);
-    add_linear(b, mlp, "fc2", b->hidden, b->s.width, true);
+    add_linear(b, mlp, "fc1", b->s.width, b->hidden, TSR_ROLE_COLUMN);
+    add_linear(b, mlp, "fc2", b->hidden, b->s.width, TSR_ROLE_ROW);
 }
 
 /* --- the model -------------------------------------------------------------------------------- */
@@ -203,15 +218,16 @@ tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
         return NULL;
     tsr_module *net = make(&b, net_forward);
     if (o.vocab)
-        add_table(&b, net, "tok_emb", embedding_forward, o.vocab);
+        add_table(&b, net, "tok_emb", embedding_forward, o.vocab, TSR_ROLE_EMBEDDING);
     if (o.positions)
-        add_table(&b, net, "pos_emb", positions_forward, o.positions);
+        add_table(&b, net, "pos_emb", positions_forward, o.positions, TSR_ROLE_NONE);
     tsr_module *blocks = b.failed ? NULL : add(&b, net, "blocks", tsr_nn_sequential(w, &b.nn));
     for (int i = 0; i < o.layers; i++)
         add_block(&b, blocks, i);
-    add_norm(&b, net, "norm");
-    if (b.s.has_head && !b.s.tied)
-        add_linear(&b, net, "head", b.s.width, o.classes ? o.classes : o.vocab, false);
+    add_norm(&b, net, "norm", TSR_ROLE_NONE);
+    if (b.s.has_head && !b.s.tied && !b.failed)
+        add(&b, net, "head",
+            tsr_nn_linear(w, &b.nn, b.s.width, o.classes ? o.classes : o.vocab, false));
     if (b.failed) {
         tsr_module_destroy(net);
         return NULL;

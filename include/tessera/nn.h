@@ -139,6 +139,28 @@ TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
  * elements differ. Not collective.
  */
 TSR_API tsr_status tsr_variable_save_as(tsr_variable *v, tsr_dims dims);
+/* The part that a parameter takes in tensor parallelism. `axis` is an axis of the parameter. */
+typedef enum tsr_role {
+    TSR_ROLE_NONE = 0,
+    TSR_ROLE_EMBEDDING, /* a table that ids look up; `axis` counts its rows */
+    TSR_ROLE_COLUMN,    /* weight or bias of a pair's first layer; `axis`: its output features */
+    TSR_ROLE_ROW,       /* weight of a pair's second layer; `axis`: its input features */
+    /* As COLUMN, of queries, keys and values side by side, which the module above permutes to
+     * (rows, heads, positions, features of a head) by three calls of tsr_permute; `axis`: the
+     * features of each, heads after one another. */
+    TSR_ROLE_HEADS,
+    TSR_ROLE_NORM, /* weight of a norm between pairs, which is not divided */
+} tsr_role;
+/*
+ * Sets the role of a parameter. An experiment's `strategy: megatron` and `strategy: sequence`
+ * divide a plug-in's model by the roles that it has set, as they divide the built-in models. If a
+ * model has set EMBEDDING, HEADS or NORM, its tensors must be (rows, positions, features), and the
+ * parent of a ROW layer's module must be the branch whose result is summed; otherwise its tensors
+ * must be (rows, features), and `sequence` has no positions to divide. TSR_ROLE_NONE removes a
+ * role. TSR_ERR_INVALID if the parameter has no such axis or there is no such role. Not collective,
+ * but all ranks must make the same calls.
+ */
+TSR_API tsr_status tsr_variable_set_role(tsr_variable *v, tsr_role role, int axis);
 /* Returns the type of a variable's elements. */
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
 /* Returns a variable's signature: TSR_AUTO until a compile has fixed it. */

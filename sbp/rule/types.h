@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rule as parsed and bound: what parse.c, rule.c and derive.c share. */
+/* A rule as parsed and bound: parse.c makes it for derive.c, gradient.c, nd.c and rule.c. */
 #ifndef TESSERA_SBP_RULE_TYPES_H
 #define TESSERA_SBP_RULE_TYPES_H
 

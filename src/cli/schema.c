@@ -6,11 +6,13 @@
 
 typedef struct schema_args {
     cli_list sets;
+    bool no_plugins;
 } schema_args;
 
 static const cli_option options[] = {
     {"set", 's', CLI_LIST, offsetof(schema_args, sets), "PATH=VALUE",
      "overrides an entry of the file; may be given again", 0, 0, NULL},
+    CLI_NO_PLUGINS(offsetof(schema_args, no_plugins)),
 };
 
 static const cli_spec spec = {
@@ -41,6 +43,7 @@ int cli_schema(int argc, char **argv)
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     if (code < 0 && a.sets.n && !n)
         code = cli_bad_usage(&spec, "--set needs a FILE.yaml that it is of");
+    cli_forbid_plugins(a.no_plugins);
     if (code < 0) {
         tsr_status status = n ? print_file(argv[1], &a.sets) : tsri_config_json_schema(stdout);
         /* cli_end tells what could not be printed. */

@@ -311,7 +311,11 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
 /* Puts the rules that `strategy` stands for before those of the file: src/config/rules/strategy.c.
  */
 tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r);
-/* Its parts. */
+/* Makes the experiment's model without values in a virtual world of one rank, and calls fn with it.
+ * The model is destroyed when fn has returned. */
+typedef tsr_status tsri_model_fn(tsr_module *model, void *arg);
+tsr_status tsri_model_visit(const tsri_experiment *e, tsri_model_fn *fn, void *arg);
+/* Parts of tsri_experiment_check. */
 tsr_status tsri_check_placements(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);
 /* Makes a mapping of a cluster in short, "h100-sxm:16x8"; other nodes stay. */

@@ -58,6 +58,11 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
 tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp);
 /* Makes the model of a plug-in library; NULL, with the error set. */
 tsr_module *tsri_plugin_model(tsri_program *p, const tsr_nn_opts *opts);
+/* Makes the experiment's model as p->module, on a placement. */
+tsr_status tsri_model_make(tsri_program *p, const tsr_placement *placement);
+/* Makes the last error one of the file's model, or of the layer at `node`. The lines of the
+ * library's own models say nothing to a reader of the file. Returns `status`. */
+tsr_status tsri_model_fail(const tsri_program *p, const tsri_yaml *node, tsr_status status);
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
 tsr_status tsri_program_build_graph(tsri_program *p, int64_t steps);

@@ -470,6 +470,8 @@ struct tsr_variable {
     const char *said_by;
     tsri_loc said_at;
     bool trainable;
+    tsr_role role; /* in tensor parallelism, along role_axis */
+    int role_axis;
     tsr_init init;
     bool has_zero_row; /* the initial values of one row of axis 0 are zeros */
     int64_t zero_row;

@@ -139,6 +139,25 @@ tsr_status tsr_variable_save_as(tsr_variable *v, tsr_dims dims)
     return TSR_OK;
 }
 
+tsr_status tsr_variable_set_role(tsr_variable *v, tsr_role role, int axis)
+{
+    char name[TSRI_NAME_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    if (!v)
+        return tsri_fail(TSR_ERR_INVALID, "%s: the variable is NULL%s", __func__,
+                         tsri_error_cause());
+    TSRI_TRY(tsri_live_check(v, TSRI_LIVE_VARIABLE, __func__));
+    if ((int)role < TSR_ROLE_NONE || role > TSR_ROLE_NORM)
+        return tsri_fail(TSR_ERR_INVALID, "%s: there is no role %d", __func__, (int)role);
+    if (axis < 0 || axis >= v->shape.ndim) {
+        tsri_variable_qualified_name(v, name, sizeof name);
+        return tsri_fail(TSR_ERR_INVALID, "%s: %s has shape (%s), and no axis %d", __func__, name,
+                         tsri_dims_format(v->shape, dims), axis);
+    }
+    v->role = role;
+    v->role_axis = axis;
+    return TSR_OK;
+}
+
 tsr_dtype tsr_variable_dtype(const tsr_variable *v)
 {
     return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->dtype : TSR_DTYPE_NONE;

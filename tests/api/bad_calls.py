@@ -49,7 +49,7 @@ NUMBERS = {
     "double": ["NAN", "INFINITY", "-1", "0"],
     "bool": ["false"],
 }
-ENUMS = ["dtype", "device", "reduce_op", "reduction", "gelu_form", "interpolation", "status"]
+ENUMS = ["dtype", "device", "reduce_op", "reduction", "gelu_form", "interpolation", "status", "role"]
 STRUCTS = {
     "tsr_dims": ["{.ndim = -1}", "{.ndim = 9}", "{.ndim = INT_MAX}", "{1, {-2}}", "{1, {INT64_MAX}}",
                  "{2, {INT64_MAX, INT64_MAX}}", "{1, {INT64_MIN}}"],
@@ -130,7 +130,7 @@ GOOD = {
     "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_check_fn *": "check_same", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same", "tsr_forward_n_fn *": "forward_first", "tsr_unary_op_fn *": "tsr_tanh_at",
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
-    "tsr_gelu_form": "TSR_GELU_ERF", "tsr_interpolation": "TSR_NEAREST", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
+    "tsr_gelu_form": "TSR_GELU_ERF", "tsr_role": "TSR_ROLE_COLUMN", "tsr_interpolation": "TSR_NEAREST", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
     "tsr_grad_scaler_state *": "(tsr_grad_scaler_state[1]){0}",
     "const tsr_grad_scaler_state *": "&(const tsr_grad_scaler_state){1, 2, 0.5, 1, 0}",
     "tsr_batch_out *": "f.batch_out", "tsr_safetensors_info *": "(tsr_safetensors_info[1]){0}",

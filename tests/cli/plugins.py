@@ -137,6 +137,31 @@ for model, text in [
     err = net_losses(model, code=1)
     check(text in err and "net.yaml:4" in err, f"{model}: {err}")
 
+# The roles that it tells pair its layers as those of the file are paired, with the same words and times.
+PAIRED = TRAIN.replace("lr: 0.001, OPTIMIZER", "name: sgd, lr: 0.1").replace("[0,1,2]", "[0,1]") + "strategy: megatron\n"
+
+
+def paired(model, *words, code=0):
+    name = os.path.join(FOLDER.name, "paired.yaml")
+    with open(name, "w", encoding="utf-8") as f:
+        f.write(PAIRED.replace("model: {name: mlp, args: {inputs: 64, hidden: 16, outputs: 10, layers: 2}}", f"model: {model}"))
+    return tessera(words[0], name, *words[1:], code=code)
+
+
+OWN = f"{{plugin: {NET}, function: swish_net}}"
+FILE = ("{layers: [{layer: flatten, name: rows}, {layer: linear, name: first, in: 64, out: 16}, silu, "
+        "{layer: linear, name: last, in: 16, out: 10}]}")
+rules = [paired(m, "schema")[0].split("tensors:")[1].split("optimizer:")[0] for m in (OWN, FILE)]
+check(rules[0] == rules[1] and "{match: first, sbp: S(1), gradient: S(1)}" in rules[0], f"{rules[0]}\nis not\n{rules[1]}")
+plan = json.loads(paired(OWN, "plan", "--json")[0])
+check(plan["strategy"] == "Megatron pair x2", plan["strategy"])
+losses_of = [json.loads(paired(m, "run", "--json")[0])["losses"] for m in (OWN, FILE)]
+check(np.allclose(*losses_of, rtol=1e-12, atol=0) and losses_of[0][-1] < losses_of[0][0], f"{losses_of}")
+_, err = paired(OWN, "schema", "--set", "strategy=sequence", code=1)
+check("strategy: sequence: the model tells no roles with positions of its parameters (tsr_variable_set_role)" in err, err)
+_, err = paired(OWN, "schema", "--no-plugins", code=1)
+check("and --no-plugins or TESSERA_NO_PLUGINS forbids that" in err and "paired.yaml:4" in err, err)
+
 # --no-plugins, or its variable, runs no code of a library: one that would end the process does not.
 SOURCE, DEADLY = os.path.join(FOLDER.name, "deadly.c"), os.path.join(FOLDER.name, "deadly.so")
 with open(SOURCE, "w", encoding="utf-8") as f:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the #include lines against the house's layers, and the sources against a few rules of form.
-usage: layers.py ROOT"""
+"""Holds the #include lines against the house's layers, and the sources against a few rules of form; files and
+functions that comments name are there. usage: layers.py ROOT [--self-test]"""
 import collections
 import os
 import re
 import sys
+import tempfile
 
 CORE = ["src/core/"]
 PLACE = CORE + ["placement/"]
@@ -48,7 +49,7 @@ ROOMS = {
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],
     "src/config/rules/": ["entries.h", "pin.h"], "src/config/source/": ["source.h"],
-    "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h"],
+    "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h", "pieces.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [], "src/cli/trace/": [],
 }
 # third-party header -> the one folder that may include it
@@ -60,7 +61,9 @@ MAX_LINES, MAX_COLUMNS, MAX_SOURCES = 700, 100, 25
 # Files that comments name although they are not ours, or are made by the build.
 FOREIGN = {"nccl.h", "cublasLt.h", "topo.h", "tuning.cc", "record_writer.h", "matmul_interpolator_data.h",
            "NAME.h", "device.h"}
-NAMED = re.compile(r"[\w./*-]+\.(?:c|h|cu|cuh|cc)\b")
+NAMED = re.compile(r"[\w./*-]+\.(?:c|h|cu|cuh|cc|md)\b")
+FUNCTION = re.compile(r"\btsri?_\w*[a-z0-9]\b")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 
 
 def sources(root):
@@ -71,16 +74,48 @@ def sources(root):
                     yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def gone(path, line, names):
-    """The files of ours that a line of comment names, outside quotes and brackets, and that are not there."""
+class Known:
+    """The files of the tree, and the names that its code has outside comments."""
+
+    def __init__(self, root):
+        self.paths = {os.path.relpath(os.path.join(folder, name), root)
+                      for top in ("include", "placement", "sbp", "kernels", "src", "models", "examples", "tests", "docs", "man", "scripts")
+                      for folder, _, names in os.walk(os.path.join(root, top)) for name in names}
+        self.names = {os.path.basename(path) for path in self.paths} | FOREIGN | {"README.md", "CHANGELOG.md"}
+        self.code = set()
+        for path in self.paths:
+            if path.endswith((".c", ".h", ".cu", ".cuh", ".cc", ".inc")):
+                with open(os.path.join(root, path), encoding="utf-8", errors="replace") as f:
+                    self.code |= set(re.findall(r"\w+", COMMENT.sub("", f.read())))
+
+    def has_file(self, name, folder=""):
+        """Of a name with folders the end of a path must be the same; `../` begins at the folder."""
+        base = os.path.basename(name)
+        if "/" not in name or base in FOREIGN | {"README.md"}:
+            return base in self.names
+        whole = os.path.normpath(os.path.join(folder, name)) if name.startswith(".") else name
+        return bool(self.find(whole))
+
+    def find(self, name):
+        """The files that a name means."""
+        return [path for path in self.paths if path == name or path.endswith("/" + name)]
+
+    def has_function(self, name):
+        """Also of a macro's name without `_at`, of several (tsr_ddps), and of a pattern (tsr_NAME)."""
+        return bool({name, name + "_at", name.removesuffix("s")} & self.code) or "NAME" in name
+
+
+def gone(path, line, known):
+    """The files and functions of ours that a line of comment names, outside quotes and brackets, and that are not there."""
     if not re.match(r"\s*(/\*|\*|//)|.*/\*", line):
         return []
     text = re.sub(r'"[^"]*"|\'[^\']*\'|<[^>]*>|\([\w.]+:\d+\)', "", line)
     return [name for name in NAMED.findall(text)
-            if "*" not in name and os.path.basename(name) not in names | FOREIGN and not name.startswith("_")]
+            if "*" not in name and not name.startswith("_") and not known.has_file(name, os.path.dirname(path))] + \
+        [name for name in FUNCTION.findall(text) if not known.has_function(name)]
 
 
-def check_file(root, path, names):
+def check_file(root, path, known):
     with open(os.path.join(root, path), encoding="utf-8") as f:
         lines = f.read().split("\n")
     if "SPDX-License-Identifier: Apache-2.0" not in lines[0]:
@@ -96,9 +131,8 @@ def check_file(root, path, names):
         if line.startswith("/* --- ") and line.endswith(("-", "*/")) and \
                 not (line.endswith("- */") and len(line) == 100) or line.startswith(" * " + 20 * "-"):
             yield f"{path}:{i}: a heading is one line of 100 columns: /* --- what --- ... --- */"
-        if not path.startswith("tests/"):
-            for name in gone(path, line, names):
-                yield f"{path}:{i}: names {name}, which is not there"
+        for name in gone(path, line, known):
+            yield f"{path}:{i}: names {name}, which is not there"
         if line != line.rstrip() or "\t" in line:
             yield f"{path}:{i}: tab, or blanks at the end"
         if "open_memstream(" in line and not path.startswith("tests/"):
@@ -122,13 +156,36 @@ def check_file(root, path, names):
             yield f"{path}:{i}: {header} is for {room}/ alone"
 
 
+def self_test():
+    """Each of the planted names is told, and no other."""
+    text = """/* SPDX-License-Identifier: Apache-2.0 */
+/* See core/there.c, there.c, ../core/there.c and tsri_there. */
+/* See core/gone.c. */
+/* See gone.h. */
+/* See other/there.c. */
+/* See gone.md. */
+/* See tsri_gone. */
+int tsri_there;
+"""
+    with tempfile.TemporaryDirectory() as root:
+        os.makedirs(os.path.join(root, "src/core"))
+        with open(os.path.join(root, "src/core/there.c"), "w", encoding="utf-8") as f:
+            f.write(text)
+        found = [fault.split(": ")[1] for fault in check_file(root, "src/core/there.c", Known(root))]
+    print("\n".join(found))
+    return found != [f"names {name}, which is not there"
+                     for name in ("core/gone.c", "gone.h", "other/there.c", "gone.md", "tsri_gone")]
+
+
 def main():
+    if sys.argv[2:] == ["--self-test"]:
+        return self_test()
     root = sys.argv[1]
     bad, n, compiled = [], 0, collections.Counter()
-    names = {os.path.basename(path) for path in sources(root)}
+    known = Known(root)
     for path in sorted(sources(root)):
         n += 1
-        bad += check_file(root, path, names)
+        bad += check_file(root, path, known)
         compiled[os.path.dirname(path)] += path.endswith((".c", ".cu", ".cc"))
     bad += [f"{folder}: {count} sources; at most {MAX_SOURCES}: give it rooms"
             for folder, count in sorted(compiled.items()) if count > MAX_SOURCES]

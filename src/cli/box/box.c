@@ -6,6 +6,7 @@
 #include "src/cli/options.h"
 #include "src/cli/page/moves.h"
 #include "src/cli/page/page.h"
+#include "src/cli/page/pieces.h"
 #include "src/core/dims.h"
 
 #include <tessera/graph.h>
@@ -324,7 +325,14 @@ static cJSON *json_dims(tsr_dims d)
     return cJSON_CreateDoubleArray(values, d.ndim);
 }
 
-static cJSON *json_end(const box *b, const box_end *end, const tsri_end *at)
+static cJSON *json_pieces(const box *b, page_splits *splits, const tsri_mesh *mesh,
+                          const tsri_layout *layout)
+{
+    return b->nranks <= MANY_RANKS ? page_pieces(splits, b->shape, mesh, layout)
+                                   : cJSON_CreateArray();
+}
+
+static cJSON *json_end(const box *b, const box_end *end, const tsri_end *at, page_splits *splits)
 {
     cJSON *json = cJSON_CreateObject(), *parts = cJSON_CreateArray();
     char sbp[TSR_SBP_TEXT_MAX];
@@ -341,6 +349,7 @@ static cJSON *json_end(const box *b, const box_end *end, const tsri_end *at)
         cJSON_AddItemToArray(parts, part);
     }
     cJSON_AddItemToObject(json, "parts", parts);
+    cJSON_AddItemToObject(json, "pieces", json_pieces(b, splits, &at->mesh, &at->layout));
     return json;
 }
 
@@ -406,16 +415,35 @@ static cJSON *json_run(const box *b, const box_run *run)
     return json;
 }
 
+/* The pieces that ranks hold before and after a step. */
+static void add_step_pieces(const box *b, cJSON *json, const tsri_route_step *s,
+                            page_splits *splits)
+{
+    const tsri_mesh *from = &b->query.from.mesh, *to = &b->query.to.mesh;
+    cJSON_AddItemToObject(json, "from_pieces",
+                          json_pieces(b, splits, s->on_dst && !s->crosses ? to : from, &s->from));
+    cJSON_AddItemToObject(json, "to_pieces",
+                          json_pieces(b, splits, s->on_dst || s->crosses ? to : from, &s->to));
+}
+
+/* NULL without memory. */
 static cJSON *make_json(const box *b, const box_run *run)
 {
+    tsri_pool pool;
+    page_splits splits = {.pool = &pool, .json = cJSON_CreateArray()};
     cJSON *json = cJSON_CreateObject(), *steps = cJSON_CreateArray();
+    tsri_pool_init(&pool, NULL);
     cJSON_AddItemToObject(json, "shape", json_dims(b->shape));
     cJSON_AddStringToObject(json, "dtype", tsr_dtype_name(b->dtype));
-    cJSON_AddItemToObject(json, "from", json_end(b, &b->from, &b->query.from));
-    cJSON_AddItemToObject(json, "to", json_end(b, &b->to, &b->query.to));
-    for (int i = 0; i < b->route.n; i++)
-        cJSON_AddItemToArray(steps, box_step_json(b, &b->route.step[i]));
+    cJSON_AddItemToObject(json, "from", json_end(b, &b->from, &b->query.from, &splits));
+    cJSON_AddItemToObject(json, "to", json_end(b, &b->to, &b->query.to, &splits));
+    for (int i = 0; i < b->route.n; i++) {
+        cJSON *step = box_step_json(b, &b->route.step[i]);
+        add_step_pieces(b, step, &b->route.step[i], &splits);
+        cJSON_AddItemToArray(steps, step);
+    }
     cJSON_AddItemToObject(json, "steps", steps);
+    cJSON_AddItemToObject(json, "splits", splits.json);
     cJSON_AddNumberToObject(json, "cost_s", b->route.cost_s);
     cJSON_AddNumberToObject(json, "bound_s", b->route.bound_s);
     cJSON_AddNumberToObject(json, "bytes_busiest_rank", (double)b->route.bytes);
@@ -423,7 +451,11 @@ static cJSON *make_json(const box *b, const box_run *run)
     cJSON_AddItemToObject(json, "others", box_others_json(b));
     if (run)
         cJSON_AddItemToObject(json, "run", json_run(b, run));
-    return json;
+    tsri_pool_finish(&pool);
+    if (!splits.failed)
+        return json;
+    cJSON_Delete(json);
+    return NULL;
 }
 
 /* The exit code of a run: whether bytes and values were those expected. */

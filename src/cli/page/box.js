@@ -4,8 +4,8 @@
 
 const stepName = s => s.kind + (s.two_phase ? ' (2 phases)' : '');
 
-function boxEnd(data, end, sbp) {
-  return {shape: data.shape, sbp, hierarchy: end.hierarchy, ranks: end.parts.map(p => p.rank)};
+function boxEnd(data, end, sbp, pieces) {
+  return {shape: data.shape, sbp, hierarchy: end.hierarchy, ranks: end.parts.map(p => p.rank), pieces: piecesOf(pieces, data.splits)};
 }
 
 function boxStep(data, s, i) {
@@ -18,7 +18,7 @@ function boxStep(data, s, i) {
       s.bytes_all_ranks === undefined ? '' : [', ', figure(`steps.${i}.bytes_all_ranks`, s.bytes_all_ranks, bytesText(s.bytes_all_ranks)), ' on all']
     , '; ', figure(`steps.${i}.cost_s`, s.cost_s, secondsText(s.cost_s)), '.'].flat()),
     el('div', {class: 'three'}, [
-      drawRegions(boxEnd(data, from, s.from), 'before'), drawRegions(boxEnd(data, to, s.to), 'after'),
+      drawRegions(boxEnd(data, from, s.from, s.from_pieces), 'before'), drawRegions(boxEnd(data, to, s.to, s.to_pieces), 'after'),
       s.move ? drawMatrix(s.move) : s.bytes_busiest_rank && s.group_size > 64 ?
         el('p', {class: 'quiet'}, `A group of ${s.group_size} ranks: its matrix of bytes is not drawn.`) : null])]);
 }
@@ -53,7 +53,8 @@ function boxPage(data) {
         card('takes', figure('cost_s', data.cost_s, secondsText(data.cost_s)), ['no route takes less than ', figure('bound_s', data.bound_s, secondsText(data.bound_s))]),
         card('read by the busiest rank', bytes, plural(data.steps.length, 'step')),
         card('held at a time', figure('peak_bytes', data.peak_bytes, bytesText(data.peak_bytes)), 'on the busiest rank')]),
-      el('div', {class: 'three'}, [drawRegions(boxEnd(data, data.from, data.from.sbp), 'from'), drawRegions(boxEnd(data, data.to, data.to.sbp), 'to')])]),
+      el('div', {class: 'three'}, [drawRegions(boxEnd(data, data.from, data.from.sbp, data.from.pieces), 'from'),
+                                drawRegions(boxEnd(data, data.to, data.to.sbp, data.to.pieces), 'to')])]),
     ...data.steps.map((s, i) => boxStep(data, s, i)),
     data.others.length ? boxOthers(data) : '', data.run ? boxRun(data) : ''].filter(Boolean));
   const links = [['overview', 'Overview'], ...data.steps.slice(0, 6).map((s, i) => [`step-${i + 1}`, `Step ${i + 1}`])];

@@ -19,7 +19,8 @@ function makeModel(plan) {
   m.value = v => plan.values[v];
   m.placement = v => plan.placements[plan.values[v].placement];
   m.end = v => ({shape: plan.values[v].shape, sbp: plan.values[v].sbp,
-                 hierarchy: m.placement(v).hierarchy, ranks: m.placement(v).ranks});
+                 hierarchy: m.placement(v).hierarchy, ranks: m.placement(v).ranks,
+                 pieces: piecesOf(plan.values[v].pieces, plan.splits)});
   findModules(m);
   return m;
 }

@@ -3,12 +3,12 @@
 'use strict';
 
 // --- signatures -----------------------------------------------------------------------------------
-// "(S(0)/1,B)" -> [{kind: 'S', axis: 0, depth: 1}, {kind: 'B'}]
+// "(S(0)/1,B)" -> [{kind: 'S', axis: 0}, {kind: 'B'}]
 function parseSbp(text) {
   const words = text.startsWith('(') ? text.slice(1, -1).split(/,(?![^(]*\))/) : [text];
-  return words.map((word, i) => {
-    const m = /^S\((\d+)\)(?:\/(\d+))?$/.exec(word);
-    if (m) return {kind: 'S', axis: +m[1], depth: m[2] === undefined ? i : +m[2]};
+  return words.map(word => {
+    const m = /^S\((\d+)\)(?:\/\d+)?$/.exec(word);
+    if (m) return {kind: 'S', axis: +m[1]};
     if (word.startsWith('P')) return {kind: 'P', op: word === 'P' ? 'sum' : word.slice(2, -1)};
     return {kind: word === 'B' ? 'B' : '?'};
   });
@@ -31,34 +31,26 @@ function chip(text) {
 }
 
 // --- parts ----------------------------------------------------------------------------------------
-// The first n mod k parts get one more.
-function split(n, k, i) {
-  const base = Math.floor(n / k);
-  const more = n % k;
-  return {offset: i * base + Math.min(i, more), length: base + (i < more ? 1 : 0)};
-}
+// An axis of a tensor whose pieces ranks hold: {axis, at, of}, of the JSON's `pieces` and `splits`.
+const piecesOf = (pieces, splits) => pieces.map(p => ({axis: p.axis, ...splits[p.split]}));
 
 // Each rank's region, copy and addend: {rank, offset[], length[], copy, addend}.
-function partsOf(shape, sbp, hierarchy, ranks) {
+function partsOf({shape, sbp, hierarchy, ranks, pieces}) {
   const words = parseSbp(sbp);
-  const order = words.map((s, d) => d).sort((a, b) => (words[a].depth || 0) - (words[b].depth || 0));
   return ranks.map((rank, index) => {
-    const at = [];
+    const part = {rank, offset: shape.map(() => 0), length: shape.slice(), copy: 0, addend: 0};
+    for (const {axis, at, of} of pieces) {
+      part.offset[axis] = at[of[index]];
+      part.length[axis] = at[of[index] + 1] - at[of[index]];
+    }
+    const place = [];
     for (let d = hierarchy.length - 1, left = index; d >= 0; d--) {
-      at[d] = left % hierarchy[d];
+      place[d] = left % hierarchy[d];
       left = Math.floor(left / hierarchy[d]);
     }
-    const part = {rank, offset: shape.map(() => 0), length: shape.slice(), copy: 0, addend: 0};
-    for (const d of order) {
-      const s = words[d];
-      if (s.kind !== 'S') continue;
-      const piece = split(part.length[s.axis], hierarchy[d], at[d]);
-      part.offset[s.axis] += piece.offset;
-      part.length[s.axis] = piece.length;
-    }
     words.forEach((s, d) => {
-      if (s.kind === 'P') part.addend = part.addend * hierarchy[d] + at[d];
-      if (s.kind === 'B') part.copy = part.copy * hierarchy[d] + at[d];
+      if (s.kind === 'P') part.addend = part.addend * hierarchy[d] + place[d];
+      if (s.kind === 'B') part.copy = part.copy * hierarchy[d] + place[d];
     });
     return part;
   });
@@ -138,12 +130,12 @@ function places(cells, axis, size, pixels, gap) {
 
 const inPlace = (cell, axis, place) => axis < 0 || place.cuts.has(cell.offset[axis]);
 
-// The picture of one end: {shape, sbp, hierarchy, ranks}. Returns an element.
+// The picture of one end: {shape, sbp, hierarchy, ranks, pieces}. Returns an element.
 function drawRegions(end, title) {
   const {shape, sbp, hierarchy, ranks} = end;
   if (!ranks.length || ranks.length > 8192)
     return el('p', {class: 'quiet'}, [title, ' ', chip(sbp), ' on too many ranks to draw']);
-  const {cells, empty} = cellsOf(partsOf(shape, sbp, hierarchy, ranks));
+  const {cells, empty} = cellsOf(partsOf(end));
   const partial = (parseSbp(sbp).find(s => s.kind === 'P') || {}).op;
   const axes = drawnAxes(shape, sbp);
   const [outerRow, outerColumn, row, column] = axes;

@@ -44,7 +44,7 @@ typedef struct trials {
 } trials;
 
 /* --- one change ------------------------------------------------------------------------------- */
-/* Compiles the changed experiment, without its data. A tsr_spawn_fn. */
+/* Compiles the changed experiment without its data; a tsr_rank_fn. */
 static tsr_status compile_changed(tsr_world *world, void *arg)
 {
     const change_trial *t = arg;

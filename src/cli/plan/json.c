@@ -126,13 +126,16 @@ static void add_rows(plan_json *j, cJSON *json)
 static void add_program(plan_json *j, cJSON *json)
 {
     j->moves = cJSON_CreateArray();
+    j->splits = (page_splits){.pool = &j->pool, .json = cJSON_CreateArray()};
     add_rows(j, json);
     cJSON_AddItemToObject(json, "values", plan_json_values(j));
     cJSON_AddItemToObject(json, "modules", plan_json_modules(j));
     cJSON_AddItemToObject(json, "placements", plan_json_placements(j));
+    cJSON_AddItemToObject(json, "splits", j->splits.json);
     cJSON_AddItemToObject(json, "moves", j->moves);
     cJSON_AddItemToObject(json, "order", plan_json_order(j));
     cJSON_AddItemToObject(json, "timeline", plan_json_timeline(j));
+    j->failed |= j->splits.failed;
 }
 
 cJSON *plan_make_json(const plan_view *v)

@@ -3,6 +3,7 @@
 #ifndef TESSERA_CLI_PLAN_JSON_H
 #define TESSERA_CLI_PLAN_JSON_H
 
+#include "src/cli/page/pieces.h"
 #include "src/cli/plan/plan.h"
 #include "src/plan/report/timeline.h"
 
@@ -25,6 +26,7 @@ typedef struct plan_json {
     cJSON *moves; /* matrices of bytes, each once */
     uint64_t *move_hash;
     int nmoves, cmoves;
+    page_splits splits;
     bool failed; /* no memory */
 } plan_json;
 

@@ -225,6 +225,8 @@ static cJSON *value_json(plan_json *j, int value)
     cJSON_AddItemToObject(json, "shape", shape);
     cJSON_AddStringToObject(json, "sbp", tsri_layout_format(&v->layout, sbp));
     cJSON_AddNumberToObject(json, "placement", plan_json_placement(j, v->placement));
+    const tsri_mesh mesh = tsri_mesh_of(v->placement);
+    cJSON_AddItemToObject(json, "pieces", page_pieces(&j->splits, v->shape, &mesh, &v->layout));
     if (v->storage == TSRI_STORAGE_PORT && v->port >= 0 && j->plan->ports[v->port].is_output)
         cJSON_AddStringToObject(json, "output", j->plan->ports[v->port].info.name);
     add_memory(j, json, value);

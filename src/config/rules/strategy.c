@@ -12,45 +12,9 @@
 #include "src/config/layers/layers.h"
 #include "src/config/ops.h"
 #include "src/config/rules/entries.h"
+#include "src/config/rules/roles.h"
 
-enum { NONE = -1 /* B */, MOST_PAIRS = 512 };
-
-/* A rule of megatron and of sequence: the axis that is split, or NONE. */
-typedef struct pair_rule {
-    const char *match;
-    int naxes; /* of the parameters, those of biases counted as 1; 0: a rule of tensors */
-    int megatron, sequence;
-    enum { CUT = 0, USED_WHOLE, MADE_WHOLE } whole; /* by sequence: see add_pin */
-} pair_rule;
-
-/* Axes of tensors are (rows, positions, features). */
-static const pair_rule transformer_rules[] = {
-    {"blocks.*.attn.[qkv].weight", 2, 0, 0, CUT},  {"blocks.*.attn.[qkv].bias", 1, 0, 0, CUT},
-    {"blocks.*.attn.proj.weight", 2, 1, 1, CUT},   {"blocks.*.mlp.fc1.weight", 2, 0, 0, CUT},
-    {"blocks.*.mlp.fc1.bias", 1, 0, 0, CUT},       {"blocks.*.mlp.fc2.weight", 2, 1, 1, CUT},
-    {"blocks.*.norm[12]", 0, NONE, 1, USED_WHOLE}, {"blocks.*.attn.[qkv]", 0, 2, 2, CUT},
-    {"blocks.*.attn", 0, NONE, 1, MADE_WHOLE},     {"blocks.*.mlp.fc1", 0, 2, 2, CUT},
-    {"blocks.*.mlp", 0, NONE, 1, MADE_WHOLE},      {0},
-};
-/* Weights are (in, out); the table of tokens is split by the vocabulary. */
-static const pair_rule gpt_rules[] = {
-    {"wte.weight", 2, 0, 0, CUT},
-    {"h.*.attn.c_attn.weight", 3, 2, 2, CUT}, /* (in, 3, out): each rank's heads of all three */
-    {"h.*.attn.c_attn.bias", 1, 1, 1, CUT},
-    {"h.*.attn.c_proj.weight", 2, 0, 0, CUT},
-    {"h.*.mlp.c_fc.weight", 2, 1, 1, CUT},
-    {"h.*.mlp.c_fc.bias", 1, 0, 0, CUT},
-    {"h.*.mlp.c_proj.weight", 2, 0, 0, CUT},
-    {"wte", 0, NONE, 1, MADE_WHOLE},
-    {"ln_f", 0, NONE, 1, USED_WHOLE},
-    {"h.*.ln_[12]", 0, NONE, 1, USED_WHOLE},
-    {"h.*.attn:permute", 0, 1, 1, CUT}, /* queries, keys, values: (rows, heads, ...) */
-    {"h.*.attn:permute.[12]", 0, 1, 1, CUT},
-    {"h.*.attn", 0, NONE, 1, MADE_WHOLE},
-    {"h.*.mlp.c_fc", 0, 2, 2, CUT},
-    {"h.*.mlp", 0, NONE, 1, MADE_WHOLE},
-    {0},
-};
+enum { NONE = TSRI_PAIR_WHOLE };
 
 typedef struct expansion {
     tsri_experiment *e;
@@ -58,7 +22,8 @@ typedef struct expansion {
     const tsri_yaml *node; /* `strategy` */
     const tsri_config_placement *where;
     int ndim, words[TSR_MAX_HIERARCHY];
-    int npairs; /* that were found in a model */
+    int npairs; /* that were found in layers of the file */
+    tsri_pair_rules *roles;
     tsri_config_pattern *params;
     tsri_config_pin *pins;
     int nparams, cparams, npins, cpins;
@@ -180,13 +145,13 @@ static tsr_sbp1 split(int axis)
 }
 
 /* The axis along a dimension of pairs. */
-static int axis_of(const expansion *x, int d, const pair_rule *rule)
+static int axis_of(const expansion *x, int d, const tsri_pair_rule *rule)
 {
     return x->words[d] == TSRI_CONFIG_STRATEGY_MEGATRON ? rule->megatron : rule->sequence;
 }
 
 /* The axis along a dimension of ZeRO: another than the pairs', whose pieces are then cut again. */
-static int zero_axis(const expansion *x, const pair_rule *rule)
+static int zero_axis(const expansion *x, const tsri_pair_rule *rule)
 {
     bool taken = false;
     for (int d = 0; d < x->ndim; d++)
@@ -202,7 +167,7 @@ static void say(tsri_config_pattern *p, const char *key, tsr_sbp *at, tsr_sbp sb
 }
 
 /* A rule of parameters: what pairs split is rule's axis. */
-static tsr_status add_param(expansion *x, const pair_rule *rule)
+static tsr_status add_param(expansion *x, const tsri_pair_rule *rule)
 {
     TSRI_NEED(TSRI_PUSH(x->reader->pool, x->params, x->nparams, x->cparams));
     tsri_config_pattern *p = &x->params[x->nparams++];
@@ -231,7 +196,7 @@ static tsr_status add_param(expansion *x, const pair_rule *rule)
     return TSR_OK;
 }
 
-static tsr_status add_pin(expansion *x, const pair_rule *rule)
+static tsr_status add_pin(expansion *x, const tsri_pair_rule *rule)
 {
     TSRI_NEED(TSRI_PUSH(x->reader->pool, x->pins, x->npins, x->cpins));
     tsri_config_pin *p = &x->pins[x->npins++];
@@ -244,17 +209,18 @@ static tsr_status add_pin(expansion *x, const pair_rule *rule)
     p->gradient = p->sbp;
     tsri_section_give(&tsri_pin_section, p, "gradient");
     /* Sequences gather what is split by positions before a pair, and its gradient behind one. */
-    if (!rule->whole || !has_word(x, TSRI_CONFIG_STRATEGY_SEQUENCE, TSRI_CONFIG_STRATEGY_SEQUENCE))
+    if (!rule->use || !has_word(x, TSRI_CONFIG_STRATEGY_SEQUENCE, TSRI_CONFIG_STRATEGY_SEQUENCE))
         return TSR_OK;
-    tsr_sbp *whole = rule->whole == USED_WHOLE ? &p->use : &p->gradient_use;
+    tsr_sbp *whole = rule->use == TSRI_PAIR_USED_WHOLE ? &p->use : &p->gradient_use;
     whole->ndim = (int8_t)x->ndim;
     for (int d = 0; d < x->ndim; d++)
         whole->d[d] = split(is_pairs(x->words[d]) ? NONE : 0);
-    tsri_section_give(&tsri_pin_section, p, rule->whole == USED_WHOLE ? "use" : "gradient_use");
+    tsri_section_give(&tsri_pin_section, p,
+                      rule->use == TSRI_PAIR_USED_WHOLE ? "use" : "gradient_use");
     return TSR_OK;
 }
 
-static tsr_status add_rule(expansion *x, const pair_rule *rule)
+static tsr_status add_rule(expansion *x, const tsri_pair_rule *rule)
 {
     return rule->naxes ? add_param(x, rule) : add_pin(x, rule);
 }
@@ -266,12 +232,12 @@ static tsr_status add_pair(void *arg, const char *first, const char *second)
     expansion *x = arg;
     tsri_pool *pool = x->reader->pool;
     x->npairs++;
-    const pair_rule rules[] = {
-        {tsri_pool_printf(pool, "%s.weight", first), 2, 0, 0, CUT},
-        {tsri_pool_printf(pool, "%s.bias", first), 1, 0, 0, CUT},
-        {tsri_pool_printf(pool, "%s.weight", second), 2, 1, 1, CUT},
-        {tsri_pool_strdup(pool, first), 0, 1, 1, CUT},
-        {tsri_pool_strdup(pool, second), 0, NONE, NONE, CUT},
+    const tsri_pair_rule rules[] = {
+        {tsri_pool_printf(pool, "%s.weight", first), 2, 0, 0, TSRI_PAIR_CUT},
+        {tsri_pool_printf(pool, "%s.bias", first), 1, 0, 0, TSRI_PAIR_CUT},
+        {tsri_pool_printf(pool, "%s.weight", second), 2, 1, 1, TSRI_PAIR_CUT},
+        {tsri_pool_strdup(pool, first), 0, 1, 1, TSRI_PAIR_CUT},
+        {tsri_pool_strdup(pool, second), 0, NONE, NONE, TSRI_PAIR_CUT},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         TSRI_NEED(rules[i].match);
@@ -281,22 +247,6 @@ static tsr_status add_pair(void *arg, const char *first, const char *second)
 }
 
 /* --- models ----------------------------------------------------------------------------------- */
-/* The linear layers of mlp are its children 0, 2, 4, .... */
-static tsr_status add_mlp(expansion *x)
-{
-    int64_t n = x->e->model.args.layers;
-    if (n < 2)
-        return tsri_yaml_fail(x->node, "a pair of linear layers is needed; the model has %lld",
-                              (long long)n);
-    for (int64_t i = 0; i + 1 < n; i += 2) {
-        char first[24], second[24];
-        snprintf(first, sizeof first, "%lld", (long long)(2 * i));
-        snprintf(second, sizeof second, "%lld", (long long)(2 * i + 2));
-        TSRI_TRY(add_pair(x, first, second));
-    }
-    return TSR_OK;
-}
-
 /* Own layers: those that are linear with element-wise ops alone between them. */
 static tsr_status add_layers(expansion *x)
 {
@@ -306,26 +256,44 @@ static tsr_status add_layers(expansion *x)
                                                "with element-wise ops alone between them");
 }
 
+static tsr_status read_roles(tsr_module *model, void *arg)
+{
+    const expansion *x = arg;
+    return tsri_pair_rules_read(model, x->reader->pool, x->roles);
+}
+
+/* Fails for a model whose roles make no pairs. */
+static tsr_status fail_without_pairs(const expansion *x, const char *word)
+{
+    const int model = x->e->model.head.variant;
+    const bool is_megatron = !strcmp(word, "megatron");
+    if (model == TSRI_MODEL_PLUGIN)
+        return tsri_yaml_fail(x->node,
+                              "%s: the model tells no roles%s of its parameters "
+                              "(tsr_variable_set_role), by which layers are paired",
+                              word, x->roles->pairs ? " with positions" : "");
+    if (model == TSRI_MODEL_MLP && is_megatron)
+        return tsri_yaml_fail(x->node, "a pair of linear layers is needed; the model has %lld",
+                              (long long)x->e->model.args.layers);
+    return tsri_yaml_fail(
+        x->node, "%s: there are no rules for model %s; there are for transformer, gpt%s", word,
+        tsri_model_section.variants[model].name, is_megatron ? ", mlp and layers" : "");
+}
+
 static tsr_status add_pairs(expansion *x)
 {
-    int model = x->e->model.head.variant;
-    const char *word = has_word(x, TSRI_CONFIG_STRATEGY_MEGATRON, TSRI_CONFIG_STRATEGY_MEGATRON)
-                           ? "megatron"
-                           : "sequence";
-    const pair_rule *rules = model == TSRI_MODEL_TRANSFORMER ? transformer_rules
-                             : model == TSRI_MODEL_GPT       ? gpt_rules
-                                                             : NULL;
-    if (model == TSRI_MODEL_MLP && !strcmp(word, "megatron"))
-        return add_mlp(x);
-    if (model == TSRI_MODEL_LAYERS && !strcmp(word, "megatron"))
+    const bool is_megatron =
+        has_word(x, TSRI_CONFIG_STRATEGY_MEGATRON, TSRI_CONFIG_STRATEGY_MEGATRON);
+    tsri_pair_rules roles = {0};
+    x->roles = &roles;
+    if (x->e->model.head.variant == TSRI_MODEL_LAYERS && is_megatron)
         return add_layers(x);
-    if (!rules)
-        return tsri_yaml_fail(
-            x->node, "%s: there are no rules for model %s; there are for transformer, gpt%s", word,
-            tsri_model_section.variants[model].name,
-            strcmp(word, "megatron") ? "" : ", mlp and layers");
-    for (; rules->match; rules++)
-        TSRI_TRY(add_rule(x, rules));
+    if (x->e->model.head.variant != TSRI_MODEL_LAYERS)
+        TSRI_TRY(tsri_model_visit(x->e, read_roles, x));
+    if (!roles.pairs || (!roles.positions && !is_megatron))
+        return fail_without_pairs(x, is_megatron ? "megatron" : "sequence");
+    for (int i = 0; i < roles.n; i++)
+        TSRI_TRY(add_rule(x, &roles.rules[i]));
     return TSR_OK;
 }
 
@@ -376,7 +344,7 @@ static void split_input(expansion *x)
 
 tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
 {
-    static const pair_rule all = {"*", 2, NONE, NONE, CUT};
+    static const tsri_pair_rule all = {"*", 2, NONE, NONE, TSRI_PAIR_CUT};
     expansion x = {.e = e, .reader = r, .node = tsri_section_node(e, "strategy")};
     TSRI_TRY(find_place(&x));
     TSRI_TRY(spread_words(&x));

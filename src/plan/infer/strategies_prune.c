@@ -10,7 +10,7 @@
  * dimensions, so that a mesh of many dimensions can do what one of a single dimension does, then
  * those of two kinds, each on some dimensions. After an answer the list is made anew around it: the
  * signatures in which some dimensions change together, and those that convert nothing to or from a
- * neighbour. See tsri_infer_refine.
+ * neighbour: see infer_refine.c.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tessera/layers.h>
+
 #include "src/config/inside.h"
+#include "src/config/rules/roles.h"
+#include "src/nn/module.h"
 #include "src/plan/report/report.h"
 #include "tests/unit/config/config_refused.h"
 
@@ -118,6 +122,95 @@ static void test_expansion(void **state)
         free(text);
         free(twice);
     }
+}
+
+/* --- roles ------------------------------------------------------------------------------------ */
+/* Adds a module of one parameter of three axes, with a role. */
+static void add_layer(tsr_module *parent, const char *name, tsr_role role, int axis)
+{
+    const tsr_nn_opts nn = {.placement = tsr_placement_parse(parent->world, "cpu")};
+    tsr_module *m = tsr_module_create(parent->world, &nn, NULL, NULL, NULL);
+    assert_non_null(tsr_module_add(parent, name, m));
+    tsr_variable *v = tsr_module_param(m, "p", TSR_DIMS(4, 4, 4), TSR_AUTO, (tsr_init){0});
+    assert_int_equal(tsr_variable_set_role(v, role, axis), TSR_OK);
+}
+
+static tsr_module *add_list(tsr_module *parent, const char *name)
+{
+    tsr_module *m = tsr_nn_sequential(parent->world, NULL);
+    return tsr_module_add(parent, name, m);
+}
+
+/* Two blocks, the second of which divides another axis of "w" where `uneven`. */
+static tsr_module *own_net(tsr_world *w, bool uneven)
+{
+    tsr_module *net = tsr_nn_sequential(w, NULL);
+    add_layer(net, "words", TSR_ROLE_EMBEDDING, 1);
+    tsr_module *blocks = add_list(net, "body");
+    for (int i = 0; i < 2; i++) {
+        char name[2] = {(char)('0' + i)};
+        tsr_module *block = add_list(blocks, name);
+        add_layer(block, "n0", TSR_ROLE_NORM, 0);
+        tsr_module *attn = add_list(block, "look");
+        add_layer(attn, "qkv", TSR_ROLE_HEADS, 2);
+        add_layer(attn, "out", TSR_ROLE_ROW, 0);
+        add_layer(block, "n1", TSR_ROLE_NORM, 0);
+        tsr_module *gated = add_list(block, "gated");
+        add_layer(gated, "w", TSR_ROLE_COLUMN, uneven ? i : 1);
+        add_layer(gated, "v", TSR_ROLE_COLUMN, 1);
+        add_layer(gated, "down", TSR_ROLE_ROW, 2);
+    }
+    add_layer(net, "last", TSR_ROLE_NORM, 0);
+    add_layer(net, "free", TSR_ROLE_NONE, 0);
+    return net;
+}
+
+static void assert_rules(tsr_world *w, bool uneven, const char *want)
+{
+    tsri_pool pool;
+    tsri_pair_rules rules;
+    char text[1200] = "";
+    tsr_module *net = own_net(w, uneven);
+    tsri_pool_init(&pool, NULL);
+    assert_int_equal(tsri_pair_rules_read(net, &pool, &rules), TSR_OK);
+    assert_true(rules.pairs && rules.positions);
+    for (int i = 0; i < rules.n; i++) {
+        const tsri_pair_rule *r = &rules.rules[i];
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s %d %d %d %d\n", r->match,
+                 r->naxes, r->megatron, r->sequence, (int)r->use);
+    }
+    assert_string_equal(text, want);
+    tsri_pool_finish(&pool);
+    tsr_module_destroy(net);
+}
+
+/* A model of one's own that tells its roles gets the rules of the built-in ones: by patterns that
+ * match nothing else. */
+static void test_roles(void **state)
+{
+    (void)state;
+    tsr_world *w;
+    assert_int_equal(tsr_world_create_virtual(1, 0, &w), TSR_OK);
+#define TENSORS(gated)                                                                    \
+    "words 0 -1 1 2\nlast 0 -1 1 1\nbody.*.n[01] 0 -1 1 1\nbody.*.look:permute 0 1 1 0\n" \
+    "body.*.look:permute.[12] 0 1 1 0\nbody.*.look 0 -1 1 2\n" gated "body.*.gated 0 -1 1 2\n"
+    assert_rules(w, false,
+                 "words.p 3 1 1 0\nbody.*.look.qkv.p 3 2 2 0\nbody.*.look.out.p 3 0 0 0\n"
+                 "body.*.gated.[wv].p 3 1 1 0\nbody.*.gated.down.p 3 2 2 0\n" TENSORS(
+                     "body.*.gated.[wv] 0 2 2 0\n"));
+    assert_rules(w, true,
+                 "words.p 3 1 1 0\nbody.*.look.qkv.p 3 2 2 0\nbody.*.look.out.p 3 0 0 0\n"
+                 "body.0.gated.w.p 3 0 0 0\nbody.*.gated.v.p 3 1 1 0\n"
+                 "body.*.gated.down.p 3 2 2 0\nbody.1.gated.w.p 3 1 1 0\n" TENSORS(
+                     "body.*.gated.[wv] 0 2 2 0\n"));
+#undef TENSORS
+    tsr_module *net = own_net(w, false);
+    tsr_variable *v = tsr_module_find(net, "words.p");
+    assert_int_equal(tsr_variable_set_role(v, TSR_ROLE_ROW, 3), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "words.p has shape (4,4,4), and no axis 3"));
+    assert_int_equal(tsr_variable_set_role(v, (tsr_role)9, 0), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "there is no role 9"));
+    tsr_world_destroy(w);
 }
 
 /* --- what is planned by it -------------------------------------------------------------------- */
@@ -521,10 +614,11 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expansion),      cmocka_unit_test(test_data),
-        cmocka_unit_test(test_gathered_again), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_megatron),       cmocka_unit_test(test_gpt),
-        cmocka_unit_test(test_rules),          cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_expansion), cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_data),      cmocka_unit_test(test_gathered_again),
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_megatron),
+        cmocka_unit_test(test_gpt),       cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

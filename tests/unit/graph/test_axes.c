@@ -6,8 +6,8 @@
  * memory, costs less than a bound that is given.
  *
  * Answers are held to the least cost of nets that are always the same, since a search may be
- * unlucky in a net; what is true of all nets is checked in those of TESSERA_SEED, too. TESSERA_NETS:
- * how many.
+ * unlucky in a net; what is true of all nets is checked in those of TESSERA_SEED, too.
+ * TESSERA_NETS: how many.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Declarations: the shapes and dtypes of results, the texts of errors, and the signatures that
- * follow from each op's rule, against lists that sbp-rules.md has from brute force. */
+ * follow from each op's rule, against lists in the tests. */
 #include "declared.h"
 
 #include <math.h>
