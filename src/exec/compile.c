@@ -52,6 +52,7 @@ static void destroy_plan(void *object)
     release_parts(plan);
     tsri_mem_free(plan->explain);
     tsri_pool_finish(&plan->scratch);
+    tsri_pool_finish(&plan->program);
     tsri_pool pool = plan->pool; /* the plan itself lives in it */
     tsri_pool_finish(&pool);
 }
@@ -399,7 +400,7 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     end(&c, status != TSR_OK || !fixes, &pool);
     TSRI_TRY(status);
     tsri_pool_finish(&plan->scratch);
-    plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
+    plan->info.host_bytes = tsri_pool_bytes(&plan->pool) + tsri_pool_bytes(&plan->program);
     plan->info.steps = plan->nsteps;
     for (int k = 0; k < TSRI_DEVICES; k++)
         plan->info.activation_bytes += plan->part[k].arena_bytes;

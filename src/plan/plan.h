@@ -261,6 +261,7 @@ struct tsr_plan {
     tsr_world *world;
     tsri_part part[TSRI_DEVICES]; /* by tsr_device: what it has there */
     tsri_pool pool;
+    tsri_pool program; /* names, ports, hooks and all else that building makes and the plan keeps */
     tsri_pool scratch; /* what only the passes need: gone when they are done */
     int *group;        /* in scratch: the ranks of the collective that is lowered */
     int cgroup;

@@ -52,19 +52,31 @@ static void note_change(tsr_plan *plan, int i, const char *reason)
     plan->info.step_s = seconds;
 }
 
+/* Gives back all that an earlier try has built. */
+static void forget_program(tsr_plan *plan)
+{
+    tsri_pool_finish(&plan->scratch);
+    tsri_pool_init(&plan->scratch, &plan->world->mem);
+    tsri_pool_finish(&plan->program);
+    tsri_pool_init(&plan->program, &plan->world->mem);
+    plan->group = NULL;
+    plan->values = NULL;
+    plan->items = NULL;
+    plan->entries = NULL;
+    plan->ports = NULL;
+    plan->hooks = NULL;
+    plan->prints = NULL;
+    plan->chosen = NULL;
+    plan->cgroup = plan->nports = plan->nhooks = plan->nprints = 0;
+    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
+    plan->nentries = plan->centries = plan->info.ops = 0;
+}
+
 /* Builds the plan anew from chosen signatures: all passes up to the order of items and the
  * lifetimes of values. */
 static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
 {
-    tsri_pool_finish(&plan->scratch);
-    tsri_pool_init(&plan->scratch, &g->world->mem);
-    plan->group = NULL;
-    plan->cgroup = 0;
-    plan->values = NULL;
-    plan->items = NULL;
-    plan->entries = NULL;
-    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
-    plan->nentries = plan->centries = plan->info.ops = 0;
+    forget_program(plan);
     plan->info.step_s = inferred->cost;
     TSRI_TRY(tsri_plan_build(plan, g, inferred));
     int nchanges = 0;

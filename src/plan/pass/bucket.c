@@ -177,7 +177,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                               .nin = call->n,
                               .nout = call->n,
                               .placement = first->placement,
-                              .name = tsri_pool_printf(&plan->pool, "%s bucket %d",
+                              .name = tsri_pool_printf(&plan->program, "%s bucket %d",
                                                        gathers ? "update" : "gradient", number),
                               .loc = first->loc,
                               .backward = first->backward,

@@ -395,7 +395,7 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
 /* Keeps what else the op could do, if that was asked for: a copy that outlives inference. */
 static tsr_status keep_alternatives(builder *b, const tsri_op *op, const int *out)
 {
-    tsri_pool *pool = &b->plan->pool;
+    tsri_pool *pool = &b->plan->program;
     if (!b->inferred->alternatives || !op->nout)
         return TSR_OK;
     tsri_alternatives *alt = tsri_pool_dup(pool, &b->inferred->alternatives[op->id], sizeof *alt);
@@ -484,7 +484,7 @@ static tsr_status describe_ports(builder *b)
             to->from_local = t->op->from_local;
             sbp = t->op->sbp.ndim ? t->op->sbp : b->inferred->chosen[t->op->id]->out[0];
         }
-        to->info = (tsr_port){.name = tsri_pool_strdup(&plan->pool, from->name),
+        to->info = (tsr_port){.name = tsri_pool_strdup(&plan->program, from->name),
                               .is_input = from->is_input,
                               .dtype = t->dtype,
                               .dims = t->shape,
@@ -502,10 +502,10 @@ static tsr_status describe_ports(builder *b)
 static tsr_status keep_names(tsr_plan *plan)
 {
     for (int i = 0; i < plan->nitems; i++)
-        if (!(plan->items[i].name = tsri_pool_strdup(&plan->pool, plan->items[i].name)))
+        if (!(plan->items[i].name = tsri_pool_strdup(&plan->program, plan->items[i].name)))
             return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++)
-        if (!(plan->values[i].name = tsri_pool_strdup(&plan->pool, plan->values[i].name)))
+        if (!(plan->values[i].name = tsri_pool_strdup(&plan->program, plan->values[i].name)))
             return TSR_ERR_NO_MEMORY;
     return TSR_OK;
 }
@@ -516,11 +516,11 @@ static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
     plan->nprints = g->nprints;
     if (!g->nprints)
         return TSR_OK;
-    plan->prints = tsri_pool_dup(&plan->pool, g->prints, (size_t)g->nprints * sizeof *g->prints);
+    plan->prints = tsri_pool_dup(&plan->program, g->prints, (size_t)g->nprints * sizeof *g->prints);
     TSRI_NEED(plan->prints);
     for (int i = 0; i < g->nprints; i++) {
-        plan->prints[i].label = tsri_pool_strdup(&plan->pool, g->prints[i].label);
-        plan->prints[i].port = tsri_pool_strdup(&plan->pool, g->prints[i].port);
+        plan->prints[i].label = tsri_pool_strdup(&plan->program, g->prints[i].label);
+        plan->prints[i].port = tsri_pool_strdup(&plan->program, g->prints[i].port);
         TSRI_NEED(plan->prints[i].label && plan->prints[i].port);
     }
     return TSR_OK;
@@ -536,8 +536,8 @@ static tsr_status keep_chosen(builder *b)
         return TSR_OK;
     for (size_t i = 0; i < n; i++)
         live += b->inferred->live[i];
-    tsri_nd_signature *copies = tsri_pool_alloc(&plan->pool, live * sizeof *copies);
-    plan->chosen = tsri_pool_alloc(&plan->pool, n * sizeof(tsri_nd_signature *));
+    tsri_nd_signature *copies = tsri_pool_alloc(&plan->program, live * sizeof *copies);
+    plan->chosen = tsri_pool_alloc(&plan->program, n * sizeof(tsri_nd_signature *));
     TSRI_NEED(copies && plan->chosen);
     for (size_t i = 0; i < n; i++)
         if (b->inferred->live[i]) {
@@ -553,11 +553,11 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
     b.of = tsri_pool_alloc(&plan->scratch, (size_t)g->ntensors * sizeof *b.of);
     plan->nhooks = g->nhooks;
     plan->runner = g->runner;
-    plan->hooks = tsri_pool_dup(&plan->pool, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
+    plan->hooks = tsri_pool_dup(&plan->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
     TSRI_NEED(b.of && plan->hooks);
     TSRI_TRY(copy_prints(plan, g));
     plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
-    plan->ports = tsri_pool_alloc(&plan->pool, (size_t)g->nports * sizeof *plan->ports);
+    plan->ports = tsri_pool_alloc(&plan->program, (size_t)g->nports * sizeof *plan->ports);
     TSRI_NEED(plan->ports);
     plan->nports = g->nports;
     for (int i = 0; i < g->nops; i++) {

@@ -86,7 +86,7 @@ static tsri_item *reader_of(fuser *f, int maker, int value, tsri_op_kind op, int
 
 static bool set_operands(tsr_plan *plan, tsri_item *it, int n, const int *in)
 {
-    int *copy = tsri_pool_dup(&plan->pool, in, (size_t)n * sizeof *in);
+    int *copy = tsri_pool_dup(&plan->program, in, (size_t)n * sizeof *in);
     if (!copy)
         return false;
     it->in = copy;
@@ -269,7 +269,7 @@ static tsr_status join_layer_norm_backward(fuser *f, int i)
 /* --- layer norm on GPUs ----------------------------------------------------------------------- */
 static bool set_results(tsr_plan *plan, tsri_item *it, int n, const int *out)
 {
-    int *copy = tsri_pool_dup(&plan->pool, out, (size_t)n * sizeof *out);
+    int *copy = tsri_pool_dup(&plan->program, out, (size_t)n * sizeof *out);
     if (!copy)
         return false;
     it->out = copy;

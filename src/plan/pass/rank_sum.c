@@ -32,7 +32,7 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
                 .reason = "a sum over the ranks of local graphs",
                 .nranks = n,
                 .group = op->attrs.rank_sum.group,
-                .ranks = tsri_pool_dup(&plan->pool, ranks, (size_t)n * sizeof *ranks)}};
+                .ranks = tsri_pool_dup(&plan->program, ranks, (size_t)n * sizeof *ranks)}};
     TSRI_NEED(item.box.ranks);
     for (int i = 0; i < op->nin; i++)
         bytes +=

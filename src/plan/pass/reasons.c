@@ -130,7 +130,7 @@ static const char *say(giver *g)
         const char *one = say_wanted(g, &g->list[i]);
         text = one ? tsri_pool_printf(&g->pool, "%s%s%s", text, i ? "; " : "", one) : NULL;
     }
-    return text ? tsri_pool_strdup(&g->plan->pool, text) : NULL;
+    return text ? tsri_pool_strdup(&g->plan->program, text) : NULL;
 }
 
 static tsr_status give_all(giver *g)

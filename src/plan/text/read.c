@@ -96,7 +96,7 @@ static bool get_numbered(reader *r, char letter, int n, int *out)
 static tsr_status get_quoted(reader *r, const char **out)
 {
     EXPECT(accept_char(r, '"'), "a quoted name");
-    char *text = tsri_pool_alloc(&r->plan->pool, strcspn(r->at, "\n") + 1), *t = text;
+    char *text = tsri_pool_alloc(&r->plan->program, strcspn(r->at, "\n") + 1), *t = text;
     TSRI_NEED(text);
     while (*r->at && *r->at != '\n' && *r->at != '"') {
         const bool escaped = *r->at == '\\' && r->at[1];
@@ -241,7 +241,7 @@ static tsr_status read_placement(reader *r)
 static tsr_status make_variable(reader *r, int number, const tsri_value *v, tsr_variable **out)
 {
     if (number == r->nvariable) {
-        tsr_variable *made = tsri_pool_alloc(&r->plan->pool, sizeof *made);
+        tsr_variable *made = tsri_pool_alloc(&r->plan->program, sizeof *made);
         TSRI_NEED(made && TSRI_PUSH(&r->plan->scratch, r->variable, r->nvariable, r->cvariable));
         *made = (tsr_variable){.world = r->plan->world,
                                .name = v->name ? v->name : "",
@@ -403,7 +403,7 @@ static tsr_status read_ranks(reader *r, tsri_item *it)
     if (!accept(r, "ranks"))
         return TSR_OK;
     do {
-        TSRI_NEED(TSRI_PUSH(&r->plan->pool, ranks, it->box.nranks, capacity));
+        TSRI_NEED(TSRI_PUSH(&r->plan->program, ranks, it->box.nranks, capacity));
         EXPECT(get_int(r, &ranks[it->box.nranks]), "a rank");
         it->box.nranks++;
     } while (accept_char(r, ','));

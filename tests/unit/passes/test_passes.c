@@ -89,6 +89,7 @@ static char *run_case(const char *path, const pass_case *c)
         .opts = c->opts,
         .model = tsri_plan_cost_model(&c->opts, on_gpus ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU)};
     tsri_pool_init(&plan.pool, &w->mem);
+    tsri_pool_init(&plan.program, &w->mem);
     tsri_pool_init(&plan.scratch, &w->mem);
     if (tsri_text_read(&plan, c->before, NULL) != TSR_OK || passes[c->pass].run(&plan) != TSR_OK ||
         tsri_plan_check(&plan, passes[c->pass].pass) != TSR_OK)
@@ -99,6 +100,7 @@ static char *run_case(const char *path, const pass_case *c)
     char *text = tsri_text_close(&t, NULL);
     assert_non_null(text);
     tsri_pool_finish(&plan.scratch);
+    tsri_pool_finish(&plan.program);
     tsri_pool_finish(&plan.pool);
     tsr_world_destroy(w);
     return text;
@@ -172,11 +174,13 @@ static void test_wrong_texts(void **state)
         assert_int_equal(tsr_world_create_virtual(1, 0, &w), TSR_OK);
         tsr_plan plan = {.world = w};
         tsri_pool_init(&plan.pool, &w->mem);
+        tsri_pool_init(&plan.program, &w->mem);
         tsri_pool_init(&plan.scratch, &w->mem);
         assert_int_not_equal(tsri_text_read(&plan, wrong[i].text, NULL), TSR_OK);
         if (!strstr(tsr_last_error(), wrong[i].says))
             fail_msg("'%s' says '%s', not '%s'", wrong[i].text, tsr_last_error(), wrong[i].says);
         tsri_pool_finish(&plan.scratch);
+        tsri_pool_finish(&plan.program);
         tsri_pool_finish(&plan.pool);
         tsr_world_destroy(w);
     }
