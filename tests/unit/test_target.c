@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of kinds of device: every kind has a row, and the rows agree with what asks them. */
+/* The tables of kinds of device and of dtypes: each has a row, and the rows agree with their
+ * readers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,12 +8,14 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "placement/cluster.h"
 #include "placement/placement.h"
 #include "sbp/route/cost_model.h"
+#include "src/target/dtype.h"
 
 static void test_rows(void **state)
 {
@@ -96,12 +99,61 @@ static void test_clusters(void **state)
         assert_false(tsri_target_can(tsri_cluster_device(&c), TSRI_CAN_HOST_MEMORY));
 }
 
+/* --- dtypes ----------------------------------------------------------------------------------- */
+static void test_dtypes(void **state)
+{
+    (void)state;
+    for (int d = 1; d < TSR_DTYPE_COUNT_; d++) {
+        const tsri_dtype_facts *f = tsri_dtype_of((tsr_dtype)d);
+        assert_string_equal(tsr_dtype_name((tsr_dtype)d), f->name);
+        assert_int_equal(tsr_dtype_size((tsr_dtype)d), f->size);
+        assert_int_equal(tsr_dtype_parse(f->name), d);
+        /* .npy's last character is the bytes of an element. */
+        assert_int_equal(f->npy[2] - '0', d == TSR_BF16 ? 4 : f->size);
+        assert_int_equal(f->npy[1], f->is_float     ? 'f'
+                                    : d == TSR_U8   ? 'u'
+                                    : d == TSR_BOOL ? 'b'
+                                                    : 'i');
+        for (int e = 1; e < d; e++)
+            assert_string_not_equal(f->safetensors, tsri_dtypes[e].safetensors);
+    }
+    assert_int_equal(tsri_dtype_of(TSR_DTYPE_COUNT_)->size, 0);
+    assert_int_equal(tsri_dtype_of((tsr_dtype)-1)->size, 0);
+    assert_string_equal(tsri_dtype_of(TSR_DTYPE_NONE)->name, "?");
+}
+
+/* The largest value is all ones but the exponent's last bit, which IEEE 754 leaves to infinity. */
+static void test_floats(void **state)
+{
+    (void)state;
+    int floats = 0, halves = 0, autocast = 0;
+    for (int d = 0; d <= TSR_DTYPE_COUNT_; d++) {
+        const tsri_dtype_facts *f = tsri_dtype_of((tsr_dtype)d);
+        floats += tsri_is_float((tsr_dtype)d);
+        halves += tsri_is_half((tsr_dtype)d);
+        autocast += tsri_is_autocast((tsr_dtype)d);
+        if (!f->is_float) {
+            assert_int_equal(f->exponent + f->fraction, 0);
+            continue;
+        }
+        assert_int_equal(1 + f->exponent + f->fraction, 8 * f->size);
+        const int bias = (1 << (f->exponent - 1)) - 1;
+        assert_true(f->max == ldexp(2 - ldexp(1, -f->fraction), bias));
+    }
+    assert_int_equal(floats, 4);
+    assert_int_equal(halves, 2);
+    assert_int_equal(autocast, 3);
+    assert_true(tsri_is_half(TSR_F16) && tsri_is_half(TSR_BF16) && tsri_is_autocast(TSR_F32));
+    assert_false(tsri_is_autocast(TSR_F64) || tsri_is_float(TSR_I64));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),     cmocka_unit_test(test_no_kind),
         cmocka_unit_test(test_models),   cmocka_unit_test(test_placements),
-        cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_clusters), cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

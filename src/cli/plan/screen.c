@@ -214,7 +214,7 @@ static void print_masters(const plan_view *v, const cli_style *style)
         const tsri_value *x = &plan->values[i];
         char text[160];
         if (x->storage != TSRI_STORAGE_VARIABLE || r->kind_of[i] != TSRI_MEMORY_PARAMETERS ||
-            (x->dtype != TSR_BF16 && x->dtype != TSR_F16))
+            !tsri_is_half(x->dtype))
             continue;
         snprintf(text, sizeof text,
                  "parameters and states are %s, without master weights in f32, which dtype: f32 "
