@@ -34,25 +34,16 @@ typedef struct search {
 enum { TEXT = 400 };
 
 /* --- numbers ---------------------------------------------------------------------------------- */
-/* The exponent's bits of a floating-point dtype, and those of its fraction. */
+/* The exponent's bits of a floating-point dtype, and those of its fraction; of others none. */
 typedef struct float_bits {
     uint64_t exponent, fraction;
 } float_bits;
 
 static float_bits bits_of(tsr_dtype dtype)
 {
-    switch (dtype) {
-    case TSR_F64:
-        return (float_bits){0x7ff0000000000000, 0x000fffffffffffff};
-    case TSR_F32:
-        return (float_bits){0x7f800000, 0x007fffff};
-    case TSR_F16:
-        return (float_bits){0x7c00, 0x03ff};
-    case TSR_BF16:
-        return (float_bits){0x7f80, 0x007f};
-    default:
-        return (float_bits){0};
-    }
+    const tsri_dtype_facts *f = tsri_dtype_of(dtype);
+    const uint64_t fraction = (UINT64_C(1) << f->fraction) - 1;
+    return (float_bits){((UINT64_C(1) << f->exponent) - 1) << f->fraction, fraction};
 }
 
 static void count(tsr_dtype dtype, const void *data, size_t bytes, int64_t *nnan, int64_t *ninf)
