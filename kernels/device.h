@@ -105,6 +105,7 @@ typedef struct tsri_device_ops {
 struct tsri_device {
     const tsri_device_ops *ops;
     tsr_world *world;
+    tsr_device kind;     /* tsri_device_get sets it */
     tsri_stream *stream; /* of compute; NULL on a CPU */
     /* Called over and over while the host waits for the device: by communicators, whose collectives
      * a lost peer could keep from ever ending. NULL: none. */
@@ -147,7 +148,7 @@ tsr_status tsri_device_get(tsr_world *world, tsr_device kind, tsri_device **out_
 
 /* Opens a CPU: buffers are the world's region of the arena. */
 tsr_status tsri_device_open_cpu(tsr_world *world, tsri_device **out_device);
-/* Opens the world's CUDA device, through the module (kernels/module.h). */
-tsr_status tsri_device_open_cuda(tsr_world *world, tsri_device **out_device);
+/* Opens the world's device of a kind that has a module, through it (kernels/module.h). */
+tsr_status tsri_device_open_module(tsr_world *world, tsr_device kind, tsri_device **out_device);
 
 #endif

@@ -14,8 +14,7 @@
 
 #include "kernels/device.h"
 
-#define TSRI_MODULE_ABI 4
-#define TSRI_MODULE_ENTRY "tsri_cuda_module"
+#define TSRI_MODULE_ABI 5
 
 struct tsri_comm;
 
@@ -56,8 +55,9 @@ typedef struct tsri_module {
 /* The module's one entry point. NULL if it can't serve a library of host->abi. */
 typedef const tsri_module *tsri_module_entry_fn(const tsri_module_host *host);
 
-/* The module, loaded if it isn't yet; process-wide, thread-safe. TSR_ERR_UNSUPPORTED, saying where
- * it was looked for and what the loader said. */
-tsr_status tsri_module_get(const tsri_module **out_module);
+/* Returns the module of a kind of device whose row of src/target/target.c names one, and loads it
+ * first if need be; process-wide, thread-safe. TSR_ERR_UNSUPPORTED with a text that says where it
+ * was looked for and what the loader said. */
+tsr_status tsri_module_get(tsr_device kind, const tsri_module **out_module);
 
 #endif

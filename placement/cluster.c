@@ -114,6 +114,11 @@ double tsri_cluster_efficiency(const tsri_cluster *c)
     return c->efficiency > 0 ? c->efficiency : tsri_gpu_specs[c->gpu].products;
 }
 
+tsr_device tsri_cluster_device(const tsri_cluster *c)
+{
+    return c->gpu ? TSR_DEVICE_CUDA : TSRI_TARGET_HOST;
+}
+
 int64_t tsri_cluster_memory(const tsri_cluster *c)
 {
     return c->memory > 0 ? c->memory : (int64_t)(tsri_gpu_specs[c->gpu].memory_gb * 1e9);

@@ -3,7 +3,7 @@
 #ifndef TESSERA_PLACEMENT_CLUSTER_H
 #define TESSERA_PLACEMENT_CLUSTER_H
 
-#include <tessera/base.h>
+#include "src/target/target.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -82,6 +82,8 @@ typedef struct tsri_cluster_figures {
 
 /* The part of its peak that a GPU is assumed to compute at where nothing is said. */
 double tsri_cluster_efficiency(const tsri_cluster *c);
+/* Returns the kind of device that a cluster's ranks compute on: of its GPUs, else the host. */
+tsr_device tsri_cluster_device(const tsri_cluster *c);
 /* Bytes of a rank's memory; 0: not known. */
 int64_t tsri_cluster_memory(const tsri_cluster *c);
 /* Ranks of a node; 0: all are on one. */

@@ -42,25 +42,38 @@ static const char *found(const parser *p, char buf[8])
     return buf;
 }
 
+/* Lists the names of all kinds of device: "cpu or cuda". Cut off where buf ends. */
+static const char *list_devices(char buf[64])
+{
+    size_t n = 0;
+    for (int i = 0; tsri_target_names[i] && n < 64; i++)
+        n += (size_t)snprintf(buf + n, 64 - n, "%s%s",
+                              !i                         ? ""
+                              : tsri_target_names[i + 1] ? ", "
+                                                         : " or ",
+                              tsri_target_names[i]);
+    return buf;
+}
+
 static tsr_status parse_device(parser *p, tsr_device *out_device)
 {
-    char buf[8];
+    char buf[8], names[64];
     next(p);
     const char *start = p->at;
     while (isalnum((unsigned char)*p->at) || *p->at == '_')
         p->at++;
     size_t n = (size_t)(p->at - start);
-    for (tsr_device d = TSR_DEVICE_CPU; d <= TSR_DEVICE_CUDA; d++)
-        if (strlen(tsr_device_name(d)) == n && !memcmp(start, tsr_device_name(d), n)) {
-            *out_device = d;
+    for (int i = 0; tsri_target_names[i]; i++)
+        if (strlen(tsri_target_names[i]) == n && !memcmp(start, tsri_target_names[i], n)) {
+            *out_device = (tsr_device)(i + 1);
             return TSR_OK;
         }
     if (!n)
         return FAIL(p, start, TSR_ERR_FORMAT,
                     "found %s; a placement starts with its device, as in \"cpu:[0,1]\"",
                     found(p, buf));
-    return FAIL(p, start, TSR_ERR_FORMAT, "there is no device '%.*s'; use cpu or cuda",
-                n > 40 ? 40 : (int)n, start);
+    return FAIL(p, start, TSR_ERR_FORMAT, "there is no device '%.*s'; use %s", n > 40 ? 40 : (int)n,
+                start, list_devices(names));
 }
 
 /* The number at the cursor, which is a rank of the world. */
@@ -154,7 +167,7 @@ static tsr_status parse_list(parser *p, int depth)
 static tsr_status parse(parser *p, const tsr_placement **out_placement)
 {
     char buf[8];
-    tsr_device device = TSR_DEVICE_CPU;
+    tsr_device device = TSRI_TARGET_HOST;
     TSRI_TRY(parse_device(p, &device));
     if (next(p) == ':') {
         p->at++;

@@ -13,16 +13,10 @@ typedef struct registry {
     tsr_placement *first;
 } registry;
 
-static const char *const device_names[] = {[TSR_DEVICE_CPU] = "cpu", [TSR_DEVICE_CUDA] = "cuda"};
-
-static bool device_valid(tsr_device device)
-{
-    return device == TSR_DEVICE_CPU || device == TSR_DEVICE_CUDA;
-}
-
 const char *tsr_device_name(tsr_device device)
 {
-    return device_valid(device) ? device_names[device] : "?";
+    const tsri_target *target = tsri_target_of(device);
+    return target ? target->name : "?";
 }
 
 static void registry_destroy(void *object)
@@ -57,7 +51,7 @@ static const char *make_text(tsri_pool *pool, const tsr_placement *p)
     char *text = tsri_mem_alloc(&p->world->mem, room);
     if (!text)
         return NULL;
-    at = (size_t)snprintf(text, room, "%s:", device_names[p->device]);
+    at = (size_t)snprintf(text, room, "%s:", tsr_device_name(p->device));
     for (int i = 0; i < p->nranks; i++) {
         if (i)
             text[at++] = ',';
@@ -161,7 +155,7 @@ static tsr_status create(tsr_world *world, tsr_device device, int ndim, const in
                          : !hierarchy ? "hierarchy"
                                       : "list of ranks");
     TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, "placement"));
-    if (!device_valid(device))
+    if (!tsri_target_of(device))
         return tsri_fail(TSR_ERR_INVALID,
                          "placement: there is no device type %d; use TSR_DEVICE_CPU or "
                          "TSR_DEVICE_CUDA",
@@ -209,6 +203,11 @@ tsr_status tsri_placement_check(const tsr_world *world, const tsr_placement *p, 
 tsr_device tsr_placement_device(const tsr_placement *p)
 {
     return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) ? p->device : (tsr_device)0;
+}
+
+bool tsri_placement_can(const tsr_placement *p, tsri_ability ability)
+{
+    return tsri_target_can(tsr_placement_device(p), ability);
 }
 
 int tsr_placement_ndim(const tsr_placement *p)

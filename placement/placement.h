@@ -26,6 +26,9 @@ tsr_status tsri_placement_parse(tsr_world *world, const char *text, const tsr_pl
 tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, const int *dim,
                                  const int *ranks, const tsr_placement **out_placement);
 
+/* Returns whether the devices of a placement have an ability; false for NULL. */
+bool tsri_placement_can(const tsr_placement *p, tsri_ability ability);
+
 /* Names the dimensions of a placement, one name for each. The names that it has already stay: equal
  * placements are one object. */
 tsr_status tsri_placement_name_axes(const tsr_placement *p, const char *const *axis);

@@ -10,13 +10,14 @@ static void close_device(void *object)
 
 tsr_status tsri_device_get(tsr_world *world, tsr_device kind, tsri_device **out_device)
 {
-    enum { MOST = sizeof world->devices / sizeof *world->devices };
-    if ((int)kind < 1 || (int)kind >= MOST)
+    const tsri_target *target = tsri_target_of(kind);
+    if (!target)
         return tsri_fail(TSR_ERR_INVALID, "no such device type: %d", (int)kind);
     tsri_device *d = world->devices[kind];
     if (!d) {
-        TSRI_TRY(kind == TSR_DEVICE_CPU ? tsri_device_open_cpu(world, &d)
-                                        : tsri_device_open_cuda(world, &d));
+        TSRI_TRY(target->module ? tsri_device_open_module(world, kind, &d)
+                                : tsri_device_open_cpu(world, &d));
+        d->kind = kind;
         /* Behind all that is owned already, which may still hold its buffers. */
         tsri_world_own_last(world, &d->owned, d, close_device);
         world->devices[kind] = d;

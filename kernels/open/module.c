@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding and loading the CUDA module. */
+/* Finding and loading the modules of kinds of device. */
 #include "kernels/module.h"
 #include "src/core/library.h"
 
@@ -29,12 +29,14 @@ static const tsri_module_host host = {
     .log = host_log,
 };
 
-/* The result of loading, for all threads: the module stays loaded while the process lives. */
+/* The result of loading, for all threads: modules stay loaded while the process lives. */
 static struct {
-    pthread_once_t once;
+    bool tried;
     const tsri_module *module;
     char why[1024];
-} loaded = {.once = PTHREAD_ONCE_INIT};
+} loaded[TSRI_DEVICES];                                  /* by tsr_device */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `loaded` and `taken` */
+static const tsri_module *taken;                         /* the one that is being loaded */
 
 static bool take(void *entry)
 {
@@ -43,34 +45,41 @@ static bool take(void *entry)
     const tsri_module *module = fn(&host);
     if (!module || module->abi != TSRI_MODULE_ABI)
         return false;
-    loaded.module = module;
+    taken = module;
     return true;
 }
 
-static void load(void)
+static void load(const tsri_target *target)
 {
-    static const tsri_library library = {"libtessera_cuda.so", "TESSERA_CUDA_MODULE",
-                                         TSRI_MODULE_ENTRY, take};
-    tsri_library_load(&library, loaded.why, sizeof loaded.why);
+    const tsri_library library = {target->module, target->module_variable, target->module_entry,
+                                  take};
+    taken = NULL;
+    tsri_library_load(&library, loaded[target->kind].why, sizeof loaded[target->kind].why);
+    loaded[target->kind].module = taken;
+    loaded[target->kind].tried = true;
 }
 
-tsr_status tsri_module_get(const tsri_module **out_module)
+tsr_status tsri_module_get(tsr_device kind, const tsri_module **out_module)
 {
-    pthread_once(&loaded.once, load);
-    if (!loaded.module)
-        return tsri_fail(
-            TSR_ERR_UNSUPPORTED,
-            "the module for cuda placements could not be loaded: %s. It is built where "
-            "nvcc, cuBLAS, cuDNN and NCCL are found, and is looked for beside the "
-            "library or where TESSERA_CUDA_MODULE says; use cpu:[...] without it",
-            loaded.why);
-    *out_module = loaded.module;
+    const tsri_target *target = tsri_target_of(kind);
+    pthread_mutex_lock(&lock);
+    if (!loaded[kind].tried)
+        load(target);
+    pthread_mutex_unlock(&lock);
+    if (!loaded[kind].module)
+        return tsri_fail(TSR_ERR_UNSUPPORTED,
+                         "the module for %s placements could not be loaded: %s. It is built where "
+                         "nvcc, cuBLAS, cuDNN and NCCL are found, and is looked for beside the "
+                         "library or where %s says; use %s:[...] without it",
+                         target->name, loaded[kind].why, target->module_variable,
+                         tsri_target_of(TSRI_TARGET_HOST)->name);
+    *out_module = loaded[kind].module;
     return TSR_OK;
 }
 
-tsr_status tsri_device_open_cuda(tsr_world *world, tsri_device **out_device)
+tsr_status tsri_device_open_module(tsr_world *world, tsr_device kind, tsri_device **out_device)
 {
     const tsri_module *module = NULL;
-    TSRI_TRY(tsri_module_get(&module));
+    TSRI_TRY(tsri_module_get(kind, &module));
     return module->device_open(world, out_device);
 }

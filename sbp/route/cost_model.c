@@ -4,24 +4,17 @@
 #include <math.h>
 #include <stdio.h>
 
-tsri_cost_model tsri_cost_model_local(void)
+tsri_cost_model tsri_cost_model_of(tsr_device kind)
 {
-    return (tsri_cost_model){.nlinks = 1,
-                             .link = {{.latency_s = 3e-6, .bytes_per_s = 8e9}},
-                             .local_bytes_per_s = 16e9,
-                             .flops_per_s = 80e9,
-                             .kernel_s = 0.5e-6,
-                             .link_name = {"shared memory"}};
-}
-
-tsri_cost_model tsri_cost_model_gpu(void)
-{
-    return (tsri_cost_model){.nlinks = 1,
-                             .link = {{.latency_s = 12e-6, .bytes_per_s = 300e9}},
-                             .local_bytes_per_s = 4e12,
-                             .flops_per_s = 50e12,
-                             .kernel_s = 2e-6,
-                             .link_name = {"NVLink"}};
+    const tsri_target_figures *f = &tsri_target_of(kind)->figures;
+    return (tsri_cost_model){
+        .nlinks = 1,
+        .link = {{.latency_s = f->latency_s, .bytes_per_s = f->bytes_per_s}},
+        .local_bytes_per_s = f->local_bytes_per_s,
+        .flops_per_s = f->flops_per_s,
+        .kernel_s = f->kernel_s,
+        .link_name = {f->link_name},
+    };
 }
 
 double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype)

@@ -4,6 +4,7 @@
 #define TESSERA_SBP_ROUTE_COST_MODEL_H
 
 #include "sbp/rule/layout.h"
+#include "src/target/target.h"
 
 /* Ranks r with equal r / ranks are joined by this link: the cores of a machine, the GPUs of a node,
  * the nodes of a cluster. */
@@ -32,10 +33,9 @@ typedef struct tsri_cost_model {
     const char *link_name[TSRI_MAX_LINKS]; /* for texts: "NVLink"; NULL: it has a number */
 } tsri_cost_model;
 
-/* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */
-tsri_cost_model tsri_cost_model_local(void);
-/* GPUs of one machine over NVLink: orders of magnitude of an H100's data sheet, not measured. */
-tsri_cost_model tsri_cost_model_gpu(void);
+/* Returns the model of ranks of one machine whose devices are of a kind, by the figures of the
+ * kind's row in src/target/target.c. `rings` is false. */
+tsri_cost_model tsri_cost_model_of(tsr_device kind);
 
 /* Operations a second of a rank that computes in a dtype. */
 double tsri_flops_of(const tsri_cost_model *m, tsr_dtype dtype);

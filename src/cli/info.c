@@ -101,7 +101,7 @@ static void find_memory(info *i)
 static void find_gpus(info *i)
 {
     const tsri_module *module;
-    if (tsri_module_get(&module) == TSR_OK) {
+    if (tsri_module_get(TSR_DEVICE_CUDA, &module) == TSR_OK) {
         snprintf(i->cuda_libraries, sizeof i->cuda_libraries, "%s", module->versions);
         if (module->gpus(MAX_GPUS, i->gpu, &i->ngpus) == TSR_OK) {
             snprintf(i->cuda, sizeof i->cuda, "available");
@@ -129,7 +129,7 @@ static tsr_status find_out(const info_args *a, info *i)
     if (!cli_links_path(i->path, sizeof i->path))
         i->path[0] = 0;
     if (!a->measure) {
-        cli_links_find(TSR_DEVICE_CPU, &i->links);
+        cli_links_find(TSRI_TARGET_HOST, &i->links);
         return TSR_OK;
     }
     int ranks = i->cores < 2 ? 2 : i->cores > 8 ? 8 : i->cores;
@@ -141,7 +141,7 @@ static tsri_cost_model model_of(const info *i)
 {
     tsr_compile_opts opts = *TSR_COMPILE_OPTS();
     cli_links_fill(&i->links, NULL, &opts);
-    return cli_links_model(&opts, TSR_DEVICE_CPU);
+    return cli_links_model(&opts, TSRI_TARGET_HOST);
 }
 
 static void print_text(const info *i)

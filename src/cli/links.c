@@ -69,14 +69,13 @@ static bool read_file(const char *path, char *buf, size_t size)
 void cli_links_find(tsr_device kind, cli_links *l)
 {
     char path[1024], data[FILE_MAX], machine[192];
-    const tsri_cost_model m =
-        kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
+    const tsri_cost_model m = tsri_cost_model_of(kind);
     *l = (cli_links){.name = m.link_name[0],
                      .latency_s = m.link[0].latency_s,
                      .bytes_per_s = m.link[0].bytes_per_s,
                      .local_bytes_per_s = m.local_bytes_per_s,
                      .kernel_s = -1};
-    if (kind != TSR_DEVICE_CPU || !cli_links_path(path, sizeof path) ||
+    if (!tsri_target_can(kind, TSRI_CAN_HOST_MEMORY) || !cli_links_path(path, sizeof path) ||
         !read_file(path, data, sizeof data))
         return;
     cJSON *json = cJSON_Parse(data);

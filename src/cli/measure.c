@@ -49,7 +49,7 @@ static tsr_status time_chain(tsr_world *world, tsr_dtype dtype, int side, int n,
     tsr_graph *g = tsr_graph_create(world, TSR_GRAPH_OPTS(.local = true));
     TSRI_NEED(g);
     const int rank = tsr_world_rank(world), one = 1;
-    const tsr_placement *p = tsr_placement_create(world, TSR_DEVICE_CPU, 1, &one, &rank);
+    const tsr_placement *p = tsr_placement_create(world, TSRI_TARGET_HOST, 1, &one, &rank);
     tsr_tensor *x = tsr_input(g, "x", dtype, TSR_DIMS(side, side), p, TSR_B), *y = x;
     for (int i = 0; i < n; i++)
         y = side > 1 ? tsr_matmul(y, x) : tsr_neg(y);

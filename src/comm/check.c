@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "src/target/dtype.h"
+
 tsr_status tsri_coll_invalid(const tsri_coll *c, int seg, const char *fmt, ...)
 {
     char text[512];
@@ -22,11 +24,6 @@ static bool axis_fits(const tsri_segment *s, int axis, bool split)
     return split ? axis >= 0 && axis < s->shape.ndim : axis == -1;
 }
 
-static bool is_float(tsr_dtype t)
-{
-    return t == TSR_F32 || t == TSR_F64 || t == TSR_F16 || t == TSR_BF16;
-}
-
 static tsr_status check_description(const tsri_coll *c, int i)
 {
     const tsri_segment *s = &c->seg[i];
@@ -34,7 +31,7 @@ static tsr_status check_description(const tsri_coll *c, int i)
         return tsri_coll_invalid(c, i, "no such dtype");
     if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
         return tsri_coll_invalid(c, i, "too many axes");
-    if (c->op == TSR_REDUCE_AVG && !is_float(s->dtype))
+    if (c->op == TSR_REDUCE_AVG && !tsri_is_float(s->dtype))
         return tsri_coll_invalid(c, i, "an average of %s", tsr_dtype_name(s->dtype));
     if (c->kind == TSRI_COLL_SEND_RECV)
         return TSR_OK;

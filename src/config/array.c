@@ -13,10 +13,7 @@
 
 double tsri_dtype_max(tsr_dtype dtype)
 {
-    return dtype == TSR_F16    ? 65504
-           : dtype == TSR_BF16 ? 0x1.fep127
-           : dtype == TSR_F32  ? (double)FLT_MAX
-                               : DBL_MAX;
+    return tsri_is_float(dtype) ? tsri_dtype_of(dtype)->max : DBL_MAX;
 }
 
 void tsri_number_store(tsr_dtype dtype, double v, int64_t i, void *at)

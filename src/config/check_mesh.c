@@ -144,7 +144,7 @@ static tsr_status check_placement(const tsri_experiment *e, tsri_config_placemen
                                   const tsri_reader *r)
 {
     if (!says(p, "device"))
-        p->device = e->cluster.said.gpu ? TSR_DEVICE_CUDA - 1 : TSR_DEVICE_CPU - 1;
+        p->device = (int)tsri_cluster_device(&e->cluster.said) - 1;
     tsri_section_give(&tsri_placement_section, p, "device");
     if (!says(p, "mesh") && !says(p, "ranks"))
         return tsri_yaml_fail_key(p->head.node, "neither 'mesh' nor 'ranks' is there, as in {mesh: "

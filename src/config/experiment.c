@@ -125,9 +125,9 @@ tsr_device tsri_experiment_device(const tsri_experiment *e)
 {
     const tsri_config_placement *p = e ? e->placements.items : NULL;
     for (int i = 0; p && i < e->placements.n; i++)
-        if (p[i].device + 1 == TSR_DEVICE_CUDA)
-            return TSR_DEVICE_CUDA;
-    return TSR_DEVICE_CPU;
+        if (!tsri_target_can((tsr_device)(p[i].device + 1), TSRI_CAN_HOST_MEMORY))
+            return (tsr_device)(p[i].device + 1);
+    return TSRI_TARGET_HOST;
 }
 
 tsr_dtype tsri_config_autocast(const tsri_experiment *e)

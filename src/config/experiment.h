@@ -56,7 +56,7 @@ void tsri_experiment_destroy(tsri_experiment *e);
 int tsri_experiment_nranks(const tsri_experiment *e);
 /* Returns the number of ranks that tsri_experiment_load_for was given. */
 int tsri_experiment_asked(const tsri_experiment *e);
-/* Returns TSR_DEVICE_CUDA if some placement is of that kind, else TSR_DEVICE_CPU. */
+/* Returns the kind of the first placement that is not on the host, else the host. */
 tsr_device tsri_experiment_device(const tsri_experiment *e);
 /* Returns whether the experiment trains a model, or a graph; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);

@@ -130,20 +130,21 @@ tsr_status tsri_program_say_device(const tsri_program *p, tsr_status status)
     const tsri_experiment *e = p->experiment;
     const tsri_config_placement *from = e->placements.items;
     for (int i = 0; i < e->placements.n && status != TSR_OK; i++) {
+        const tsr_device kind = (tsr_device)(from[i].device + 1);
         tsri_device *device;
         bool mine = false;
         for (int r = 0; r < from[i].ranks.n; r++)
             mine |= from[i].ranks.ranks[r] == tsr_world_rank(p->world);
-        if (!mine || from[i].device + 1 != TSR_DEVICE_CUDA ||
-            tsri_device_get(p->world, TSR_DEVICE_CUDA, &device) == TSR_OK)
+        if (!mine || tsri_target_can(kind, TSRI_CAN_HOST_MEMORY) ||
+            tsri_device_get(p->world, kind, &device) == TSR_OK)
             continue;
         char why[1200];
         snprintf(why, sizeof why, "%s", tsr_last_error());
         status = tsri_fail(status,
-                           "cuda can't be used here; --set %s%s%sdevice=cpu computes without a "
+                           "%s can't be used here; --set %s%s%sdevice=cpu computes without a "
                            "GPU, and `tessera plan` needs none\n  %s",
-                           e->mesh.ndim ? "" : "placements.", e->mesh.ndim ? "" : from[i].head.name,
-                           e->mesh.ndim ? "" : ".", why);
+                           tsr_device_name(kind), e->mesh.ndim ? "" : "placements.",
+                           e->mesh.ndim ? "" : from[i].head.name, e->mesh.ndim ? "" : ".", why);
         return tsri_program_fail(device_node(e, &from[i]), status);
     }
     return status;

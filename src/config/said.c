@@ -54,7 +54,7 @@ int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const
         snprintf(out[n++], TSRI_RELAY_TEXT, "mesh={%s}", mesh);
     else if (!stays)
         snprintf(out[n++], TSRI_RELAY_TEXT, "placements.%s={device: %s, mesh: {%s}}", p->head.name,
-                 p->device + 1 == TSR_DEVICE_CUDA ? "cuda" : "cpu", mesh);
+                 tsri_target_names[p->device], mesh);
     if (tsri_yaml_find(e->head.node, "parameters"))
         snprintf(out[n++], TSRI_RELAY_TEXT, "parameters=[]");
     if (tsri_yaml_find(e->head.node, "tensors"))

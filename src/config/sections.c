@@ -5,7 +5,6 @@
 #include "src/config/layers/layers.h"
 #include "src/config/section_fields.h"
 
-static const char *const device_words[] = {"cpu", "cuda", NULL};
 /* In the order in which tsri_experiment_fill reads them. */
 static const char *const on_nan_words[] = {"stop", "warn", "ignore", NULL};
 static const char *const dtype_words[] = {"f32", "f64", "f16", "bf16", NULL};
@@ -16,7 +15,7 @@ static const char *const bn_words[] = {"global", "local", NULL};
 
 /* --- placements ------------------------------------------------------------------------------- */
 static const tsri_field placement_fields[] = {
-    WORD(tsri_config_placement, "device", device, TSRI_NONE, device_words,
+    WORD(tsri_config_placement, "device", device, TSRI_NONE, tsri_target_names,
          "What a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
     FIELD(MESH, tsri_config_placement, "mesh", mesh, TSRI_NONE, 0, 0,
           "The dimensions of the hierarchy, outermost first, with names that signatures can use. A "
@@ -518,7 +517,7 @@ static const tsri_field experiment_fields[] = {
          "Names for devices and ranks."),
     FIELD(MESH, tsri_experiment, "mesh", mesh, TSRI_NONE, 0, 0,
           "Instead of placements: the axes of the only one, which is called mesh."),
-    WORD(tsri_experiment, "device", device, TSRI_NONE, device_words,
+    WORD(tsri_experiment, "device", device, TSRI_NONE, tsri_target_names,
          "Beside mesh: what a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
     {.name = "strategy",
      .kind = TSRI_FIELD_WORDS,

@@ -5,6 +5,7 @@
 #define TESSERA_CORE_DIMS_H
 
 #include <tessera/base.h>
+#include "src/target/dtype.h"
 
 #define TSRI_MAX_COUNT (INT64_C(1) << 56)
 
@@ -15,11 +16,5 @@ bool tsri_dims_fit(tsr_dims dims);
 /* Writes "4,5", without brackets, and returns buf. */
 enum { TSRI_DIMS_TEXT_MAX = 21 * TSR_MAX_NDIM + 1 };
 const char *tsri_dims_format(tsr_dims dims, char buf[TSRI_DIMS_TEXT_MAX]);
-
-bool tsri_is_float(tsr_dtype dtype);
-static inline bool tsri_is_half(tsr_dtype dtype)
-{
-    return dtype == TSR_F16 || dtype == TSR_BF16;
-}
 
 #endif

@@ -4,34 +4,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    size_t size;
-} dtypes[TSR_DTYPE_COUNT_] = {
-    [TSR_DTYPE_NONE] = {"?", 0},    [TSR_DTYPE_F32] = {"f32", 4}, [TSR_DTYPE_F16] = {"f16", 2},
-    [TSR_DTYPE_BF16] = {"bf16", 2}, [TSR_DTYPE_F64] = {"f64", 8}, [TSR_DTYPE_I64] = {"i64", 8},
-    [TSR_DTYPE_I32] = {"i32", 4},   [TSR_DTYPE_U8] = {"u8", 1},   [TSR_DTYPE_BOOL] = {"bool", 1},
-};
-
-static bool is_valid(tsr_dtype dtype)
-{
-    return dtype > TSR_DTYPE_NONE && dtype < TSR_DTYPE_COUNT_;
-}
-
 size_t tsr_dtype_size(tsr_dtype dtype)
 {
-    return is_valid(dtype) ? dtypes[dtype].size : 0;
+    return tsri_dtype_of(dtype)->size;
 }
 
 const char *tsr_dtype_name(tsr_dtype dtype)
 {
-    return is_valid(dtype) ? dtypes[dtype].name : "?";
+    return tsri_dtype_of(dtype)->name;
 }
 
 tsr_dtype tsr_dtype_parse(const char *name)
 {
     for (int i = 1; name && i < TSR_DTYPE_COUNT_; i++)
-        if (!strcmp(name, dtypes[i].name))
+        if (!strcmp(name, tsri_dtypes[i].name))
             return (tsr_dtype)i;
     return TSR_DTYPE_NONE;
 }
@@ -71,9 +57,4 @@ bool tsri_dims_fit(tsr_dims dims)
 bool tsr_dims_equal(tsr_dims a, tsr_dims b)
 {
     return a.ndim == b.ndim && !memcmp(a.d, b.d, (size_t)a.ndim * sizeof a.d[0]);
-}
-
-bool tsri_is_float(tsr_dtype dtype)
-{
-    return dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
 }

@@ -6,6 +6,7 @@
 
 #include <tessera/world.h>
 #include "src/core/mem.h"
+#include "src/target/target.h"
 
 struct tsri_comm;
 struct tsri_flight;
@@ -45,14 +46,15 @@ struct tsr_world {
     struct tsri_comm *comm; /* of host memory; NULL in a virtual world */
     void *collectives;      /* src/comm/collective/group.c's; NULL until they are used */
     struct tsri_flight
-        *flight;          /* of its calls: src/comm/flight/flight.h; NULL in a virtual world */
-    void *connections[4]; /* by tsr_device, between devices: src/plan/lower/lower_groups.c */
+        *flight; /* of its calls: src/comm/flight/flight.h; NULL in a virtual world */
+    void *connections[TSRI_DEVICES]; /* by tsr_device, between devices:
+                                        src/plan/lower/lower_groups.c */
     tsri_owned *owned;
     struct tsr_op *own_ops;                    /* the latest definition: src/core/own_op.h */
     struct tsri_own_optimizer *own_optimizers; /* likewise: src/optim/own.h */
     bool ends;                                 /* all that it owns is being destroyed */
-    void *devices[4]; /* by tsr_device: struct tsri_device, NULL while not open */
-    void *placements; /* the list that placement/ interns into */
+    void *devices[TSRI_DEVICES]; /* by tsr_device: struct tsri_device, NULL while not open */
+    void *placements;            /* the list that placement/ interns into */
     uint64_t next_id; /* for names of unnamed things; the same on every rank of an SPMD program */
 };
 

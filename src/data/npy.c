@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "src/data/npy_header.h"
+#include "src/target/dtype.h"
 
 tsr_status tsri_npy_parse(const char *name, const void *data, size_t size, tsri_npy *out_npy)
 {
@@ -154,9 +155,6 @@ tsr_status tsri_npy_read(tsri_mem *mem, const char *path, tsri_npy *out_npy, voi
 /* --- writing ---------------------------------------------------------------------------------- */
 static size_t make_header(tsr_dtype dtype, tsr_dims dims, char header[TSRI_NPY_HEADER_MAX])
 {
-    static const char *const codes[TSR_DTYPE_COUNT_] = {
-        [TSR_F32] = "<f4", [TSR_F16] = "<f2", [TSR_BF16] = "<f4", [TSR_F64] = "<f8",
-        [TSR_I64] = "<i8", [TSR_I32] = "<i4", [TSR_U8] = "|u1",   [TSR_BOOL] = "|b1"};
     char shape[200] = "";
     int used = 0;
     for (int i = 0; i < dims.ndim; i++)
@@ -164,9 +162,9 @@ static size_t make_header(tsr_dtype dtype, tsr_dims dims, char header[TSRI_NPY_H
                          i + 1 < dims.ndim ? ", "
                          : dims.ndim == 1  ? ","
                                            : "");
-    int n =
-        snprintf(header + 10, TSRI_NPY_HEADER_MAX - 10,
-                 "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", codes[dtype], shape);
+    int n = snprintf(header + 10, TSRI_NPY_HEADER_MAX - 10,
+                     "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+                     tsri_dtype_of(dtype)->npy, shape);
     /* The values start at a multiple of 64, behind a newline. */
     size_t total = ((size_t)n + 11 + 63) / 64 * 64;
     memset(header + 10 + n, ' ', total - 10 - (size_t)n);

@@ -59,11 +59,6 @@ static tsr_status parse_text(parser *p, const char **out_text, size_t *out_lengt
 /* --- the three values ------------------------------------------------------------------------- */
 static tsr_status parse_descr(parser *p)
 {
-    static const struct {
-        char code[3];
-        tsr_dtype dtype;
-    } known[] = {{"f2", TSR_F16}, {"f4", TSR_F32}, {"f8", TSR_F64}, {"i4", TSR_I32},
-                 {"i8", TSR_I64}, {"u1", TSR_U8},  {"b1", TSR_BOOL}};
     const char *text;
     size_t n;
     if (is_at(p, '['))
@@ -73,10 +68,12 @@ static tsr_status parse_descr(parser *p)
                          p->name);
     TSRI_TRY(parse_text(p, &text, &n));
     char order = n == 3 ? text[0] : 0;
-    for (size_t i = 0; i < sizeof known / sizeof *known && order; i++) {
-        if (memcmp(known[i].code, text + 1, 2) != 0 || !strchr("<>|=", order))
+    for (int i = 1; i < TSR_DTYPE_COUNT_ && order; i++) {
+        const tsri_dtype_facts *known = &tsri_dtypes[i];
+        const bool is_wider = known->npy[2] != '0' + (int)known->size; /* bf16, written as f32 */
+        if (is_wider || memcmp(known->npy + 1, text + 1, 2) != 0 || !strchr("<>|=", order))
             continue;
-        p->npy.dtype = known[i].dtype;
+        p->npy.dtype = (tsr_dtype)i;
         p->npy.swapped = order == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '>' : '<');
         return TSR_OK;
     }

@@ -77,8 +77,8 @@ static void lose_variable(void *object, const void *gone)
 
 tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind)
 {
-    tsri_cost_model m = kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
-    m.rings = kind == TSR_DEVICE_CUDA;
+    tsri_cost_model m = tsri_cost_model_of(kind);
+    m.rings = tsri_target_can(kind, TSRI_CAN_RINGS);
     if (opts->local_bytes_per_s > 0)
         m.local_bytes_per_s = opts->local_bytes_per_s;
     if (opts->flops_per_s > 0)
@@ -99,13 +99,14 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
     return m;
 }
 
-/* GPUs, if there are any in the program: they do what is worth counting. */
+/* Returns the kind of device that does what is worth counting: the first one of the program that is
+ * not the host, else the host. */
 static tsr_device main_device(const tsr_graph *g)
 {
     for (int i = 0; i < g->nops; i++)
-        if (tsr_placement_device(g->ops[i]->placement) != TSR_DEVICE_CPU)
-            return TSR_DEVICE_CUDA;
-    return TSR_DEVICE_CPU;
+        if (!tsri_placement_can(g->ops[i]->placement, TSRI_CAN_HOST_MEMORY))
+            return tsr_placement_device(g->ops[i]->placement);
+    return TSRI_TARGET_HOST;
 }
 
 static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
@@ -164,7 +165,7 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
 {
     if (g->world->is_virtual)
         return TSR_OK;
-    TSRI_TRY(tsri_device_get(g->world, TSR_DEVICE_CPU, &plan->part[TSR_DEVICE_CPU].device));
+    TSRI_TRY(tsri_device_get(g->world, TSRI_TARGET_HOST, &plan->part[TSRI_TARGET_HOST].device));
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
         tsr_device kind = tsr_placement_device(op->placement);
@@ -197,7 +198,7 @@ static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
 /* Whether ranks may have to connect their devices, which they do together. */
 static bool names_devices(const tsr_graph *g)
 {
-    return !g->world->is_virtual && main_device(g) != TSR_DEVICE_CPU;
+    return !g->world->is_virtual && !tsri_target_can(main_device(g), TSRI_CAN_HOST_MEMORY);
 }
 
 /* Whether ranks have calls to prepare together: all see the same items. */

@@ -34,25 +34,16 @@ typedef struct search {
 enum { TEXT = 400 };
 
 /* --- numbers ---------------------------------------------------------------------------------- */
-/* The exponent's bits of a floating-point dtype, and those of its fraction. */
+/* The exponent's bits of a floating-point dtype, and those of its fraction; of others none. */
 typedef struct float_bits {
     uint64_t exponent, fraction;
 } float_bits;
 
 static float_bits bits_of(tsr_dtype dtype)
 {
-    switch (dtype) {
-    case TSR_F64:
-        return (float_bits){0x7ff0000000000000, 0x000fffffffffffff};
-    case TSR_F32:
-        return (float_bits){0x7f800000, 0x007fffff};
-    case TSR_F16:
-        return (float_bits){0x7c00, 0x03ff};
-    case TSR_BF16:
-        return (float_bits){0x7f80, 0x007f};
-    default:
-        return (float_bits){0};
-    }
+    const tsri_dtype_facts *f = tsri_dtype_of(dtype);
+    const uint64_t fraction = (UINT64_C(1) << f->fraction) - 1;
+    return (float_bits){((UINT64_C(1) << f->exponent) - 1) << f->fraction, fraction};
 }
 
 static void count(tsr_dtype dtype, const void *data, size_t bytes, int64_t *nnan, int64_t *ninf)
@@ -73,7 +64,7 @@ static void count(tsr_dtype dtype, const void *data, size_t bytes, int64_t *nnan
 /* --- what is held ----------------------------------------------------------------------------- */
 static bool on_host(const tsri_value *v)
 {
-    return tsr_placement_device(v->placement) == TSR_DEVICE_CPU;
+    return tsri_placement_can(v->placement, TSRI_CAN_HOST_MEMORY);
 }
 
 /* Follows the entries up to the step: the last item that wrote to a root's bytes. Views write
@@ -168,7 +159,7 @@ static bool run_item(inside *in, const tsri_item *it)
         ok = (to[j] = in->data[it->out[j]] =
                   tsri_mem_alloc(mem, plan->values[it->out[j]].bytes + 1)) != NULL;
     tsri_kernel *k = NULL;
-    if (!ok || tsri_kernel_create(mem, plan->part[TSR_DEVICE_CPU].device->ops->kernels(), &desc,
+    if (!ok || tsri_kernel_create(mem, plan->part[TSRI_TARGET_HOST].device->ops->kernels(), &desc,
                                   &k) != TSR_OK)
         return false;
     const size_t room = (k->scratch_bytes + 127) & ~(size_t)63; /* for its alignment */
@@ -208,7 +199,7 @@ static held origin_of(const search *s, const held *h, bool nan)
     const tsr_plan *plan = s->plan;
     held origin = *h;
     if (!h->item || h->item->kind != TSRI_ITEM_KERNEL || !h->item->kernel.chain ||
-        tsr_placement_device(h->item->placement) != TSR_DEVICE_CPU)
+        !tsri_placement_can(h->item->placement, TSRI_CAN_ROW_KERNELS))
         return origin;
     inside in = {.s = s, .begin = tsri_chain_begin(plan, (int)(h->item - plan->items))};
     in.data = tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof *in.data);

@@ -14,7 +14,7 @@
 static tsr_status cross(const tsri_step *s)
 {
     tsri_device *d = s->device;
-    bool to_host = tsr_placement_device(s->item->placement) == TSR_DEVICE_CPU;
+    bool to_host = tsri_placement_can(s->item->placement, TSRI_CAN_HOST_MEMORY);
     return to_host ? d->ops->copy_out(d, s->out[0], s->in[0], s->bytes, d->stream)
                    : d->ops->copy_in(d, s->out[0], s->in[0], s->bytes, d->stream);
 }

@@ -350,21 +350,16 @@ static tsr_status cut(tsri_whole *w, tsri_pool *pool, int i, const tsr_sbp *s,
 }
 
 /* --- joining ---------------------------------------------------------------------------------- */
-static double coarseness(tsr_dtype dtype)
-{
-    return dtype == TSR_F16 ? 1e-3 : dtype == TSR_BF16 ? 1e-2 : dtype == TSR_F32 ? 1e-5 : 1e-9;
-}
-
 /* By the coarsest dtype on the way, and the largest result. */
 static double tolerance(const tsri_whole *w, int i)
 {
     const tsr_tensor *t = w->op->out[i];
-    double most = 1, coarse = coarseness(t->dtype);
+    double most = 1, coarse = tsri_dtype_of(t->dtype)->tolerance;
     if (!tsri_is_float(t->dtype))
         return 0;
     for (int j = 0; j < w->op->nin; j++)
         if (tsri_is_float(w->op->in[j]->dtype))
-            coarse = fmax(coarse, coarseness(w->op->in[j]->dtype));
+            coarse = fmax(coarse, tsri_dtype_of(w->op->in[j]->dtype)->tolerance);
     for (int64_t e = 0; e < tsr_dims_count(t->shape); e++)
         if (isfinite(w->out[i][e]))
             most = fmax(most, fabs(w->out[i][e]));
@@ -406,8 +401,9 @@ static tsr_status hold(const tsri_whole *w, tsri_pool *pool, int i, const tsr_sb
         const double v = join_addends(t->dtype, op, addends, one);
         const bool sum = addends > 1 && op == TSR_REDUCE_SUM;
         /* Large addends that cancel leave their own rounding; P(sum) is of finite numbers only. */
-        const double rounding =
-            sum && isfinite(sizes) && tsri_is_float(t->dtype) ? coarseness(t->dtype) * sizes : 0;
+        const double rounding = sum && isfinite(sizes) && tsri_is_float(t->dtype)
+                                    ? tsri_dtype_of(t->dtype)->tolerance * sizes
+                                    : 0;
         if (same(v, want[e]) || fabs(v - want[e]) <= tol + rounding || (sum && !isfinite(want[e])))
             continue;
         return tsri_fail(TSR_ERR_INVALID,

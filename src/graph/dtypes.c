@@ -339,7 +339,7 @@ void tsr_autocast_at(tsr_graph *g, tsr_dtype dtype, const char *file, int line)
 {
     if (!tsri_is_live(g, TSRI_LIVE_GRAPH, "autocast"))
         return;
-    if (dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16)
+    if (tsri_is_autocast(dtype))
         tsri_autocast_begin(g, dtype);
     else
         tsri_graph_fail(g, (tsri_loc){file, line}, TSR_ERR_DTYPE,

@@ -64,8 +64,7 @@ tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_
     tsr_graph_opts o = *TSR_GRAPH_OPTS();
     if (tsri_opts_read(&o, sizeof o, opts, "tsr_graph_create") != TSR_OK)
         return NULL;
-    if (o.autocast != TSR_DTYPE_NONE && o.autocast != TSR_F32 && o.autocast != TSR_F16 &&
-        o.autocast != TSR_BF16) {
+    if (o.autocast != TSR_DTYPE_NONE && !tsri_is_autocast(o.autocast)) {
         tsri_fail(TSR_ERR_DTYPE, "tsr_graph_create: autocast to %s; legal are f16, bf16 and f32",
                   tsr_dtype_name(o.autocast));
         return NULL;

@@ -399,7 +399,7 @@ typedef struct tsri_op_def {
 /* Whether ops that are declared now are autocast: forward ones, in a region of f16 or bf16. */
 static inline bool tsri_autocasts(const tsr_graph *g)
 {
-    return (g->autocast == TSR_F16 || g->autocast == TSR_BF16) && !g->in_backward;
+    return tsri_is_half(g->autocast) && !g->in_backward;
 }
 /* Returns x as autocast passes it to an op of `dtype`: cast once, however many read it. A tensor
  * that has no floats of at most 32 bits stays. */

@@ -36,7 +36,7 @@ tsr_status tsr_module_autocast(tsr_module *m, tsr_dtype dtype)
         return tsri_fail(TSR_ERR_INVALID, "tsr_module_autocast: the module is NULL%s",
                          tsri_error_cause());
     TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, __func__));
-    if (dtype != TSR_DTYPE_NONE && dtype != TSR_F32 && dtype != TSR_F16 && dtype != TSR_BF16)
+    if (dtype != TSR_DTYPE_NONE && !tsri_is_autocast(dtype))
         return tsri_fail(TSR_ERR_DTYPE,
                          "tsr_module_autocast: autocast to %s; legal are f16, bf16, "
                          "f32 for none, and TSR_DTYPE_NONE",

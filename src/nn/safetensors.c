@@ -133,15 +133,15 @@ static tsr_status set_entry(const tsri_st_file *f, tsri_st_entry *e, const cJSON
     }
     if (!cJSON_IsString(found[0]) || !cJSON_IsArray(found[1]) || !cJSON_IsArray(found[2]))
         return bad_entry(f, e->name, "must have a string dtype, and arrays shape and data_offsets");
-    const tsri_st_dtype *type = tsri_st_dtype_find(found[0]->valuestring);
-    if (!type)
+    tsri_st_dtype type;
+    if (!tsri_st_dtype_find(found[0]->valuestring, &type))
         return tsri_fail(TSR_ERR_FORMAT, "%s: tensor '%.200s': unknown dtype '%.50s'", f->path,
                          e->name, found[0]->valuestring);
-    e->stored_dtype = type->name;
-    e->dtype = type->dtype;
+    e->stored_dtype = type.name;
+    e->dtype = type.dtype;
     uint64_t count = 0;
     TSRI_TRY(set_shape(f, e, found[1], &count));
-    return set_extent(f, e, type, count, found[2]);
+    return set_extent(f, e, &type, count, found[2]);
 }
 
 static tsr_status add_entry(tsri_st_file *f, const char *name, tsri_span value)

@@ -9,47 +9,32 @@ enum {
     MAX_DEPTH = 32,
 };
 
-static const tsri_st_dtype dtypes[] = {
-    {"F64", 64, TSR_F64},
-    {"F32", 32, TSR_F32},
-    {"F16", 16, TSR_F16},
-    {"BF16", 16, TSR_BF16},
-    {"I64", 64, TSR_I64},
-    {"I32", 32, TSR_I32},
-    {"U8", 8, TSR_U8},
-    {"BOOL", 8, TSR_BOOL},
-    {"I8", 8, TSR_DTYPE_NONE},
-    {"I16", 16, TSR_DTYPE_NONE},
-    {"U16", 16, TSR_DTYPE_NONE},
-    {"U32", 32, TSR_DTYPE_NONE},
-    {"U64", 64, TSR_DTYPE_NONE},
-    {"C64", 64, TSR_DTYPE_NONE},
-    {"F8_E4M3", 8, TSR_DTYPE_NONE},
-    {"F8_E5M2", 8, TSR_DTYPE_NONE},
-    {"F8_E8M0", 8, TSR_DTYPE_NONE},
-    {"F6_E2M3", 6, TSR_DTYPE_NONE},
-    {"F6_E3M2", 6, TSR_DTYPE_NONE},
-    {"F4", 4, TSR_DTYPE_NONE},
+/* The dtypes of the format that Tessera has not got. */
+static const tsri_st_dtype others[] = {
+    {"I8", 8, TSR_DTYPE_NONE},      {"I16", 16, TSR_DTYPE_NONE},    {"U16", 16, TSR_DTYPE_NONE},
+    {"U32", 32, TSR_DTYPE_NONE},    {"U64", 64, TSR_DTYPE_NONE},    {"C64", 64, TSR_DTYPE_NONE},
+    {"F8_E4M3", 8, TSR_DTYPE_NONE}, {"F8_E5M2", 8, TSR_DTYPE_NONE}, {"F8_E8M0", 8, TSR_DTYPE_NONE},
+    {"F6_E2M3", 6, TSR_DTYPE_NONE}, {"F6_E3M2", 6, TSR_DTYPE_NONE}, {"F4", 4, TSR_DTYPE_NONE},
 };
 
 enum {
-    NDTYPES = sizeof dtypes / sizeof dtypes[0],
+    NOTHERS = sizeof others / sizeof others[0],
 };
 
-const tsri_st_dtype *tsri_st_dtype_find(const char *name)
+bool tsri_st_dtype_find(const char *name, tsri_st_dtype *out_dtype)
 {
-    for (int i = 0; i < NDTYPES; i++)
-        if (!strcmp(name, dtypes[i].name))
-            return &dtypes[i];
-    return NULL;
-}
-
-const char *tsri_st_dtype_name(tsr_dtype dtype)
-{
-    for (int i = 0; i < NDTYPES && dtype != TSR_DTYPE_NONE; i++)
-        if (dtypes[i].dtype == dtype)
-            return dtypes[i].name;
-    return NULL;
+    for (int i = 1; i < TSR_DTYPE_COUNT_; i++)
+        if (!strcmp(name, tsri_dtypes[i].safetensors)) {
+            *out_dtype = (tsri_st_dtype){tsri_dtypes[i].safetensors, (int)tsri_dtypes[i].size * 8,
+                                         (tsr_dtype)i};
+            return true;
+        }
+    for (int i = 0; i < NOTHERS; i++)
+        if (!strcmp(name, others[i].name)) {
+            *out_dtype = others[i];
+            return true;
+        }
+    return false;
 }
 
 static bool fault(tsri_members *m, const char *what)

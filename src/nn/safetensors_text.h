@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "src/core/mem.h"
+#include "src/target/dtype.h"
 
 /* A dtype of the format. */
 typedef struct tsri_st_dtype {
@@ -17,10 +18,8 @@ typedef struct tsri_st_dtype {
     tsr_dtype dtype; /* TSR_DTYPE_NONE: Tessera hasn't got it */
 } tsri_st_dtype;
 
-/* NULL if there is none of that name. */
-const tsri_st_dtype *tsri_st_dtype_find(const char *name);
-/* The format's name of one of Tessera's; NULL for TSR_DTYPE_NONE. */
-const char *tsri_st_dtype_name(tsr_dtype dtype);
+/* Finds the format's dtype of a name. Returns whether there is one. */
+bool tsri_st_dtype_find(const char *name, tsri_st_dtype *out_dtype);
 
 typedef struct tsri_span {
     const char *p;

@@ -84,7 +84,7 @@ tsr_status tsri_st_writer_add(tsri_st_writer *w, const char *name, tsr_dtype dty
     TSRI_TRY(check_declaring(w, name));
     if (!strcmp(name, "__metadata__"))
         return tsri_fail(TSR_ERR_INVALID, "%s: a tensor can't be called __metadata__", w->path);
-    if (!tsri_st_dtype_name(dtype))
+    if (!tsri_dtype_of(dtype)->safetensors)
         return tsri_fail(TSR_ERR_DTYPE, "%s: tensor '%.200s': no dtype", w->path, name);
     uint64_t bytes = tsr_dtype_size(dtype);
     bool legal = dims.ndim >= 0 && dims.ndim <= TSR_MAX_NDIM;
@@ -125,7 +125,7 @@ void tsri_st_writer_set_seal(tsri_st_writer *w, tsri_st_seal_fn *seal)
 static bool put_tensor(FILE *f, const tensor *t)
 {
     bool fits = tsri_json_put_string(f, t->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", tsri_st_dtype_name(t->dtype));
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", tsri_dtype_of(t->dtype)->safetensors);
     for (int i = 0; i < t->dims.ndim; i++)
         fprintf(f, "%s%" PRId64, i ? "," : "", t->dims.d[i]);
     fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin, t->begin + t->bytes);

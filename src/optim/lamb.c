@@ -8,6 +8,7 @@
  * their kernels. That holds the steps of all parameters at once; on CPUs one parameter follows
  * the other.
  */
+#include "placement/placement.h"
 #include "src/optim/clip.h"
 #include "src/optim/update.h"
 
@@ -110,15 +111,15 @@ static const tsri_lamb *find_like(const tsri_lamb *all, int n, const tsri_lamb *
 
 bool tsri_lamb_add(tsri_applying *a, int n, tsri_lamb *u)
 {
-    bool on_cpu = false;
+    bool joins = true;
     for (int i = 0; i < n; i++) {
         u[i].value = tsri_graph_current(a->c.g, u[i].slot->param, a->c.loc);
         if (u[i].value->failed || u[i].grad->failed)
             return false;
         u[i].like = find_like(u, i, &u[i]);
-        on_cpu |= tsr_placement_device(u[i].value->placement) == TSR_DEVICE_CPU;
+        joins &= tsri_placement_can(u[i].value->placement, TSRI_CAN_JOIN_LAUNCHES);
     }
-    if (!on_cpu)
+    if (joins)
         return run_stages(a, n, u);
     for (int i = 0; i < n; i++)
         if (!run_stages(a, 1, &u[i]))

@@ -31,6 +31,7 @@
 
 #include <tessera/plan.h>
 #include "kernels/device.h"
+#include "placement/placement.h"
 #include "sbp/route/joint.h"
 #include "src/comm/comm.h"
 #include "src/graph/graph.h"
@@ -231,7 +232,6 @@ enum { TSRI_CHANGES = 5 };
 #define TSRI_NO_CHANGE 1e-6
 
 /* A plan's part on one kind of device. */
-enum { TSRI_DEVICES = 4 };
 typedef struct tsri_part {
     tsri_device *device; /* NULL in a virtual world, and where nothing of this rank is there */
     char *block;         /* the device's block for plans, where arena offsets count from */

@@ -27,7 +27,7 @@ const tsr_placement *tsr_local_placement_on(tsr_world *world, tsr_device device)
 
 const tsr_placement *tsr_local_placement(tsr_world *world)
 {
-    return tsr_local_placement_on(world, TSR_DEVICE_CPU);
+    return tsr_local_placement_on(world, TSRI_TARGET_HOST);
 }
 
 /* --- the variables ---------------------------------------------------------------------------- */
@@ -278,7 +278,7 @@ static tsr_status note_device(tsr_variable *v, const char *name, void *arg)
 static tsr_status find_device(tsr_ddp *d)
 {
     TSRI_TRY(tsr_module_visit(d->module, note_device, d));
-    return d->device ? TSR_OK : tsri_device_get(d->world, TSR_DEVICE_CPU, &d->device);
+    return d->device ? TSR_OK : tsri_device_get(d->world, TSRI_TARGET_HOST, &d->device);
 }
 
 /* --- making and ending ------------------------------------------------------------------------ */
@@ -340,8 +340,7 @@ static void destroy_owned(void *object)
 
 static tsr_status fill(tsr_ddp *d)
 {
-    d->here =
-        tsr_local_placement_on(d->world, tsri_ddp_on_device(d) ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU);
+    d->here = tsr_local_placement_on(d->world, d->device->kind);
     TSRI_NEED(d->here);
     d->nranks = tsr_group_size(d->group);
     d->rank = tsr_group_rank(d->group);

@@ -91,7 +91,7 @@ static tsr_status fill_bucket(tsr_ddp *d, int b, int first)
                                    .nparams = end - first,
                                    .params = d->listed + first,
                                    .group = d->group,
-                                   .device = TSR_DEVICE_CPU};
+                                   .device = d->device->kind};
     TSRI_TRY(d->device->ops->buffer_alloc(d->device, bucket->bytes ? bucket->bytes : ALIGN,
                                           &bucket->pub.data));
     char *at = bucket->pub.data;

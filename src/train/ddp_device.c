@@ -101,7 +101,6 @@ tsr_status tsri_ddp_make_on_device(tsr_ddp *d)
     for (int i = 0; i < d->nbuckets; i++) {
         tsri_ddp_bucket *b = &d->buckets[i];
         const bool compressed = tsri_ddp_is_compressed(d, b);
-        b->pub.device = TSR_DEVICE_CUDA;
         b->pub.stream = d->device->ops->stream_native(d->device, d->side->stream);
         if (!d->opts.hook_fn && b->pub.count)
             TSRI_TRY(make_bucket(d, b, compressed ? tsri_ddp_small_dtype(d) : TSR_DTYPE_NONE));

@@ -120,7 +120,7 @@ static void time_costs(const char *name, const tsri_cost_model *m, const tsri_me
 int main(int argc, char **argv)
 {
     int pairs = argc > 1 ? atoi(argv[1]) : 2000;
-    tsri_cost_model one = tsri_cost_model_local();
+    tsri_cost_model one = tsri_cost_model_of(TSR_DEVICE_CPU);
     tsri_cost_model two = {.nlinks = 2,
                            .link = {{8, 10e-6, 320e9}, {0, 20e-6, 50e9}},
                            .local_bytes_per_s = 2e12,

@@ -547,6 +547,7 @@ tsr_status deferred_open(tsr_world *world, size_t bytes, tsri_device **out_devic
     d->region = (tsri_region){.base = base, .size = bytes, .top = bytes};
     d->base.ops = &ops;
     d->base.world = world;
+    d->base.kind = TSR_DEVICE_CUDA;
     d->base.region = &d->region;
     snprintf(d->base.id, sizeof d->base.id, "deferred");
     TSRI_TRY(stream_create(&d->base, &d->compute));

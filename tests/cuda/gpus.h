@@ -21,7 +21,8 @@ static inline int test_gpus_find(int least, test_gpus *out)
     const tsri_module *module;
     tsri_module_gpu first = {0};
     *out = (test_gpus){0};
-    if (tsri_module_get(&module) != TSR_OK || module->gpus(1, &first, &out->n) != TSR_OK) {
+    if (tsri_module_get(TSR_DEVICE_CUDA, &module) != TSR_OK ||
+        module->gpus(1, &first, &out->n) != TSR_OK) {
         printf("skipped: no GPU can be used: %s\n", tsr_last_error());
         return 77;
     }

@@ -48,7 +48,7 @@ int nr_skip(void)
     }
     setenv("TESSERA_CUDA_COMM", "nccl", 1);
     setenv("EMULATED_DEVICES", "16", 1); /* NCCL takes one rank of a communicator on a GPU */
-    return tsri_module_get(&module) == TSR_OK ? 0 : 1;
+    return tsri_module_get(TSR_DEVICE_CUDA, &module) == TSR_OK ? 0 : 1;
 }
 
 void nr_spawn(int n, tsr_rank_fn *fn, void *arg, double timeout_s)

@@ -8,7 +8,8 @@ import re
 import sys
 import tempfile
 
-CORE = ["src/core/"]
+TARGET = ["src/target/"]
+CORE = TARGET + ["src/core/"]
 PLACE = CORE + ["placement/"]
 SBP = PLACE + ["sbp/"]
 KERNELS = CORE + ["kernels/"]
@@ -19,7 +20,7 @@ EXEC = PLAN + ["src/rewrite/", "src/exec/"]
 NN = EXEC + ["src/autograd/", "src/nn/", "src/optim/", "src/data/", "src/train/"]
 # folder -> private folders that it may include; public headers are open to all.
 LAYERS = {
-    "include/": [], "src/core/": CORE, "placement/": PLACE, "sbp/": SBP, "kernels/": KERNELS,
+    "include/": [], "src/target/": TARGET, "src/core/": CORE, "placement/": PLACE, "sbp/": SBP, "kernels/": KERNELS,
     "src/comm/": COMM, "src/graph/": GRAPH, "src/functional/": GRAPH + ["src/functional/"], "src/autograd/": GRAPH + ["src/autograd/"],
     "src/rewrite/": GRAPH + ["src/rewrite/"], "src/plan/": PLAN, "src/exec/": EXEC, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
     "src/config/": NN + ["src/config/"], "src/cli/": NN + ["src/config/", "src/cli/"],

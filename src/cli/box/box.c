@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tessera box`: how a tensor gets from one signature to another. */
 #include "src/cli/box/box.h"
+#include "placement/placement.h"
 #include "src/cli/links.h"
 #include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
@@ -97,13 +98,21 @@ static int64_t ranks_named(const char *text)
     return most;
 }
 
+static bool starts_with_device(const char *text)
+{
+    bool starts = false;
+    for (int i = 0; tsri_target_names[i]; i++)
+        starts |= !strncmp(text, tsri_target_names[i], strlen(tsri_target_names[i]));
+    return starts;
+}
+
 /* Where the signature starts: behind the last ']', or behind the device's name. `fallback`: what
  * a signature alone stands on; NULL: nothing. */
 static tsr_status parse_end(tsr_world *world, const char *what, const char *text,
                             const tsr_placement *fallback, box_end *out_end)
 {
     const char *close = strrchr(text, ']');
-    bool named = close || !strncmp(text, "cpu", 3) || !strncmp(text, "cuda", 4);
+    bool named = close || starts_with_device(text);
     size_t split = close ? (size_t)(close + 1 - text) : named ? strcspn(text, " \t") : 0;
     bool ends = !text[split + strspn(text + split, " \t")];
     if (ends || (!named && !fallback))
@@ -140,13 +149,11 @@ static tsr_status check(const box *b)
     return status;
 }
 
-/* GPUs, if an end is on some: as a plan is priced. */
+/* Returns the kind of the first end that is not on the host, else the host: as a plan is priced. */
 static tsr_device kind_of(const box *b)
 {
-    return tsr_placement_device(b->from.placement) == TSR_DEVICE_CUDA ||
-                   tsr_placement_device(b->to.placement) == TSR_DEVICE_CUDA
-               ? TSR_DEVICE_CUDA
-               : TSR_DEVICE_CPU;
+    const bool from_host = tsri_placement_can(b->from.placement, TSRI_CAN_HOST_MEMORY);
+    return tsr_placement_device(from_host ? b->to.placement : b->from.placement);
 }
 
 static tsr_status find_figures(box *b, const box_args *a)
@@ -155,7 +162,7 @@ static tsr_status find_figures(box *b, const box_args *a)
     tsri_cluster cluster = {0};
     if (a->cluster)
         TSRI_TRY(tsri_cluster_parse(&b->pool, "--cluster", a->cluster, b->nranks, &cluster));
-    cli_links_find(cluster.gpu ? TSR_DEVICE_CUDA : kind_of(b), &links);
+    cli_links_find(cluster.gpu ? tsri_cluster_device(&cluster) : kind_of(b), &links);
     b->opts = *TSR_COMPILE_OPTS();
     cli_links_fill(&links, &cluster, &b->opts);
     return TSR_OK;

@@ -171,8 +171,7 @@ cJSON *plan_json_placements(plan_json *j)
         for (int k = 0; k < tsr_placement_nranks(p); k++)
             cJSON_AddItemToArray(ranks, cJSON_CreateNumber(tsr_placement_rank(p, k)));
         cJSON_AddNumberToObject(one, "id", i);
-        cJSON_AddStringToObject(one, "device",
-                                tsr_placement_device(p) == TSR_DEVICE_CPU ? "cpu" : "cuda");
+        cJSON_AddStringToObject(one, "device", tsr_device_name(tsr_placement_device(p)));
         cJSON_AddItemToObject(one, "hierarchy", dims);
         cJSON_AddItemToObject(one, "ranks", ranks);
         if (tsri_placement_axis(p, 0))

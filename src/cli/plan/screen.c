@@ -41,8 +41,7 @@ static void put_ranks(plan_text *t, const plan_view *v)
     if (cluster && cluster->gpu)
         plan_put(t, "%d %s", n, tsri_gpu_specs[cluster->gpu].name);
     else
-        plan_put(t, "%d %s rank%s", n,
-                 tsri_experiment_device(v->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
+        plan_put(t, "%d %s rank%s", n, tsr_device_name(tsri_experiment_device(v->experiment)),
                  n == 1 ? "" : "s");
     const bool named = p && tsri_placement_axis(p, 0);
     if (!p || (tsr_placement_ndim(p) < 2 && !named))
@@ -199,7 +198,7 @@ static void print_ignored(const plan_view *v, const cli_style *style)
     plan_put(&t, "data loading, host, stragglers");
     if (v->report->comm_s > 0)
         plan_put(&t, ", communication beside computation");
-    if (tsri_experiment_device(v->experiment) == TSR_DEVICE_CPU)
+    if (!tsri_target_can(tsri_experiment_device(v->experiment), TSRI_CAN_USE_WORKSPACE))
         plan_put(&t, ", kernels' scratch");
     plan_print_words(LABEL, "ignored", t.data, style);
 }
@@ -215,7 +214,7 @@ static void print_masters(const plan_view *v, const cli_style *style)
         const tsri_value *x = &plan->values[i];
         char text[160];
         if (x->storage != TSRI_STORAGE_VARIABLE || r->kind_of[i] != TSRI_MEMORY_PARAMETERS ||
-            (x->dtype != TSR_BF16 && x->dtype != TSR_F16))
+            !tsri_is_half(x->dtype))
             continue;
         snprintf(text, sizeof text,
                  "parameters and states are %s, without master weights in f32, which dtype: f32 "

@@ -37,11 +37,7 @@ static void format(const array *a, int64_t i, char cell[CELL_MAX])
     default:
         /* As many digits as tell values of the dtype apart at a glance. */
         tsri_convert(&v, TSR_DTYPE_F64, at, a->dtype, 1);
-        snprintf(cell, CELL_MAX, "%.*g",
-                 a->dtype == TSR_DTYPE_BF16  ? 4
-                 : a->dtype == TSR_DTYPE_F16 ? 5
-                                             : 8,
-                 v);
+        snprintf(cell, CELL_MAX, "%.*g", tsri_dtype_of(a->dtype)->digits, v);
         if (strspn(cell, "-0123456789") == strlen(cell))
             strcat(cell, ".");
         return;

@@ -49,8 +49,7 @@ void run_show_header(const run_rank *r)
         most = run_memory(&r->all[i]) > run_memory(&r->all[most]) ? i : most;
     cli_say("%s: %s parameters on %d rank%s (%s%s); %lld step%s",
             tsri_experiment_subject(p->experiment), count_text(tsr_module_count(p->module), count),
-            n, n == 1 ? "" : "s",
-            tsri_experiment_device(p->experiment) == TSR_DEVICE_CUDA ? "cuda" : "cpu",
+            n, n == 1 ? "" : "s", tsr_device_name(tsri_experiment_device(p->experiment)),
             run_is_launched() ? ", processes"
             : n > 1           ? ", threads"
                               : "",

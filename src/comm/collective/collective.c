@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "src/core/live.h"
+#include "src/target/dtype.h"
 
 /* --- what is refused -------------------------------------------------------------------------- */
 
@@ -20,11 +21,6 @@ static tsr_status refuse(const tsri_task *t, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     return tsri_fail_at(t->loc, TSR_ERR_INVALID, "%s: %s", tsri_task_name(t->kind), text);
-}
-
-static bool is_float(tsr_dtype t)
-{
-    return t == TSR_F32 || t == TSR_F64 || t == TSR_F16 || t == TSR_BF16;
 }
 
 static tsr_status check_group(const tsr_group *g, const tsri_task *t)
@@ -50,7 +46,7 @@ static tsr_status check_op(const tsri_task *t)
 {
     if (t->op < TSR_REDUCE_SUM || t->op > TSR_REDUCE_AVG)
         return refuse(t, "there is no reduction %d", (int)t->op);
-    if (t->op == TSR_REDUCE_AVG && !is_float(t->dtype))
+    if (t->op == TSR_REDUCE_AVG && !tsri_is_float(t->dtype))
         return refuse(t, "an average of %s; averages are of f32, f64, f16 and bf16",
                       tsr_dtype_name(t->dtype));
     return TSR_OK;

@@ -70,10 +70,10 @@ tsr_status tsr_alloc_on(tsr_world *world, tsr_device kind, size_t bytes, void **
     tsri_device *device = NULL;
     if (!out_ptr)
         return tsri_fail(TSR_ERR_INVALID, "tsr_alloc_on: out_ptr is NULL");
-    if (kind != TSR_DEVICE_CPU && kind != TSR_DEVICE_CUDA)
+    if (!tsri_target_of(kind))
         return tsri_fail(TSR_ERR_INVALID, "tsr_alloc_on: there is no device %d", (int)kind);
     TSRI_TRY(tsri_engine_of(world, &engine)); /* which outlives the device */
-    if (kind != TSR_DEVICE_CPU)
+    if (!tsri_target_can(kind, TSRI_CAN_HOST_MEMORY))
         TSRI_TRY(tsri_device_get(world, kind, &device));
     return alloc(world, device, bytes, out_ptr);
 }
@@ -151,9 +151,9 @@ tsr_status tsr_sync(tsr_world *world)
     const tsri_engine *engine = world->collectives;
     for (tsr_group *g = engine ? engine->groups : NULL; g; g = g->next)
         TSRI_TRY(sync_sides(g));
-    for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++) {
+    for (int k = 1; k < TSRI_DEVICES; k++) {
         tsri_device *d = world->devices[k];
-        if (!d)
+        if (!d || !tsri_target_can((tsr_device)k, TSRI_CAN_QUEUE))
             continue;
         TSRI_TRY(d->ops->stream_sync(d, d->stream));
         TSRI_TRY(tsri_device_poll(d));

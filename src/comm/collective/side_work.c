@@ -14,8 +14,9 @@
 
 tsri_device *tsri_device_of_memory(const tsr_world *w, const void *p)
 {
-    for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++) {
-        tsri_device *d = w->devices[k];
+    for (int k = 1; k < TSRI_DEVICES; k++) {
+        tsri_device *d =
+            tsri_target_can((tsr_device)k, TSRI_CAN_HOST_MEMORY) ? NULL : w->devices[k];
         if (p && d && d->region && tsri_region_has(d->region, p, 1))
             return d;
     }
@@ -41,12 +42,21 @@ static void look_at(const tsr_world *w, const void *p, const char *name, places 
     }
 }
 
+/* Returns whether a device with memory of its own has been opened. */
+static bool has_device_memory(const tsr_world *w)
+{
+    for (int k = 1; k < TSRI_DEVICES; k++)
+        if (w->devices[k] && !tsri_target_can((tsr_device)k, TSRI_CAN_HOST_MEMORY))
+            return true;
+    return false;
+}
+
 tsr_status tsri_task_device(const tsr_group *g, const tsri_task *t, tsri_device **out_device)
 {
     const tsr_world *w = g->engine->world;
     places at = {0};
     *out_device = NULL;
-    if (!w->devices[TSR_DEVICE_CUDA])
+    if (!has_device_memory(w))
         return TSR_OK;
     const bool in_place = t->src == t->dst;
     const bool is_root = t->root == g->index;

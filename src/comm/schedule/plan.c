@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "src/target/dtype.h"
+
 /* --- pieces ----------------------------------------------------------------------------------- */
 /* An array as seen by one of its axes. */
 typedef struct view {
@@ -78,10 +80,9 @@ static void gather_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dty
 /* Whether NCCL's reduction would not do: see the header. */
 static bool is_ordered(const tsri_nccl_build *b, tsr_dtype dtype)
 {
-    bool is_float = dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
     if (b->direct)
         return true;
-    return is_float && b->coll->op != TSR_REDUCE_SUM && b->n <= TSRI_NCCL_MAX_PARTS;
+    return tsri_is_float(dtype) && b->coll->op != TSR_REDUCE_SUM && b->n <= TSRI_NCCL_MAX_PARTS;
 }
 
 static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)

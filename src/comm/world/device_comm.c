@@ -30,10 +30,16 @@ typedef struct invitation {
 } invitation;
 _Static_assert(sizeof(invitation) % sizeof(int64_t) == 0, "an invitation goes as words");
 
+/* Returns the variable that chooses the communicator of a rank's device; NULL: it has none. */
+static const char *variable_of(const tsri_device *device)
+{
+    return device ? tsri_target_of(device->kind)->comm_variable : NULL;
+}
+
 static saying say(const tsri_device *device)
 {
     saying s = {.has_device = device != NULL};
-    const char *text = getenv("TESSERA_CUDA_COMM");
+    const char *variable = variable_of(device), *text = variable ? getenv(variable) : NULL;
     text = text ? text : "";
     s.choice = !*text                   ? CHOICE_OPEN
                : !strcmp(text, "nccl")  ? CHOICE_NCCL
@@ -45,25 +51,25 @@ static saying say(const tsri_device *device)
     return s;
 }
 
-static tsr_status check_sayings(const saying *all, int nranks, const int *ranks)
+static tsr_status check_sayings(const saying *all, int nranks, const int *ranks,
+                                const char *variable)
 {
     const saying *first = &all[0];
-    for (int i = 0; i < nranks; i++) {
-        const saying *s = &all[i];
-        if (!s->has_device)
+    for (int i = 0; i < nranks; i++)
+        if (!all[i].has_device)
             return tsri_fail(TSR_ERR_INVALID, "rank %d has no device to communicate with",
                              ranks[i]);
+    for (int i = 0; i < nranks; i++) {
+        const saying *s = &all[i];
         if (s->choice == CHOICE_WRONG)
             return tsri_fail(TSR_ERR_INVALID,
-                             "the variable TESSERA_CUDA_COMM is '%s' on rank %d: expected nccl or "
-                             "local",
+                             "the variable %s is '%s' on rank %d: expected nccl or local", variable,
                              s->text, ranks[i]);
         if (s->choice != first->choice)
-            return tsri_fail(
-                TSR_ERR_MISMATCH,
-                "ranks disagree: the variable TESSERA_CUDA_COMM is '%s' on rank %d and "
-                "'%s' on rank %d",
-                first->text, ranks[0], s->text, ranks[i]);
+            return tsri_fail(TSR_ERR_MISMATCH,
+                             "ranks disagree: the variable %s is '%s' on rank %d and "
+                             "'%s' on rank %d",
+                             variable, first->text, ranks[0], s->text, ranks[i]);
     }
     return TSR_OK;
 }
@@ -82,7 +88,8 @@ static bool find_sharers(const saying *all, int nranks, int *out_a, int *out_b)
 }
 
 /* Ranks that share a GPU wait for each other's kernels; that is for tests, and on request. */
-static tsr_status want_no_sharers(const saying *all, int nranks, const int *ranks)
+static tsr_status want_no_sharers(const saying *all, int nranks, const int *ranks,
+                                  const char *variable)
 {
     int a, b, here = 0, gpus = 0;
     if (!find_sharers(all, nranks, &a, &b))
@@ -99,8 +106,8 @@ static tsr_status want_no_sharers(const saying *all, int nranks, const int *rank
     }
     return tsri_fail(TSR_ERR_INVALID,
                      "%d ranks of one machine have %d GPU%s: ranks %d and %d share the GPU %s; "
-                     "start one rank a GPU, or let ranks share by TESSERA_CUDA_COMM=local",
-                     here, gpus, gpus == 1 ? "" : "s", ranks[a], ranks[b], all[a].device);
+                     "start one rank a GPU, or let ranks share by %s=local",
+                     here, gpus, gpus == 1 ? "" : "s", ranks[a], ranks[b], all[a].device, variable);
 }
 
 /* The first of the ranks makes the id. */
@@ -133,16 +140,14 @@ static tsr_status create_nccl(tsr_world *world, tsri_device *device, int nranks,
     const tsri_module *module = NULL;
     invitation in;
     int a, b;
-    TSRI_TRY(tsri_module_get(&module));
+    TSRI_TRY(tsri_module_get(device->kind, &module));
     TSRI_TRY(invite(world, nranks, ranks, module, &in));
     tsr_status status = module->nccl_create(device, in.id, nranks, ranks, out_comm);
     if (status == TSR_OK)
         return TSR_OK;
     if (find_sharers(all, nranks, &a, &b))
-        tsri_fail_prefix(status,
-                         "NCCL was asked for by TESSERA_CUDA_COMM, but ranks %d and %d "
-                         "share the GPU %s",
-                         ranks[a], ranks[b], all[a].device);
+        tsri_fail_prefix(status, "NCCL was asked for by %s, but ranks %d and %d share the GPU %s",
+                         variable_of(device), ranks[a], ranks[b], all[a].device);
     world->comm->ops->abort(world->comm, tsr_last_error()); /* the others wait */
     return status;
 }
@@ -161,9 +166,9 @@ tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nr
         tsri_comm_gather_words(world, nranks, ranks, "joining devices",
                                (int64_t)(sizeof mine / sizeof(int64_t)), &mine, (int64_t *)all);
     if (status == TSR_OK)
-        status = check_sayings(all, nranks, ranks);
+        status = check_sayings(all, nranks, ranks, variable_of(device));
     if (status == TSR_OK && all[0].choice == CHOICE_OPEN)
-        status = want_no_sharers(all, nranks, ranks);
+        status = want_no_sharers(all, nranks, ranks, variable_of(device));
     if (status == TSR_OK)
         status = all[0].choice == CHOICE_LOCAL
                      ? tsri_local_create_device(world, device, nranks, ranks, of, &comm)

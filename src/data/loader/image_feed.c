@@ -59,7 +59,7 @@ static part part_of(const tsri_plan_port *p, int rank)
 
 static bool is_host(const tsri_plan_port *p)
 {
-    return tsr_placement_device(p->info.placement) == TSR_DEVICE_CPU;
+    return tsri_placement_can(p->info.placement, TSRI_CAN_HOST_MEMORY);
 }
 
 static tsr_status feed_labels(tsri_image_loader *l, tsr_plan *plan, const tsri_plan_port *y,

@@ -351,8 +351,7 @@ static double reach_flash_dx(const tsri_op *op)
 /* Returns bits for halves without a mask, which cuDNN's engines take, else 0. */
 static uint32_t halves_by_head(const tsri_attrs *attrs, tsr_dtype dtype, uint32_t bits)
 {
-    const bool half = dtype == TSR_F16 || dtype == TSR_BF16;
-    return half && !attrs->attention.has_mask ? bits : 0;
+    return tsri_is_half(dtype) && !attrs->attention.has_mask ? bits : 0;
 }
 
 /* (q, k, v) -> y, lse */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "placement/placement.h"
 #include "src/core/rng.h"
 #include "src/plan/infer/infer.h"
 
@@ -141,7 +142,7 @@ static void keep_splits(const tsri_problem *p, tsri_conversion *c)
  * enters a GPU after all conversions: in between, the ranks convert it as CPUs. */
 static void add_crossings(tsri_conversion *c)
 {
-    const bool leaves = tsr_placement_device(c->from_placement) != TSR_DEVICE_CPU;
+    const bool leaves = !tsri_placement_can(c->from_placement, TSRI_CAN_HOST_MEMORY);
     const tsri_siglist *crossing = leaves ? c->from : c->to;
     const tsr_placement *place = leaves ? c->from_placement : c->to_placement;
     for (int i = 0; i < c->from->n; i++)

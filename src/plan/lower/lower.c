@@ -67,8 +67,8 @@ static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step 
 
 static void make_crossing(const tsr_plan *plan, const tsri_item *it, tsri_step *step)
 {
-    tsr_device from = tsr_placement_device(it->box.from);
-    tsr_device kind = from == TSR_DEVICE_CPU ? tsr_placement_device(it->placement) : from;
+    const bool from_host = tsri_placement_can(it->box.from, TSRI_CAN_HOST_MEMORY);
+    tsr_device kind = tsr_placement_device(from_host ? it->placement : it->box.from);
     step->kind = TSRI_STEP_CROSS;
     step->device = plan->part[kind].device;
     step->bytes = plan->values[it->out[0]].bytes;
@@ -210,7 +210,7 @@ tsr_status tsri_plan_settle(tsr_plan *plan)
 /* Where values lie in the blocks of all kinds of device. */
 static tsr_status lay_out(tsr_plan *plan)
 {
-    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+    for (int k = 1; k < TSRI_DEVICES; k++) {
         tsri_part *part = &plan->part[k];
         TSRI_TRY(tsri_plan_memory(plan, plan->world->rank, (tsr_device)k, &part->scratch_offset));
         part->arena_bytes = part->scratch_offset + part->scratch_bytes;
@@ -220,7 +220,7 @@ static tsr_status lay_out(tsr_plan *plan)
 
 static tsr_status take_blocks(tsr_plan *plan)
 {
-    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+    for (int k = 1; k < TSRI_DEVICES; k++) {
         tsri_part *part = &plan->part[k];
         void *block;
         if (!part->device)

@@ -231,7 +231,7 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     plan->info.comm_bytes += call->bytes;
     *out_call = call;
     tsri_device *device = plan->part[tsr_placement_device(it->placement)].device;
-    if (it->box.group && tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+    if (it->box.group && !tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY))
         return device ? tsri_side_group_make((tsr_group *)(uintptr_t)it->box.group, device,
                                              &call->coll, &call->group)
                       : TSR_OK;

@@ -185,7 +185,9 @@ tsr_status tsri_plan_connect(tsr_plan *plan)
 {
     bool *is_in = tsri_pool_alloc(&plan->scratch, (size_t)plan->world->nranks);
     TSRI_NEED(is_in);
-    for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++) {
+    for (int k = 1; k < TSRI_DEVICES; k++) {
+        if (!tsri_target_can((tsr_device)k, TSRI_CAN_QUEUE))
+            continue;
         memset(is_in, 0, (size_t)plan->world->nranks);
         int n = find_talkers(plan, (tsr_device)k, is_in);
         if (!n)
@@ -223,7 +225,7 @@ void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats)
 {
     world->comm->ops->stats(world->comm, out_stats);
     add_sides(world, out_stats);
-    for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++)
+    for (int k = 1; k < TSRI_DEVICES; k++)
         for (const connection *c = world->connections[k]; c; c = c->next) {
             tsri_comm_stats stats = {0};
             if (c->comm)
@@ -233,9 +235,18 @@ void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats)
         }
 }
 
+/* Returns the connection between devices that counts replayed calls; NULL if there is none. */
+static connection *find_counting(const tsr_world *world)
+{
+    connection *c = NULL;
+    for (int k = 1; k < TSRI_DEVICES && !c; k++)
+        c = world->connections[k];
+    return c;
+}
+
 void tsri_plan_count_replay(tsr_plan *plan)
 {
-    connection *c = plan->world->connections[TSR_DEVICE_CUDA];
+    connection *c = find_counting(plan->world);
     if (c)
         add_stats(&c->replayed, &plan->replay.per_run);
 }
@@ -243,7 +254,7 @@ void tsri_plan_count_replay(tsr_plan *plan)
 /* By unsigned numbers, which wrap around: the sum is what it was. */
 void tsri_plan_uncount(const tsr_plan *plan, const tsri_comm_stats *before)
 {
-    connection *c = plan->world->connections[TSR_DEVICE_CUDA];
+    connection *c = find_counting(plan->world);
     tsri_comm_stats now;
     tsri_plan_stats(plan->world, &now);
     for (int k = 0; c && k < TSRI_COLL_KIND_COUNT_; k++) {
@@ -262,5 +273,5 @@ tsri_comm *tsri_plan_comm(const tsr_plan *plan, const tsri_item *it)
 {
     tsr_device kind = tsr_placement_device(it->placement);
     const connection *c = plan->world->connections[kind];
-    return kind == TSR_DEVICE_CPU ? plan->world->comm : c ? c->comm : NULL;
+    return tsri_target_can(kind, TSRI_CAN_HOST_MEMORY) ? plan->world->comm : c ? c->comm : NULL;
 }

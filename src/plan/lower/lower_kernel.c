@@ -61,7 +61,7 @@ static size_t expected_scratch(const tsr_plan *plan, const tsri_item *it)
 {
     enum { MOST_OF_PRODUCT = 32 << 20, MOST_PARTS = 32 };
     const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
-    if (!def->is_product || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+    if (!def->is_product || !tsri_placement_can(it->placement, TSRI_CAN_USE_WORKSPACE))
         return 0;
     if (!def->is_attention) {
         const int64_t n = tsr_dims_count(plan->values[it->out[0]].lshape);

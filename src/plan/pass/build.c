@@ -148,10 +148,10 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_place
 }
 
 /* --- between kinds of device ------------------------------------------------------------------ */
-/* A placement's ranks as CPUs. */
+/* Interns a placement of the same ranks on the host. */
 static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const tsr_placement **out)
 {
-    return tsri_placement_intern(plan->world, TSR_DEVICE_CPU, p->ndim, p->dim, p->ranks, out);
+    return tsri_placement_intern(plan->world, TSRI_TARGET_HOST, p->ndim, p->dim, p->ranks, out);
 }
 
 /* Crosses to the other kind of device, in one layout on the same ranks: ranks talk as CPUs, so that
@@ -201,7 +201,7 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     base.name = plan->values[value].name;
     const tsr_placement *from = plan->values[value].placement, *last = placement;
     bool crosses = tsr_placement_device(from) != tsr_placement_device(placement);
-    if (crosses && tsr_placement_device(from) != TSR_DEVICE_CPU) {
+    if (crosses && !tsri_placement_can(from, TSRI_CAN_HOST_MEMORY)) {
         TSRI_TRY(twin_of(plan, from, &from));
         TSRI_TRY(add_crossing(b, t, from, base, &value));
     } else if (crosses) {

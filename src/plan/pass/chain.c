@@ -33,7 +33,7 @@ static bool has_rows(const tsri_value *v)
 tsri_chain_role tsri_chain_role_of(const tsr_plan *plan, const tsri_item *it)
 {
     if (it->kind != TSRI_ITEM_KERNEL || it->kernel.updates ||
-        tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+        !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS))
         return TSRI_CHAIN_NONE;
     const tsri_op_def *def = def_of(it);
     if (def->chain == TSRI_CHAIN_NONE || (def->may_chain && !def->may_chain(&it->kernel.attrs)))

@@ -15,7 +15,7 @@ bool tsri_item_is_update(const tsri_item *it)
 static bool is_of_kind(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->may_wait &&
-           tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
+           tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES);
 }
 
 static bool can_wait(const tsr_plan *plan, const tsri_item *it)
@@ -33,7 +33,7 @@ static bool can_wait(const tsr_plan *plan, const tsri_item *it)
 bool tsri_item_may_join(const tsri_item *it)
 {
     return (tsri_item_is_update(it) || is_of_kind(it)) &&
-           tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
+           tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES);
 }
 
 /* Appends the items of [0, end) that are put off and do `op`. */

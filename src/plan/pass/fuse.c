@@ -205,7 +205,7 @@ static bool takes_param(const tsr_plan *plan, const tsri_item *it, tsri_binary_f
                         int *out_which)
 {
     if (!is_kernel(it, TSRI_OP_BINARY) || it->kernel.attrs.binary.fn != (int)fn ||
-        tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+        !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS))
         return false;
     const tsri_value *y = &plan->values[it->out[0]];
     for (int i = 0; i < 2; i++)
@@ -336,10 +336,11 @@ static tsr_status join_layer_norm_sums(fuser *f, int i)
 }
 
 /* Layer norm of rows that are whole: one pass forward and one back. */
-static tsr_status join_layer_norm_on_gpu(fuser *f, int i)
+static tsr_status join_whole_layer_norm(fuser *f, int i)
 {
     const tsri_item *it = &f->plan->items[i];
-    if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+    if (it->kind != TSRI_ITEM_KERNEL ||
+        !tsri_placement_can(it->placement, TSRI_CAN_WHOLE_LAYER_NORM))
         return TSR_OK;
     return it->kernel.op == TSRI_OP_LN_APPLY       ? join_layer_norm_stats(f, i)
            : it->kernel.op == TSRI_OP_LN_BWD_APPLY ? join_layer_norm_sums(f, i)
@@ -418,7 +419,8 @@ static tsr_status join_norms(fuser *f)
     scan(f);
     for (int i = 0; i < f->plan->nitems; i++) {
         const tsri_item *it = &f->plan->items[i];
-        if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+        if (it->kind != TSRI_ITEM_KERNEL ||
+            !tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES))
             continue;
         if (it->kernel.op == TSRI_OP_CAST)
             TSRI_TRY(join_squares(f, i));
@@ -433,11 +435,11 @@ static tsr_status join_norms(fuser *f)
  * Where that is not above 0, another place of the window may be said to have it, but no gradient
  * goes there: ReLU's takes it, before it is spread as it took it behind. */
 
-/* Whether a ReLU, or its gradient, is on CPUs. */
+/* Returns whether an item is a ReLU, or its gradient, on a device with kernels by rows. */
 static bool is_relu(const tsri_item *it, tsri_op_kind op)
 {
     return is_kernel(it, op) && act_of(it) == TSRI_ACT_RELU && !it->kernel.updates &&
-           tsr_placement_device(it->placement) == TSR_DEVICE_CPU;
+           tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS);
 }
 
 /* Adds a value like `like`, which no reader is known of. */
@@ -540,7 +542,7 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
         for (int i = 0; i < plan->nitems; i++) {
             TSRI_TRY(join_layer_norm_backward(&f, i));
             TSRI_TRY(join_layer_norm(&f, &plan->items[i]));
-            TSRI_TRY(join_layer_norm_on_gpu(&f, i));
+            TSRI_TRY(join_whole_layer_norm(&f, i));
         }
     }
     for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {

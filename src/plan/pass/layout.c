@@ -146,7 +146,7 @@ static bool swaps_heads(const tsri_item *it)
 /* Returns the operands, or results, of an item that may lie by head. */
 static uint32_t bits_by_head(const tsr_plan *plan, const tsri_item *it, bool results)
 {
-    if (it->kind != TSRI_ITEM_KERNEL || tsr_placement_device(it->placement) == TSR_DEVICE_CPU)
+    if (it->kind != TSRI_ITEM_KERNEL || !tsri_placement_can(it->placement, TSRI_CAN_LIE_BY_HEAD))
         return 0;
     const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
     return def->by_head ? def->by_head(&it->kernel.attrs, plan->values[it->in[0]].dtype, results)

@@ -110,7 +110,7 @@ tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables,
     }
     *out_variables = variables;
     *out_ports = ports;
-    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+    for (int k = 1; k < TSRI_DEVICES; k++) {
         TSRI_TRY(tsri_plan_memory(plan, rank, (tsr_device)k, &bytes));
         values += bytes;
     }

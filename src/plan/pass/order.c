@@ -157,8 +157,9 @@ static int bucket_of(const tsri_item *it)
 static bool may_exchange(const tsri_item *it)
 {
     const bool waits = it->kind == TSRI_ITEM_COLLECTIVE && it->box.part.number > 0;
-    return waits ? it->box.part_of == 0 || tsr_placement_device(it->placement) == TSR_DEVICE_CPU
-                 : tsri_item_is_update(it) && !tsri_item_may_join(it);
+    return waits
+               ? it->box.part_of == 0 || !tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES)
+               : tsri_item_is_update(it) && !tsri_item_may_join(it);
 }
 
 /* Returns whether an item hands its operand on without communication. */

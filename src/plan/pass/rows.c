@@ -33,7 +33,7 @@ typedef struct grower {
 static tsri_rows_role role_of(const tsr_plan *plan, const tsri_item *it)
 {
     if (it->kind != TSRI_ITEM_KERNEL || it->kernel.updates || it->kernel.again ||
-        tsr_placement_device(it->placement) != TSR_DEVICE_CPU || it->nout != 1)
+        !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS) || it->nout != 1)
         return TSRI_ROWS_NONE;
     const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
     for (int i = 0; i < it->nin + it->nout; i++) {

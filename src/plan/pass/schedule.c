@@ -209,7 +209,7 @@ bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_comm *comm = plan->world->comm;
     return it->kind == TSRI_ITEM_COLLECTIVE &&
-           (tsri_value_device(&plan->values[it->out[0]]) != TSR_DEVICE_CPU ||
+           (tsri_target_can(tsri_value_device(&plan->values[it->out[0]]), TSRI_CAN_WRITE_EARLY) ||
             (comm && comm->early));
 }
 

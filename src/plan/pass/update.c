@@ -82,7 +82,8 @@ static int place_of(const mover *m, int position)
 {
     const tsr_plan *plan = m->plan;
     const tsri_item *update = &plan->items[position];
-    if (!tsri_item_is_update(update) || tsr_placement_device(update->placement) != TSR_DEVICE_CPU)
+    if (!tsri_item_is_update(update) ||
+        !tsri_placement_can(update->placement, TSRI_CAN_ROW_KERNELS))
         return -1;
     const int giver = giver_of(m, update);
     if (giver < 0)

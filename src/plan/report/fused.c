@@ -26,7 +26,7 @@ static bool is_op(const tsri_item *it, tsri_op_kind op)
 static bool is_relu(const tsri_item *it)
 {
     return is_op(it, TSRI_OP_UNARY) && it->kernel.attrs.unary.fn == TSRI_UNARY_RELU &&
-           tsr_placement_device(it->placement) == TSR_DEVICE_CPU;
+           tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS);
 }
 
 static bool is_product(const tsr_plan *plan, const tsri_item *it)
@@ -58,7 +58,7 @@ static const char *alone(const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
     if ((def->chain != TSRI_CHAIN_PRODUCT && def->chain != TSRI_CHAIN_OUTER) ||
-        tsr_placement_device(it->placement) != TSR_DEVICE_CPU)
+        !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS))
         return NULL;
     if (!tsri_plan_fuses(plan, TSR_FUSE_CHAINS))
         return "chains are switched off";

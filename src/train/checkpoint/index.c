@@ -64,7 +64,7 @@ static void put_numbers(FILE *f, int n, const int64_t *numbers)
 static bool put_tensor(FILE *f, const tsri_ckpt_tensor *t)
 {
     bool fits = tsri_json_put_string(f, t->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":", tsri_st_dtype_name(t->dtype));
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":", tsri_dtype_of(t->dtype)->safetensors);
     put_numbers(f, t->dims.ndim, t->dims.d);
     if (!tsr_dims_equal(t->dims, t->saved)) {
         fputs(",\"saved\":", f);
@@ -297,11 +297,11 @@ static tsr_status read_text(const reader *r, const cJSON *json, const char *key,
 static tsr_status read_tensor_of(reader *r, const cJSON *json, tsri_ckpt_tensor *t)
 {
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(json, "dtype");
-    const tsri_st_dtype *known =
-        cJSON_IsString(dtype) ? tsri_st_dtype_find(dtype->valuestring) : NULL;
-    if (!known || known->dtype == TSR_DTYPE_NONE)
+    tsri_st_dtype known;
+    if (!cJSON_IsString(dtype) || !tsri_st_dtype_find(dtype->valuestring, &known) ||
+        known.dtype == TSR_DTYPE_NONE)
         return bad_tensor(r, t->name, "it has no dtype of ours");
-    t->dtype = known->dtype;
+    t->dtype = known.dtype;
     t->own = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "own"));
     if (!numbers_of(cJSON_GetObjectItemCaseSensitive(json, "shape"), &t->dims.ndim, t->dims.d) ||
         !tsri_dims_fit(t->dims))

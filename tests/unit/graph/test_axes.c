@@ -115,7 +115,7 @@ static void open_net(net *n, int ndim, uint64_t seed, bool is_free)
         x = tsr_mean(x, TSR_ALL_AXES, false);
     tsr_output(n->graph, "y", x, p, all_b(ndim));
     tsri_pool_init(&n->pool, &n->world->mem);
-    tsri_cost_model model = tsri_cost_model_gpu(); /* four nodes of four */
+    tsri_cost_model model = tsri_cost_model_of(TSR_DEVICE_CUDA); /* four nodes of four */
     model.nlinks = 2;
     model.link[0].ranks = 4;
     model.link[1] = (tsri_link){0, 2e-5, 2e10};

@@ -85,7 +85,7 @@ static void check_attention(bool causal)
         tsr_scaled_dot_product_attention(q, k, v, NULL, TSR_ATTENTION_OPTS(.causal = causal));
     tsr_tensor *of[] = {q, k, v}, *grads[3];
     tsr_gradients(tsr_sum(y, TSR_ALL_AXES, false), 3, of, grads);
-    const tsri_cost_model m = tsri_cost_model_local();
+    const tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     tsri_pool pool;
     tsri_pool_init(&pool, &world->mem);
     tsri_strategy_table table = {.pool = &pool, .model = &m};

@@ -133,7 +133,7 @@ static void test_links(void **unused)
     assert_int_equal(tsri_link_between(&m, 5, 6), 1);
     assert_int_equal(tsri_link_between(&m, 7, 0), 1);
     assert_int_equal(tsri_link_between(&m, 7, 8), 2);
-    m = tsri_cost_model_local();
+    m = tsri_cost_model_of(TSR_DEVICE_CPU);
     assert_int_equal(tsri_link_between(&m, 0, 1000), 0);
 }
 

@@ -19,7 +19,7 @@
 enum { NMODELS = 7 };
 static tsri_cost_model model(int which)
 {
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     if (which == 1 || which == 3 || which == 5) {
         m.nlinks = 2;
         m.link[0] = (tsri_link){2, which != 3 ? 1e-6 : 0, 1e9};

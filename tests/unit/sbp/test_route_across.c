@@ -42,7 +42,7 @@ static tsri_route_query query(tsr_dims shape, tsri_mesh a, const char *from, tsr
 /* The route of a tensor of 1 MiB on one machine. */
 static tsri_route find(const tsri_route_query *q)
 {
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     tsri_route r;
     char why[RR_WHY] = "";
     assert_int_equal(tsri_route_find(&m, q, &r), TSR_OK);
@@ -159,7 +159,7 @@ static void test_other_hierarchy(void **unused)
     static const struct {
         const char *from, *to;
     } same[] = {{"S(0)", "(S(0),S(0))"}, {"B", "(B,B)"}, {"P", "(P,P)"}, {"S(1)", "(S(1),S(1))"}};
-    double kernel_s = tsri_cost_model_local().kernel_s;
+    double kernel_s = tsri_cost_model_of(TSR_DEVICE_CPU).kernel_s;
     for (int i = 0; i < 4; i++) {
         tsri_route_query q =
             query(TSR_DIMS(7, 9), line(4, NULL), same[i].from, grid(2, 2, NULL), same[i].to);
@@ -216,7 +216,7 @@ static void test_one_dimension(void **unused)
 {
     (void)unused;
     static const char *const sigs[] = {"S(0)", "S(1)", "B", "P"};
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     for (int rows = 8; rows <= 8192; rows *= 32)
         for (int i = 0; i < 16; i++) {
             tsri_route_query q =
@@ -349,7 +349,7 @@ static void test_best_crossing(void **unused)
     tsri_mesh four = line(4, NULL), square = grid(2, 2, swapped), three = line(3, some),
               elsewhere = grid(2, 2, apart);
     const tsri_mesh *meshes[] = {&four, &square, &three, &elsewhere};
-    tsri_cost_model m = tsri_cost_model_local(), slow = m;
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU), slow = m;
     slow.link[0] = (tsri_link){0, 1e-6, 1e7};
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
@@ -388,7 +388,7 @@ static void test_costs(void **unused)
 {
     (void)unused;
     static const int three[] = {2, 2, 2};
-    tsri_cost_model m = tsri_cost_model_local(), two = m;
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU), two = m;
     two.nlinks = 2;
     two.link[0] = (tsri_link){2, 1e-6, 1e9};
     two.link[1] = (tsri_link){0, 1e-5, 1e8};
@@ -408,7 +408,7 @@ static void test_costs(void **unused)
 static void test_costs_no_memory(void **unused)
 {
     (void)unused;
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     tsri_mesh square = grid(2, 2, NULL), other = line(3, away);
     tsr_sbp sigs[16], flat[] = {TSR_S(0), TSR_B};
     float cost[256];
@@ -431,7 +431,7 @@ static void test_costs_no_memory(void **unused)
 static void test_errors(void **unused)
 {
     (void)unused;
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     tsri_mesh square = grid(2, 2, NULL), four = line(4, NULL);
     tsri_route_query q = query(TSR_DIMS(8, 8), square, "(P,B)", square, "(S(0),B)");
     tsri_route r = {.n = 77};

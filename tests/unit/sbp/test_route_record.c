@@ -135,7 +135,8 @@ static void test_routes(void **state)
         {"2x1x2", rr_mesh(3, cube, NULL)},
     };
     enum { NMESHES = sizeof meshes / sizeof *meshes };
-    tsri_cost_model models[2] = {tsri_cost_model_local(), tsri_cost_model_gpu()};
+    tsri_cost_model models[2] = {tsri_cost_model_of(TSR_DEVICE_CPU),
+                                 tsri_cost_model_of(TSR_DEVICE_CUDA)};
     models[1].nlinks = 2;
     models[1].link[0] = (tsri_link){2, 1e-6, 1e9};
     models[1].link[1] = (tsri_link){0, 1e-5, 1e8};

@@ -19,7 +19,7 @@ enum { NSIZES = 7, NMODELS = 4 };
 /* One link; two and three levels of machines; links that take no time to start. */
 static tsri_cost_model model(int which)
 {
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = tsri_cost_model_of(TSR_DEVICE_CPU);
     if (which == 1 || which == 3) {
         m.nlinks = 2;
         m.link[0] = (tsri_link){2, which == 1 ? 1e-6 : 0, 1e9};
