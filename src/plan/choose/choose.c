@@ -28,10 +28,33 @@ void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_op
     }
 }
 
+/* Variables that may be chosen have no signature again. */
+static void free_variables(tsri_choosing *c)
+{
+    for (int i = 0; i < c->g->nops; i++)
+        if (c->is_chosen[i]) {
+            c->g->ops[i]->variable->sbp = TSR_AUTO;
+            c->g->ops[i]->variable->inferred = false;
+        }
+}
+
+/* Gives variables the signatures of the plan that was chosen. */
+static void fix_variables(tsri_choosing *c)
+{
+    for (int i = 0; i < c->g->nops; i++)
+        if (c->is_chosen[i] && c->inferred.live[i]) {
+            c->g->ops[i]->variable->sbp = c->inferred.chosen[i]->out[0];
+            c->g->ops[i]->variable->inferred = true;
+        }
+}
+
 void tsri_choosing_end(tsri_choosing *c, bool frees)
 {
     tsri_pool_finish(&c->inferring);
-    for (int i = 0; frees && c->is_open && i < c->g->nops; i++)
+    if (!frees || !c->is_open || !c->is_chosen)
+        return;
+    free_variables(c);
+    for (int i = 0; i < c->g->nops; i++)
         if (c->is_open[i])
             c->g->ops[i]->variable->sbp = TSR_AUTO;
 }
@@ -40,6 +63,7 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
     TSRI_NEED(c->is_open && c->is_chosen);
     c->inferred = (tsri_inferred){0}; /* nothing of this plan is built */
+    free_variables(c);
     if (c->updates_tried != plan->opts.infer_updates) {
         c->ntried = 0;
         c->sought_leanest = false;
@@ -48,6 +72,7 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     TSRI_TRY(c->leanest ? tsri_choose_leanest(c, plan) : tsri_choose_within(c, plan));
     if (!c->found)
         return TSR_OK;
+    fix_variables(c);
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = tsri_infer_bound(&c->inferred);
     plan->relaxed = c->inferred.relaxed;

@@ -45,8 +45,8 @@ static inline bool tsri_choosing_is_over(const tsri_choosing *c)
 /*
  * Begins a compile of `declared`, of which g is the copy that is compiled. `fixes`: it settles the
  * signatures of the variables that it reads; otherwise (tsr_eval) they are free again afterwards,
- * and values that were given stay as they are. Until the end, variables that were open have the
- * signature that was chosen for them.
+ * and values that were given stay as they are. While plans are tried, variables that may be chosen
+ * stay without a signature; from then on until the end they have that of the plan that was chosen.
  */
 void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_opts *opts,
                          bool fixes, tsri_pool *pool, tsri_choosing *c);
@@ -57,8 +57,6 @@ void tsri_choosing_end(tsri_choosing *c, bool frees);
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c);
 
 /* --- measure.c -------------------------------------------------------------------------------- */
-/* Gives variables the signatures that were chosen for them (set), or makes them AUTO again. */
-void tsri_set_inferred(tsri_choosing *c, bool set);
 /* Builds the plan of what c->inferred has and, where there is a limit, measures it and adds it to
  * c->tried. */
 tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan);

@@ -4,17 +4,6 @@
 #include "src/plan/report/report.h"
 #include "src/plan/text/text.h"
 
-void tsri_set_inferred(tsri_choosing *c, bool set)
-{
-    const tsri_inferred *inferred = &c->inferred;
-    for (int i = 0; i < c->g->nops; i++)
-        if (c->is_chosen[i]) {
-            tsr_variable *v = c->g->ops[i]->variable;
-            v->inferred = set && inferred->live[i];
-            v->sbp = v->inferred ? inferred->chosen[i]->out[0] : TSR_AUTO;
-        }
-}
-
 /* --- passes ----------------------------------------------------------------------------------- */
 static const struct {
     tsri_pass pass;
@@ -106,7 +95,6 @@ static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
 
 tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan)
 {
-    tsri_set_inferred(c, true);
     TSRI_TRY(build_plan(c->g, plan, &c->inferred));
     c->work -= (double)c->g->nops * TSRI_WORK_OF_BUILT;
     if (!plan->opts.memory_limit)

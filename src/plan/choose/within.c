@@ -26,7 +26,6 @@ static tsr_status try_pinned(tsri_choosing *c, tsr_plan *plan, double limit, boo
                                   .bucket_bytes = plan->opts.bucket_mb * 1048576,
                                   .infer_updates = plan->opts.infer_updates};
     double started_at = tsri_now_s();
-    tsri_set_inferred(c, false);
     c->inferred = (tsri_inferred){0};
     if (!c->inference.g)
         c->inference = (tsri_inference){.g = c->g,
@@ -73,7 +72,6 @@ static tsr_status build_tried(tsri_choosing *c, tsr_plan *plan, const tsri_tried
     if (c->inferred.choice == tried->inferred.choice && c->inferred.fits)
         return TSR_OK;
     const tsri_tried t = *tried; /* the list may move */
-    tsri_set_inferred(c, false);
     c->inferred = t.inferred;
     return tsri_build_inferred(c, plan);
 }
@@ -104,7 +102,6 @@ typedef struct mixture {
 
 static tsr_status try_mixture(tsri_choosing *c, tsr_plan *plan, mixture *m, bool *out_fits)
 {
-    tsri_set_inferred(c, false);
     TSRI_TRY(tsri_infer_mix(&m->from, &m->to, &m->parts, m->taken, plan->opts.alternatives,
                             &c->inferred));
     TSRI_TRY(tsri_build_inferred(c, plan));

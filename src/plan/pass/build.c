@@ -322,6 +322,15 @@ static void store_in_variable(const builder *b, int value, tsr_variable *var)
     }
 }
 
+/* Returns the signature that a variable has in this plan: what inference chose where the user left
+ * it to the compiler. */
+static tsr_sbp signature_of(const builder *b, const tsr_variable *var)
+{
+    const tsr_tensor *read = var->sbp.ndim ? NULL : tsri_graph_find_read(b->g, var);
+    return read && b->inferred->live[read->op->id] ? b->inferred->chosen[read->op->id]->out[0]
+                                                   : var->sbp;
+}
+
 /* Brings result i of an op to the variable that it is the new value of, in the variable's
  * signature. Nothing is left to do where the op updates the variable in place. */
 static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
@@ -335,7 +344,7 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
                             .box = {.part = b->inferred->bucket[op->id],
                                     .part_of = 1 + i,
                                     .reason = "the variable keeps its signature"}};
-    TSRI_TRY(get_value(b, op->out[i], op->placement, var->sbp, base, &value));
+    TSRI_TRY(get_value(b, op->out[i], op->placement, signature_of(b, var), base, &value));
     const tsri_value *root = &plan->values[tsri_plan_root(plan, value)];
     if (root->storage == TSRI_STORAGE_VARIABLE && root->variable == var)
         return TSR_OK;
