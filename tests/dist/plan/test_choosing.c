@@ -12,6 +12,7 @@
 #include <tessera/tessera.h>
 #include "src/core/status.h"
 #include "src/graph/graph.h"
+#include "src/plan/plan.h"
 #include "tests/dist/comm/rank_checks.h"
 
 static const tsr_world_opts opts = {
@@ -202,6 +203,45 @@ static void test_every_rank(void **state)
     tsr_world_destroy(w);
 }
 
+/* --- after a refusal -------------------------------------------------------------------------- */
+/* A graph whose plans were tried within a limit and refused leaves no trace in its variables, and
+ * is planned as one that was never refused; nor does the memory of tries stay with a plan. */
+static void test_refused(void **state)
+{
+    (void)state;
+    enum { PLAIN, REFUSED, LIMITED, WAYS };
+    tsr_plan_info info[WAYS];
+    for (int way = PLAIN; way < WAYS; way++) {
+        tsr_world *w;
+        tsr_plan *plan;
+        assert_int_equal(tsr_world_create_virtual(4, 0, &w), TSR_OK);
+        const tsr_placement *p = tsr_placement_parse(w, "cpu");
+        tsr_module *m = tsr_mlp(
+            w, p, TSR_AUTO, TSR_MLP_OPTS(.inputs = 96, .hidden = 96, .outputs = 96, .layers = 3));
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+        tsr_tensor *x = tsr_uniform(g, "x", TSR_F32, TSR_DIMS(64, 96), p, TSR_AUTO, -1, 1);
+        tsr_tensor *y = tsr_apply(m, x);
+        tsr_minimize(tsr_adam(m, NULL), tsr_mean(tsr_mul(y, y), TSR_ALL_AXES, false));
+        tsr_variable *weight = tsr_module_find(m, "2.weight");
+        if (way == REFUSED) {
+            assert_int_equal(tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = 1000), &plan),
+                             TSR_ERR_NO_MEMORY);
+            assert_true(weight->sbp.ndim == 0 && !weight->inferred);
+        }
+        const size_t limit = way == LIMITED ? 200000 : 0;
+        if (tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = limit), &plan) != TSR_OK)
+            fail_msg("%s", tsr_last_error());
+        assert_true(weight->sbp.ndim == 1 && weight->inferred);
+        info[way] = plan->info;
+        tsr_world_destroy(w);
+    }
+    assert_true(info[REFUSED].cost_s == info[PLAIN].cost_s);
+    assert_int_equal(info[REFUSED].steps, info[PLAIN].steps);
+    assert_int_equal(info[REFUSED].host_bytes, info[PLAIN].host_bytes);
+    assert_true(info[LIMITED].cost_s > info[PLAIN].cost_s); /* so plans were tried */
+    assert_true((double)info[LIMITED].host_bytes < 1.3 * (double)info[PLAIN].host_bytes);
+}
+
 /* --- plans of tsr_eval that are kept ---------------------------------------------------------- */
 /* Of the last tensors, while variables are as they were; values are those of now, masks those of
  * the first run; what a rank does wrong with its own copy is its own. */
@@ -261,7 +301,8 @@ static void test_keeps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_looks), cmocka_unit_test(test_keeps),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_looks), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_keeps),
                                        cmocka_unit_test(test_every_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
