@@ -10,6 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns the kind that the variable names, by the library's names; `otherwise` if it names none.
+ */
+static inline tsr_device on_device_kind(tsr_device otherwise)
+{
+    const char *device = getenv("TESSERA_TEST_DEVICE");
+    for (int k = 1; device && strcmp(tsr_device_name((tsr_device)k), "?") != 0; k++)
+        if (!strcmp(tsr_device_name((tsr_device)k), device))
+            return (tsr_device)k;
+    return otherwise;
+}
+
 static inline const tsr_placement *on_device_parse(tsr_world *world, const char *text)
 {
     const char *device = getenv("TESSERA_TEST_DEVICE");
@@ -23,10 +34,7 @@ static inline const tsr_placement *on_device_parse(tsr_world *world, const char 
 static inline const tsr_placement *on_device_create(tsr_world *world, tsr_device kind, int ndim,
                                                     const int *hierarchy, const int *ranks)
 {
-    const char *device = getenv("TESSERA_TEST_DEVICE");
-    if (device && !strcmp(device, "cuda"))
-        kind = TSR_DEVICE_CUDA;
-    return tsr_placement_create(world, kind, ndim, hierarchy, ranks);
+    return tsr_placement_create(world, on_device_kind(kind), ndim, hierarchy, ranks);
 }
 
 /* Errors of a run surface in it, as on a CPU. */
@@ -62,9 +70,7 @@ static inline tsr_status on_device_compile(tsr_graph *graph, tsr_plan **out_plan
 
 static inline const tsr_placement *on_device_local(tsr_world *world)
 {
-    const char *device = getenv("TESSERA_TEST_DEVICE");
-    return device && !strcmp(device, "cuda") ? tsr_local_placement_on(world, TSR_DEVICE_CUDA)
-                                             : tsr_local_placement(world);
+    return tsr_local_placement_on(world, on_device_kind(TSR_DEVICE_CPU));
 }
 
 /* A copy in host memory, kept until the process ends. */

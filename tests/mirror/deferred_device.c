@@ -55,6 +55,7 @@ struct deferred {
     deferred *next;
     tsri_region region; /* addresses that nobody may touch */
     char *memory;       /* what lies there */
+    size_t low, high;   /* memory between these was never taken */
     int fail_in;        /* moves; 0: never, -1: has failed */
     tsri_stream *compute;
     /* The first failure of a call that check() has not told yet. */
@@ -282,10 +283,21 @@ static tsr_status leave(void)
 
 /* --- buffers, copies, moves ------------------------------------------------------------------- */
 
+/* Fills memory that is taken for the first time with what no test expects. */
+static void spoil(deferred *d)
+{
+    const tsri_region *r = &d->region;
+    for (; d->low < r->plan_bytes && d->low < d->high; d->low++)
+        d->memory[d->low] = 0x77;
+    while (d->high > r->top && d->high > d->low)
+        d->memory[--d->high] = 0x77;
+}
+
 static tsr_status buffer_alloc(tsri_device *d, size_t bytes, void **out_ptr)
 {
     TSRI_TRY(tsri_region_alloc(&of(d)->region, bytes, out_ptr));
     enter();
+    spoil(of(d));
     put(of(d)->compute, COPY, bytes)->move.dst = *out_ptr;
     return leave();
 }
@@ -299,7 +311,9 @@ static tsr_status plan_block(tsri_device *d, size_t bytes, void **out_base)
 {
     TSRI_TRY(tsri_region_reserve_plan(&of(d)->region, bytes));
     *out_base = of(d)->region.base;
-    return TSR_OK;
+    enter();
+    spoil(of(d));
+    return leave();
 }
 
 static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
@@ -517,19 +531,6 @@ static void *stream_native(tsri_device *d, tsri_stream *stream)
     return stream;
 }
 
-static tsr_status no_begin(tsri_device *d, tsri_stream *stream)
-{
-    (void)d;
-    (void)stream;
-    return tsri_fail(TSR_ERR_UNSUPPORTED, "the deferred device captures nothing");
-}
-
-static tsr_status no_end(tsri_device *d, tsri_stream *stream, tsri_captured **out_captured)
-{
-    *out_captured = NULL;
-    return no_begin(d, stream);
-}
-
 /* --- sharing ---------------------------------------------------------------------------------- */
 
 static tsr_status region_share(tsri_device *d, tsri_share *out_share)
@@ -594,7 +595,7 @@ static void close_device(tsri_device *base)
     }
     leave();
     munmap(d->region.base, d->region.size);
-    free(d->memory);
+    munmap(d->memory, d->region.size);
     tsri_region_finish(&d->region);
     free(d);
 }
@@ -620,8 +621,6 @@ const tsri_device_ops deferred_ops = {
     .event_record = event_record,
     .event_wait = event_wait,
     .event_seconds = event_seconds,
-    .capture_begin = no_begin,
-    .capture_end = no_end,
     .region_share = region_share,
     .region_open = region_open,
     .region_close = region_close,
@@ -640,13 +639,13 @@ void deferred_set(uint64_t seed, int eager)
 tsr_status deferred_open(tsr_world *world, size_t bytes, tsri_device **out_device)
 {
     deferred *d = calloc(1, sizeof *d);
-    char *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!d || base == MAP_FAILED)
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *base = mmap(NULL, bytes, PROT_NONE, flags, -1, 0);
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (!d || base == MAP_FAILED || memory == MAP_FAILED)
         abort();
-    d->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!d->memory)
-        abort();
-    memset(d->memory, 0x77, bytes);
+    d->memory = memory;
+    d->high = bytes;
     d->region = (tsri_region){.base = base, .size = bytes, .top = bytes};
     d->base.ops = &deferred_ops;
     d->base.world = world;
