@@ -29,9 +29,6 @@ static inline void *tsri_workspace_in(void *scratch)
     return (void *)tsri_workspace_aligned((uintptr_t)scratch);
 }
 
-/* host.c. False if the table is not one that this module was built for. */
-bool tsri_host_set(const tsri_module_host *h);
-
 /* Makes the device's GPU the calling thread's current one until the end of the block, where the GPU
  * that was current before is chosen again: a host program may call cudaSetDevice between any two
  * calls of the library. */

@@ -106,6 +106,10 @@ static tsr_device main_device(const tsr_graph *g)
     for (int i = 0; i < g->nops; i++)
         if (!tsri_placement_can(g->ops[i]->placement, TSRI_CAN_HOST_MEMORY))
             return tsr_placement_device(g->ops[i]->placement);
+    for (int i = 0; i < g->nports; i++)
+        if (g->ports[i].placement &&
+            !tsri_placement_can(g->ports[i].placement, TSRI_CAN_HOST_MEMORY))
+            return tsr_placement_device(g->ports[i].placement);
     return TSRI_TARGET_HOST;
 }
 
@@ -159,8 +163,22 @@ static bool keeps_something(const tsr_graph *g)
     return keeps;
 }
 
+/* Opens this rank's device of a placement that has the rank, for what `title` and `name` say. */
+static tsr_status find_device(tsr_plan *plan, const tsr_placement *p, tsri_loc loc,
+                              const char *title, const char *name)
+{
+    tsr_device kind = tsr_placement_device(p);
+    if (plan->part[kind].device || tsr_placement_find(p, plan->world->rank) < 0)
+        return TSR_OK;
+    tsr_status status = tsri_device_get(plan->world, kind, &plan->part[kind].device);
+    return status == TSR_OK
+               ? TSR_OK
+               : tsri_fail_prefix(status, "%s:%d: %s%s%s on %s", tsri_basename(loc.file), loc.line,
+                                  title, name[0] ? " " : "", name, tsr_device_name(kind));
+}
+
 /* The devices that the program's placements name for this rank, and the CPU, by which kinds of
- * device talk. A virtual world plans for any, and has none. */
+ * device talk. An output may be where no op is. A virtual world plans for any, and has none. */
 static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
 {
     if (g->world->is_virtual)
@@ -168,14 +186,13 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
     TSRI_TRY(tsri_device_get(g->world, TSRI_TARGET_HOST, &plan->part[TSRI_TARGET_HOST].device));
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        tsr_device kind = tsr_placement_device(op->placement);
-        if (plan->part[kind].device || tsr_placement_find(op->placement, g->world->rank) < 0)
-            continue;
-        tsr_status status = tsri_device_get(g->world, kind, &plan->part[kind].device);
-        if (status != TSR_OK)
-            return tsri_fail_prefix(status, "%s:%d: %s%s%s on %s", tsri_basename(op->loc.file),
-                                    op->loc.line, tsri_op_title(op->kind, &op->attrs),
-                                    op->name[0] ? " " : "", op->name, tsr_device_name(kind));
+        TSRI_TRY(find_device(plan, op->placement, op->loc, tsri_op_title(op->kind, &op->attrs),
+                             op->name));
+    }
+    for (int i = 0; i < g->nports; i++) {
+        const tsri_graph_port *port = &g->ports[i];
+        if (port->placement)
+            TSRI_TRY(find_device(plan, port->placement, port->loc, "output", port->name));
     }
     return TSR_OK;
 }

@@ -39,7 +39,8 @@ static const tsri_target targets[TSRI_DEVICES] = {
 
 const tsri_target *tsri_target_of(tsr_device kind)
 {
-    return (int)kind > 0 && (int)kind < TSRI_DEVICES ? &targets[kind] : NULL;
+    const int k = (int)kind;
+    return k > 0 && k < TSRI_DEVICES && targets[k].name ? &targets[k] : NULL;
 }
 
 bool tsri_target_can(tsr_device kind, tsri_ability ability)

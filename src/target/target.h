@@ -3,7 +3,7 @@
  * Kinds of device, by what they can: one static table, which planning in virtual worlds reads too,
  * where no device is opened and no module is loaded. Code outside this folder asks for an ability
  * and never compares a kind by name (tests/lint/devices.py). A further kind is a row here, a value
- * of tsr_device and a module.
+ * of tsr_device and a module: docs/extending/device.md.
  */
 #ifndef TESSERA_TARGET_TARGET_H
 #define TESSERA_TARGET_TARGET_H
@@ -12,9 +12,9 @@
 
 #include <stdbool.h>
 
-/* One past the last kind: the size of arrays by tsr_device, and where loops over kinds end. Kinds
- * begin at 1. */
-enum { TSRI_DEVICES = TSR_DEVICE_CUDA + 1 };
+/* The size of arrays by tsr_device, and where loops over kinds end. Kinds begin at 1. The last
+ * place has no row: tests put a kind of their own there (tests/mirror/target.c). */
+enum { TSRI_DEVICES = TSR_DEVICE_CUDA + 2 };
 
 /* The kind of this process' own processor. Every rank has one; it keeps what has no other place,
  * and values that go between other kinds pass through it. Tests of a kind ask tsri_target_can. */
@@ -60,7 +60,8 @@ typedef struct tsri_target {
     /* How it is opened: by the module of this file, or of the one that the variable names, through
      * this symbol (kernels/module.h). NULL: by the library itself. */
     const char *module, *module_variable, *module_entry;
-    /* How ranks are connected: the variable that chooses the communicator. NULL: the world's. */
+    /* How ranks' devices are connected: the variable that chooses between NCCL and the local
+     * communicator. NULL: by the local one, or as CPUs are by the world's. */
     const char *comm_variable;
 } tsri_target;
 

@@ -47,16 +47,11 @@ static tsr_status find_scale(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, do
 
 /* --- making and ending ------------------------------------------------------------------------ */
 
-static tsr_status run_kernel(tsri_kernel *k, void *in, void *out)
-{
-    return k->run(k, (void *[]){in}, (void *[]){out}, NULL);
-}
-
 /* When a bucket of compressed gradients is reduced. */
 static tsr_status widen_bucket(tsri_side_call *call)
 {
     tsri_ddp_bucket *b = call->arg;
-    return run_kernel(b->widen, b->small, b->pub.data);
+    return tsri_side_run(call->side, b->widen, b->small, b->pub.data);
 }
 
 /* dst: the buffer that the call reduces into; src: its addends. */
@@ -153,7 +148,7 @@ static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
     void *addends = (void *)(uintptr_t)b->seg.src, *from = b->pub.data;
     tsri_kernel *scale;
     if (b->narrow) {
-        TSRI_TRY(run_kernel(b->narrow, from, addends));
+        TSRI_TRY(tsri_side_run(d->side, b->narrow, from, addends));
         from = addends;
     }
     if (d->divisor == 1 && from == addends)
@@ -163,7 +158,7 @@ static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
     const double factor =
         tsri_ddp_factor(d->divisor, rounds || b->seg.dtype == TSR_F64 ? b->seg.dtype : TSR_F32);
     TSRI_TRY(find_scale(d, b, b->seg.dtype, factor, &scale));
-    return run_kernel(scale, from, addends);
+    return tsri_side_run(d->side, scale, from, addends);
 }
 
 tsr_status tsri_ddp_start_on_device(tsr_ddp *d, int bucket)

@@ -5,7 +5,7 @@
 #define TESSERA_TESTS_LOCAL_DEVICE_H
 
 #include "src/comm/local/device.h"
-#include "tests/cuda/deferred_device.h"
+#include "tests/mirror/deferred_device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

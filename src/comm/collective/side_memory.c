@@ -124,12 +124,24 @@ tsr_status tsri_side_make_cast(tsri_side *s, tsr_dtype from, tsr_dtype to, int64
     return make_kernel(s, TSRI_OP_CAST, &none, count, from, to, out_kernel);
 }
 
+tsr_status tsri_side_run(tsri_side *s, const tsri_kernel *k, void *in, void *out)
+{
+    tsri_scratch scratch = {0};
+    if (k->scratch_bytes) {
+        TSRI_TRY(tsri_side_take(s, k->scratch_bytes, &scratch));
+        TSRI_TRY(tsri_side_follow(s)); /* a new block is cleared in the stream of compute */
+    }
+    tsr_status status = k->run(k, (void *[]){in}, (void *[]){out}, scratch.p);
+    if (scratch.p)
+        tsri_side_give(&scratch);
+    return status;
+}
+
 /* As tsri_scale_by_ranks has it, where f16 and bf16 are multiplied in f32. */
 tsr_status tsri_side_scale(tsri_side *s, tsr_dtype dtype, int64_t count, int nranks, void *dst,
                            const void *src, tsri_kernel **out_kernel)
 {
-    void *in[] = {(void *)(uintptr_t)src}, *out[] = {dst};
     const double factor = dtype == TSR_F64 ? 1.0 / nranks : (double)(1 / (float)nranks);
     TSRI_TRY(tsri_side_make_scale(s, dtype, count, factor, out_kernel));
-    return (*out_kernel)->run(*out_kernel, in, out, NULL);
+    return tsri_side_run(s, *out_kernel, (void *)(uintptr_t)src, dst);
 }

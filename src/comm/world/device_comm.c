@@ -30,7 +30,8 @@ typedef struct invitation {
 } invitation;
 _Static_assert(sizeof(invitation) % sizeof(int64_t) == 0, "an invitation goes as words");
 
-/* Returns the variable that chooses the communicator of a rank's device; NULL: it has none. */
+/* Returns the variable that chooses the communicator of a rank's device; NULL if there is nothing
+ * to choose: NCCL is not for all kinds, the local one is. */
 static const char *variable_of(const tsri_device *device)
 {
     return device ? tsri_target_of(device->kind)->comm_variable : NULL;
@@ -41,7 +42,8 @@ static saying say(const tsri_device *device)
     saying s = {.has_device = device != NULL};
     const char *variable = variable_of(device), *text = variable ? getenv(variable) : NULL;
     text = text ? text : "";
-    s.choice = !*text                   ? CHOICE_OPEN
+    s.choice = !variable                ? CHOICE_LOCAL
+               : !*text                 ? CHOICE_OPEN
                : !strcmp(text, "nccl")  ? CHOICE_NCCL
                : !strcmp(text, "local") ? CHOICE_LOCAL
                                         : CHOICE_WRONG;

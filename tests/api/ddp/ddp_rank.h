@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-/* The tests run once more on GPUs: see tests/cuda/on_device.h. */
+/* The tests run once more on other kinds of device: see tests/cuda/on_device.h. */
 #define ON_DEVICE (getenv("TESSERA_TEST_DEVICE") != NULL)
+#define DEVICE_NAME (ON_DEVICE ? getenv("TESSERA_TEST_DEVICE") : "cpu")
 
 static const tsr_world_opts ddp_opts = {
     .size = sizeof(tsr_world_opts), .arena_bytes = 256 << 20, .timeout_s = 20, .threads = 1};

@@ -408,8 +408,9 @@ static tsr_status wrong(tsr_world *w, void *arg)
     const tsr_ddp_opts no_size = {0};
     FAILS(tsr_ddp_create(net, &no_size, &ddp), TSR_ERR_INVALID, "size is 0");
     FAILS(tsr_ddp_create(net, NULL, NULL), TSR_ERR_INVALID, "out_ddp is NULL");
-    FAILS(tsr_ddp_create(make_mlp(w, all), NULL, &ddp), TSR_ERR_PLACEMENT,
-          ON_DEVICE ? "0.weight is on cuda:[0,1]" : "0.weight is on cpu:[0,1]");
+    char text[64];
+    snprintf(text, sizeof text, "0.weight is on %s:[0,1]", DEVICE_NAME);
+    FAILS(tsr_ddp_create(make_mlp(w, all), NULL, &ddp), TSR_ERR_PLACEMENT, text);
     FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = -1), &ddp), TSR_ERR_INVALID,
           "bucket_cap_mb is -1");
     FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = NAN), &ddp), TSR_ERR_INVALID,

@@ -104,7 +104,7 @@ static tsr_status own_hook(void *arg, const tsr_ddp_bucket *b)
     if (s->fails_at == index)
         return tsr_set_error(TSR_ERR_IO, "the hook fails at bucket %d", index);
     tsr_reduce_op op = ON_DEVICE ? TSR_REDUCE_AVG : TSR_REDUCE_SUM;
-    CHECK(b->device == (ON_DEVICE ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU) && !b->stream == !ON_DEVICE);
+    CHECK(!strcmp(tsr_device_name(b->device), DEVICE_NAME) && !b->stream == !ON_DEVICE);
     tsr_status status = tsr_all_reduce(b->group, b->data, b->count, b->dtype, op);
     if (status != TSR_OK || ON_DEVICE)
         return status;

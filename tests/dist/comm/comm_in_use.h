@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The communicator that a test's collectives go through: the world's, or on cuda placements
- * (TESSERA_TEST_DEVICE) the one between the ranks' devices, once it is there. */
+/* The communicator that a test's collectives go through: the world's, or on another kind of
+ * device (TESSERA_TEST_DEVICE) the one between the ranks' devices, once it is there. */
 #ifndef TESSERA_TESTS_DIST_COMM_IN_USE_H
 #define TESSERA_TESTS_DIST_COMM_IN_USE_H
 
@@ -11,7 +11,9 @@
 
 static inline tsri_comm **comm_in_use(tsr_world *w)
 {
-    tsri_comm **between = tsri_plan_connection(w, TSR_DEVICE_CUDA);
+    tsri_comm **between = NULL;
+    for (int k = 1; k < TSRI_DEVICES && !between; k++)
+        between = tsri_plan_connection(w, (tsr_device)k);
     return getenv("TESSERA_TEST_DEVICE") && between ? between : &w->comm;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cuda/deferred_device.h"
+#include "tests/mirror/deferred_device.h"
 
 #include "src/comm/local/local.h"
+#include "src/core/clock.h"
 #include "src/core/identity.h"
 
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef struct deferred deferred;
 
@@ -16,6 +18,7 @@ typedef struct deferred deferred;
 typedef struct point {
     tsri_stream *stream;
     bool done;
+    double at_s; /* when it was done */
     int refs;
 } point;
 
@@ -25,13 +28,16 @@ struct tsri_event {
     bool shared, destroyed;
 };
 
-typedef enum work_kind { COPY, MOVE, FILL, RECORD, WAIT } work_kind;
+typedef enum work_kind { COPY, MOVE, FILL, CALL, RECORD, WAIT } work_kind;
 
 typedef struct work {
     struct work *next;
     work_kind kind;
     tsri_move move; /* MOVE; of FILL: dtype, op, dst and length[0] */
     const void *src[64];
+    const tsri_kernel *kernel; /* CALL: of which fn does the work */
+    deferred_fn *fn;
+    void *arg;
     point *point;
     size_t bytes; /* COPY: of `data` to move.dst */
     char data[];
@@ -39,6 +45,7 @@ typedef struct work {
 
 struct tsri_stream {
     tsri_stream *next;
+    deferred *device;
     work *head, *tail;
     bool destroyed;
 };
@@ -46,9 +53,15 @@ struct tsri_stream {
 struct deferred {
     tsri_device base;
     deferred *next;
-    tsri_region region;
-    int fail_in; /* moves; 0: never, -1: has failed */
+    tsri_region region; /* addresses that nobody may touch */
+    char *memory;       /* what lies there */
+    size_t low, high;   /* memory between these was never taken */
+    int fail_in;        /* moves; 0: never, -1: has failed */
     tsri_stream *compute;
+    /* The first failure of a call that check() has not told yet. */
+    tsr_status failure;
+    const tsri_kernel *failed;
+    char text[1024];
 };
 
 /* All of it is under the lock. */
@@ -92,28 +105,31 @@ static void fault(const char *fmt, ...)
 
 /* --- doing work ------------------------------------------------------------------------------- */
 
-static bool is_live(const void *p, int64_t bytes)
+char *deferred_reach(const void *p, size_t bytes)
 {
     uintptr_t at = (uintptr_t)p;
-    for (const deferred *d = machine.devices; d; d = d->next) {
-        uintptr_t base = (uintptr_t)d->region.base;
-        if (at >= base && at - base <= d->region.size &&
-            (uint64_t)bytes <= d->region.size - (at - base))
-            return true;
-    }
+    for (const deferred *d = machine.devices; d; d = d->next)
+        if (tsri_region_has(&d->region, p, bytes))
+            return d->memory + (at - (uintptr_t)d->region.base);
     fault("work on %lld bytes at %p, in no open device's region", (long long)bytes, p);
-    return false;
+    return NULL;
 }
 
-/* Whether all that one side of the move touches is there. */
-static bool side_is_live(const tsri_move *m, const void *base, int64_t at, const int64_t *step)
+/* Finds where the base of one side of the move is in memory. False unless all is there that the
+ * move touches of it. */
+static bool side_reach(const tsri_move *m, const void *base, int64_t at, const int64_t *step,
+                       char **out_base)
 {
     int64_t low = at, high = at, size = (int64_t)tsr_dtype_size(m->dtype);
     for (int a = 0; a < m->ndim; a++) {
         int64_t reach = (m->length[a] - 1) * step[a];
         *(reach < 0 ? &low : &high) += reach;
     }
-    return is_live((const char *)base + low * size, (high - low + 1) * size);
+    char *first =
+        deferred_reach((const char *)base + low * size, (size_t)((high - low + 1) * size));
+    if (first)
+        *out_base = first - low * size;
+    return first != NULL;
 }
 
 static void do_move(const tsri_move *m)
@@ -121,12 +137,13 @@ static void do_move(const tsri_move *m)
     size_t size = tsr_dtype_size(m->dtype);
     tsri_reduce_fn *reduce = m->nsrc > 1 ? tsri_reduce_of(m->dtype, m->op) : NULL;
     int64_t index[TSR_MAX_NDIM] = {0}, count = 1;
+    char *dst, *src[64];
     for (int a = 0; a < m->ndim; a++)
         count *= m->length[a];
-    if (count == 0 || !side_is_live(m, m->dst, m->dst_at, m->dst_step))
+    if (count == 0 || !side_reach(m, m->dst, m->dst_at, m->dst_step, &dst))
         return;
     for (int k = 0; k < m->nsrc; k++)
-        if (!side_is_live(m, m->src[k], m->src_at, m->src_step))
+        if (!side_reach(m, m->src[k], m->src_at, m->src_step, &src[k]))
             return;
     for (int64_t i = 0; i < count; i++) {
         int64_t from = m->src_at, to = m->dst_at;
@@ -136,13 +153,31 @@ static void do_move(const tsri_move *m)
             to += index[a] * m->dst_step[a];
         }
         if (reduce)
-            reduce(result, (const char *const *)m->src, from, m->nsrc, 1);
+            reduce(result, (const char *const *)src, from, m->nsrc, 1);
         else
-            memcpy(result, (const char *)m->src[0] + from * (int64_t)size, size);
-        memcpy((char *)m->dst + to * (int64_t)size, result, size);
+            memcpy(result, src[0] + from * (int64_t)size, size);
+        memcpy(dst + to * (int64_t)size, result, size);
         for (int a = m->ndim - 1; a >= 0 && ++index[a] == m->length[a]; a--)
             index[a] = 0;
     }
+}
+
+/* Does a call, and remembers its failure for check(). The error text of this thread, which may be
+ * another rank's than the one that queued the call, stays what it was. */
+static void do_call(const work *w, deferred *d)
+{
+    char before[1024];
+    snprintf(before, sizeof before, "%s", tsr_last_error());
+    tsr_status status = w->fn(w->arg);
+    if (status != TSR_OK && d->failure == TSR_OK) {
+        d->failure = status;
+        d->failed = w->kernel;
+        snprintf(d->text, sizeof d->text, "%s", tsr_last_error());
+    }
+    if (before[0])
+        tsri_fail(TSR_OK, "%s", before);
+    else
+        tsri_error_clear();
 }
 
 static void point_unref(point *p)
@@ -164,32 +199,46 @@ static void do_first(tsri_stream *s)
     if (!s->head)
         s->tail = NULL;
     machine.report.works++;
-    if (w->kind == COPY && is_live(m->dst, (int64_t)w->bytes))
-        memcpy(m->dst, w->data, w->bytes);
+    size_t bytes = w->kind == FILL ? (size_t)m->length[0] * tsr_dtype_size(m->dtype) : w->bytes;
+    char *dst = bytes ? deferred_reach(m->dst, bytes) : NULL;
+    if (w->kind == COPY && dst)
+        memcpy(dst, w->data, bytes);
     if (w->kind == MOVE)
         do_move(m);
-    if (w->kind == FILL && is_live(m->dst, m->length[0] * (int64_t)tsr_dtype_size(m->dtype)))
-        tsri_fill_identity(m->dtype, m->op, m->length[0], m->dst);
-    if (w->kind == RECORD)
+    if (w->kind == FILL && dst)
+        tsri_fill_identity(m->dtype, m->op, m->length[0], dst);
+    if (w->kind == CALL)
+        do_call(w, s->device);
+    if (w->kind == RECORD) {
         w->point->done = true;
+        w->point->at_s = tsri_now_s();
+    }
     point_unref(w->point);
     free(w);
+}
+
+/* Does the first work of a random stream that can go on; false if there is none. */
+static bool do_any(void)
+{
+    int n = 0, k;
+    for (tsri_stream *s = machine.streams; s; s = s->next)
+        n += can_go(s);
+    if (n == 0)
+        return false;
+    k = below(n);
+    tsri_stream *s = machine.streams;
+    while (!can_go(s) || k-- > 0)
+        s = s->next;
+    do_first(s);
+    return true;
 }
 
 /* With the machine's chance, some works of random streams. */
 static void wander(void)
 {
-    while (below(100) < machine.eager) {
-        int n = 0, k;
-        for (tsri_stream *s = machine.streams; s; s = s->next)
-            n += can_go(s);
-        if (n == 0)
+    while (below(100) < machine.eager)
+        if (!do_any())
             return;
-        k = below(n);
-        for (tsri_stream *s = machine.streams; s; s = s->next)
-            if (can_go(s) && k-- == 0)
-                do_first(s);
-    }
 }
 
 /* Does what is in the stream, and what that waits for. A wait is for what was recorded before it,
@@ -234,10 +283,21 @@ static tsr_status leave(void)
 
 /* --- buffers, copies, moves ------------------------------------------------------------------- */
 
+/* Fills memory that is taken for the first time with what no test expects. */
+static void spoil(deferred *d)
+{
+    const tsri_region *r = &d->region;
+    for (; d->low < r->plan_bytes && d->low < d->high; d->low++)
+        d->memory[d->low] = 0x77;
+    while (d->high > r->top && d->high > d->low)
+        d->memory[--d->high] = 0x77;
+}
+
 static tsr_status buffer_alloc(tsri_device *d, size_t bytes, void **out_ptr)
 {
     TSRI_TRY(tsri_region_alloc(&of(d)->region, bytes, out_ptr));
     enter();
+    spoil(of(d));
     put(of(d)->compute, COPY, bytes)->move.dst = *out_ptr;
     return leave();
 }
@@ -251,7 +311,9 @@ static tsr_status plan_block(tsri_device *d, size_t bytes, void **out_base)
 {
     TSRI_TRY(tsri_region_reserve_plan(&of(d)->region, bytes));
     *out_base = of(d)->region.base;
-    return TSR_OK;
+    enter();
+    spoil(of(d));
+    return leave();
 }
 
 static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
@@ -270,8 +332,9 @@ static tsr_status copy_out(tsri_device *d, void *host_dst, const void *src, size
 {
     enter();
     settle(stream_of(d, stream));
-    if (bytes && is_live(src, (int64_t)bytes))
-        memcpy(host_dst, src, bytes);
+    const char *from = bytes ? deferred_reach(src, bytes) : NULL;
+    if (from)
+        memcpy(host_dst, from, bytes);
     return leave();
 }
 
@@ -310,10 +373,10 @@ static tsr_status fill(tsri_device *d, tsr_dtype dtype, tsr_reduce_op op, int64_
 
 static tsr_status stream_create(tsri_device *d, tsri_stream **out_stream)
 {
-    (void)d;
     tsri_stream *s = calloc(1, sizeof *s);
     if (!s)
         abort();
+    s->device = of(d);
     enter();
     s->next = machine.streams;
     machine.streams = s;
@@ -338,10 +401,37 @@ static tsr_status stream_sync(tsri_device *d, tsri_stream *stream)
     return leave();
 }
 
-static tsr_status check(tsri_device *d)
+static tsr_status check(tsri_device *base)
 {
-    (void)d;
-    return TSR_OK;
+    deferred *d = of(base);
+    enter();
+    tsr_status status = d->failure;
+    if (status != TSR_OK) {
+        base->faulty = d->failed;
+        tsri_fail(status, "%s", d->text);
+        d->failure = TSR_OK;
+    }
+    leave();
+    return status;
+}
+
+void deferred_call(tsri_stream *stream, const tsri_kernel *kernel, deferred_fn *fn, void *arg)
+{
+    enter();
+    work *w = put(stream, CALL, 0);
+    w->kernel = kernel;
+    w->fn = fn;
+    w->arg = arg;
+    leave();
+}
+
+void deferred_forget(tsri_stream *stream, const tsri_kernel *kernel)
+{
+    enter();
+    settle(stream);
+    if (stream->device->failed == kernel)
+        stream->device->failure = TSR_OK; /* nobody asked for it, and nobody can any more */
+    leave();
 }
 
 static tsri_event *add_event(bool shared, tsri_event *original)
@@ -414,23 +504,31 @@ static tsr_status event_wait(tsri_device *d, tsri_stream *stream, tsri_event *ev
 static tsr_status event_seconds(tsri_device *d, tsri_event *from, tsri_event *to, double *out_s)
 {
     (void)d;
-    (void)from;
-    (void)to;
-    *out_s = 0;
-    return TSR_OK;
+    enter();
+    const point *a = live_event(from)->last, *b = live_event(to)->last;
+    bool done = a && b && a->done && b->done;
+    if (done)
+        *out_s = b->at_s - a->at_s;
+    leave();
+    return done ? TSR_OK : tsri_fail(TSR_ERR_STATE, "an event is not done yet");
 }
 
-static tsr_status no_begin(tsri_device *d, tsri_stream *stream)
+/* The machine gets on with each question, so that waiting in a loop comes to an end. */
+static tsr_status event_done(tsri_device *d, tsri_event *event, bool *out_done)
 {
     (void)d;
-    (void)stream;
-    return tsri_fail(TSR_ERR_UNSUPPORTED, "the deferred device captures nothing");
+    enter();
+    const point *p = live_event(event)->last;
+    if (p && !p->done)
+        do_any();
+    *out_done = !p || p->done;
+    return leave();
 }
 
-static tsr_status no_end(tsri_device *d, tsri_stream *stream, tsri_captured **out_captured)
+static void *stream_native(tsri_device *d, tsri_stream *stream)
 {
-    *out_captured = NULL;
-    return no_begin(d, stream);
+    (void)d;
+    return stream;
 }
 
 /* --- sharing ---------------------------------------------------------------------------------- */
@@ -455,7 +553,7 @@ static void region_close(tsri_device *d, void *base)
 {
     (void)d;
     enter();
-    is_live(base, 1);
+    deferred_reach(base, 1);
     machine.opened--;
     leave();
 }
@@ -496,13 +594,14 @@ static void close_device(tsri_device *base)
         }
     }
     leave();
-    free(d->region.base);
+    munmap(d->region.base, d->region.size);
+    munmap(d->memory, d->region.size);
     tsri_region_finish(&d->region);
     free(d);
 }
 
-static const tsri_device_ops ops = {
-    .size = sizeof ops,
+const tsri_device_ops deferred_ops = {
+    .size = sizeof deferred_ops,
     .name = "deferred",
     .close = close_device,
     .buffer_alloc = buffer_alloc,
@@ -522,13 +621,13 @@ static const tsri_device_ops ops = {
     .event_record = event_record,
     .event_wait = event_wait,
     .event_seconds = event_seconds,
-    .capture_begin = no_begin,
-    .capture_end = no_end,
     .region_share = region_share,
     .region_open = region_open,
     .region_close = region_close,
     .event_share = event_share,
     .event_open = event_open,
+    .event_done = event_done,
+    .stream_native = stream_native,
 };
 
 void deferred_set(uint64_t seed, int eager)
@@ -540,12 +639,15 @@ void deferred_set(uint64_t seed, int eager)
 tsr_status deferred_open(tsr_world *world, size_t bytes, tsri_device **out_device)
 {
     deferred *d = calloc(1, sizeof *d);
-    char *base = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!d || !base)
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *base = mmap(NULL, bytes, PROT_NONE, flags, -1, 0);
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (!d || base == MAP_FAILED || memory == MAP_FAILED)
         abort();
-    memset(base, 0x77, bytes);
+    d->memory = memory;
+    d->high = bytes;
     d->region = (tsri_region){.base = base, .size = bytes, .top = bytes};
-    d->base.ops = &ops;
+    d->base.ops = &deferred_ops;
     d->base.world = world;
     d->base.kind = TSR_DEVICE_CUDA;
     d->base.region = &d->region;

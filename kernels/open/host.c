@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of src/core that keep state, called by the library's table: errors, memory, the
- * log. */
-#include "kernels/cuda/inside.h"
+/* Part of each module: the functions of src/core that keep state, called by the library's table:
+ * errors, memory, the log. */
+#include "kernels/module.h"
 
 #include <stdio.h>
 #include <string.h>
