@@ -148,7 +148,7 @@ static tsr_status norm_run(const tsri_kernel *k, void *const *in, void *const *o
         int64_t begin, end;
         samples(v, i, &begin, &end);
         const int64_t n = begin < end ? (end - begin) * v->x.h * v->x.w : 0;
-        if (sums)
+        if (sums && v->x.c)
             memset(co.k0, 0, (size_t)v->x.c * 2 * sizeof *co.k0);
         if (n && v->role.stats)
             find_coefs(v, i, in, &co);
