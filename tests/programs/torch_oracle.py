@@ -33,6 +33,7 @@ for name in "relu6 logsigmoid silu mish softsign selu".split():
 UNARY["acosh"] = lambda x: torch.acosh(x) * torch.where(x >= 1, 1.0, math.nan)  # it has a slope below 1
 # PyTorch's own has slope 1 at NaN, Tessera's 0.
 UNARY["relu"] = lambda x: torch.where(torch.isnan(x), x.detach(), torch.relu(x))
+UNARY["sign"] = lambda x: torch.where(torch.isnan(x), x.detach(), torch.sign(x))  # its own is 0 beside NumPy's NaN
 # PyTorch's own have a sixth in f32 in their gradients.
 UNARY["hardsigmoid"] = lambda x: F.relu6(x + 3) / 6
 UNARY["hardswish"] = lambda x: x * F.relu6(x + 3) / 6
