@@ -171,8 +171,22 @@ def gradients(outs, weights, leaves):
     return torch.autograd.grad([y for y, _ in terms], leaves, [w for _, w in terms], allow_unused=True)
 
 
+def normed(norm, elements):
+    """A norm over so many elements; the gradient of one alone is 0, where PyTorch multiplies rounding by 1/sqrt(eps)."""
+    def call(x, groups, weight=None, bias=None, eps=1e-5):
+        if elements(x, groups) != 1:
+            return norm(x, groups, weight=weight, bias=bias, eps=eps)
+        shape = [-1 if i == 1 else 1 for i in range(x.dim())] if norm is torch.nn.functional.group_norm else x.shape[x.dim() - len(groups):]
+        y = x - x
+        y = y if weight is None else y * weight.reshape(shape)
+        return y if bias is None else y + bias.reshape(shape)
+    return call
+
+
 # PyTorch's own f64 is not exact here: formulas in its place.
 FORMULAS = {
+    "nn.functional.layer_norm": normed(torch.nn.functional.layer_norm, lambda x, shape: math.prod(shape)),
+    "nn.functional.group_norm": normed(torch.nn.functional.group_norm, lambda x, groups: x[0].numel() // groups if len(x) else 0),
     # It multiplies gradients by 1/6 in f32; adds 1 to small exponents; takes exponents of logarithms of gradients.
     "nn.functional.hardsigmoid": lambda x, inplace=False: torch.nn.functional.hardtanh(x + 3, 0, 6) / 6,
     "nn.functional.soft_margin_loss": lambda x, y, size_average=None, reduce=None, reduction="mean": {
@@ -238,8 +252,7 @@ EPS = {torch.float64: 2.0 ** -52, torch.float32: 2.0 ** -23, torch.float16: 2.0 
 SLACK = {torch.float64: 2 ** 16, torch.float32: 64, torch.float16: 4, torch.bfloat16: 4}  # f64: the oracle rounds too
 BROAD = {torch.float64: 100, torch.float32: 16, torch.float16: 4, torch.bfloat16: 4}  # so many SLACKs of the largest are one
 # Attention's gradient is a difference of sums in two orders, of products of three operands.
-# A row of one element has no variance: PyTorch multiplies the rounding of its sums by 1/sqrt(eps), 316.
-WIDER = {"nn.functional._scaled_dot_product_attention": 100, "nn.functional.layer_norm": 316}
+WIDER = {"nn.functional._scaled_dot_product_attention": 100}
 # Functions of NaN that are 0 in PyTorch 1.13 alone; here they are NaN.
 NAN_STAYS = {"sign", "nn.functional.softshrink"}
 # Results of another dtype than PyTorch's, as their headers say.

@@ -30,15 +30,21 @@ for name in """abs sign square sqrt rsqrt reciprocal exp exp2 expm1 log log2 log
     UNARY[name] = getattr(torch, name)
 for name in "relu6 logsigmoid silu mish softsign selu".split():
     UNARY[name] = getattr(F, name)
+
+
+def nan_stays(f):
+    """A function of NaN, which is 0 in PyTorch 1.13 or has a slope there, as NaN without one."""
+    return lambda x, *numbers: torch.where(torch.isnan(x), x.detach(), f(x, *numbers))
+
+
+UNARY |= {name: nan_stays(getattr(torch, name)) for name in ("relu", "sign")}
 UNARY["acosh"] = lambda x: torch.acosh(x) * torch.where(x >= 1, 1.0, math.nan)  # it has a slope below 1
-# PyTorch's own has slope 1 at NaN, Tessera's 0.
-UNARY["relu"] = lambda x: torch.where(torch.isnan(x), x.detach(), torch.relu(x))
-UNARY["sign"] = lambda x: torch.where(torch.isnan(x), x.detach(), torch.sign(x))  # its own is 0 beside NumPy's NaN
 # PyTorch's own have a sixth in f32 in their gradients.
 UNARY["hardsigmoid"] = lambda x: F.relu6(x + 3) / 6
 UNARY["hardswish"] = lambda x: x * F.relu6(x + 3) / 6
 UNARY["softplus"] = lambda x: F.softplus(x, threshold=700)
-WITH_NUMBERS = {name: (1, getattr(F, name)) for name in "leaky_relu elu celu softshrink hardshrink".split()}
+WITH_NUMBERS = {name: (1, getattr(F, name)) for name in "leaky_relu elu celu hardshrink".split()}
+WITH_NUMBERS["softshrink"] = (1, nan_stays(F.softshrink))
 WITH_NUMBERS |= {"clamp": (2, torch.clamp), "hardtanh": (2, F.hardtanh), "threshold": (2, F.threshold)}
 BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow,
