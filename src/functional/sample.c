@@ -63,7 +63,7 @@ static axis_place place_on(tsr_tensor *grid, int coordinate, int64_t size, tsr_i
             ? tsr_mul_scalar(tsr_add_scalar(x, 1), (n - 1) / 2)
             : tsr_add_scalar(tsr_mul_scalar(tsr_add_scalar(x, 1), n / 2), -0.5);
     if (border)
-        x = tsr_clamp(x, 0, n - 1);
+        x = tsr_hardtanh(x, 0, n - 1); /* a place on the edge has no slope, as in PyTorch */
     axis_place p = {.size = size};
     p.low = how == TSR_NEAREST ? tsr_round(x) : tsr_floor(x);
     p.share = how == TSR_NEAREST ? NULL : tsr_sub(x, p.low);

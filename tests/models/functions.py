@@ -73,6 +73,7 @@ OPERANDS = {
     "k1": randn(6, 4, 3), "k1g": randn(6, 2, 2), "k2t": randn(6, 2, 3, 2), "k3": randn(6, 4, 2, 3, 2), "k3g": randn(4, 1, 3, 2, 2), "k1t": randn(4, 6, 3),
     "k1tg": randn(4, 3, 2), "k2tg": randn(6, 4, 2, 3), "k3t": randn(4, 6, 3, 2, 2), "k3tg": randn(4, 3, 2, 3, 1), "b4": randn(4), "b8": randn(8), "b2": randn(2),
     "posimg": torch.rand(2, 6, 8, 5) + 0.1, "four": randn(3, 4, 2),
+    "edges": torch.tensor([-1, 1, 0.25] * 16, dtype=torch.float64).reshape(2, 3, 4, 2),
 }
 FIXED = {
     "sign": signs(6, 4), "signs": signs(6), "mask": torch.rand(6, 4) < 0.4, "mask1": torch.rand(4) < 0.5,
@@ -171,6 +172,9 @@ CASES = [
       for h, w, corners in ((4, 3, False), (4, 3, True), (1, 5, True))],
     *[("grid_sample", ["img", "grid"], {"how": how, "border": border}, lambda x, g, mode=mode, corners=corners, border=border: F.grid_sample(x, g, mode, "border" if border else "zeros", corners))
       for how, mode, corners in (("nearest", "nearest", False), ("bilinear", "bilinear", False), ("corners", "bilinear", True)) for border in (False, True)],
+    # Places on the edges of the image, where the slope ends.
+    *[("grid_sample", ["img", "edges"], {"how": "corners", "border": border}, lambda x, g, border=border: F.grid_sample(x, g, "bilinear", "border" if border else "zeros", True))
+      for border in (False, True)],
     *[("multi_margin_loss", ["x", "labels"], {"power": power, "margin": margin, "reduction": r}, lambda x, t, power=power, margin=margin, r=r: F.multi_margin_loss(x, t, power, margin, reduction=r))
       for power, margin, r in ((1, 1, "mean"), (2, 0.7, "none"), (1, 0.2, "sum"))],
     *[("pdist", ["x"], {"p": p}, lambda x, p=p: torch.pdist(x, p)) for p in (2, 1, 3)],
