@@ -91,6 +91,9 @@ static tsr_status place_all(tsr_plan *plan, int rank, tsr_device kind, tsri_pool
 tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *out_bytes)
 {
     tsri_pool pool;
+    *out_bytes = 0;
+    if (!tsri_target_of(kind)) /* so no value is on it */
+        return TSR_OK;
     tsri_pool_init(&pool, &plan->world->mem);
     tsr_status st = place_all(plan, rank, kind, &pool, out_bytes);
     tsri_pool_finish(&pool);
