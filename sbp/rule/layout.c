@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/rule/layout.h"
 #include "placement/placement.h"
+#include "src/core/status.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -113,6 +114,55 @@ char *tsri_layout_format(const tsri_layout *l, char buf[TSRI_LAYOUT_TEXT_MAX])
     }
     *at = 0;
     return buf;
+}
+
+/* Whether the depths of each axis are 0, 1, ... in some order, and those of others 0. */
+static bool has_depths(const tsri_layout *l)
+{
+    unsigned seen[TSR_MAX_NDIM] = {0};
+    for (int d = 0; d < l->sbp.ndim; d++) {
+        const bool is_split = l->sbp.d[d].kind == TSR_SBP_SPLIT;
+        if (is_split ? l->depth[d] >= TSR_MAX_HIERARCHY : l->depth[d] != 0)
+            return false;
+        if (is_split && seen[l->sbp.d[d].arg] >> l->depth[d] & 1)
+            return false;
+        if (is_split)
+            seen[l->sbp.d[d].arg] |= 1u << l->depth[d];
+    }
+    for (int a = 0; a < TSR_MAX_NDIM; a++)
+        if (seen[a] & (seen[a] + 1))
+            return false;
+    return true;
+}
+
+tsr_status tsri_layout_parse(const tsri_mesh *m, const char *text, tsri_layout *out)
+{
+    char plain[TSRI_LAYOUT_TEXT_MAX], *to = plain;
+    int8_t depth[TSR_MAX_HIERARCHY] = {0};
+    tsr_sbp sbp;
+    int d = 0;
+    for (const char *t = text; *t && to < plain + sizeof plain - 1; t++) {
+        d += *t == ',';
+        if (*t != '/')
+            *to++ = *t;
+        else if (d < TSR_MAX_HIERARCHY && t[1] >= '0' && t[1] < '0' + TSR_MAX_HIERARCHY)
+            depth[d] = (int8_t)(*++t - '0');
+        else
+            return tsri_fail(TSR_ERR_INVALID, "layout '%s': a depth is expected at '%s'", text, t);
+    }
+    *to = 0;
+    TSRI_TRY(tsr_sbp_parse(plain, &sbp));
+    if (sbp.ndim != m->ndim)
+        return tsri_fail(TSR_ERR_INVALID, "layout '%s': the mesh has %d dimensions", text, m->ndim);
+    *out = tsri_layout_of(m, sbp);
+    if (!strchr(text, '/'))
+        return TSR_OK;
+    memcpy(out->depth, depth, sizeof depth);
+    return has_depths(out) && !strcmp(tsri_layout_format(out, plain), text)
+               ? TSR_OK
+               : tsri_fail(TSR_ERR_INVALID,
+                           "layout '%s': the depths of an axis are not 0, 1, ... after its splits",
+                           text);
 }
 
 void tsri_layout_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, int index,

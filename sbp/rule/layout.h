@@ -52,6 +52,9 @@ bool tsri_layout_in_order(const tsri_layout *l);
 /* "(S(0),B)"; splits that are not left to right show their depth: "(S(0)/1,S(0)/0)". */
 enum { TSRI_LAYOUT_TEXT_MAX = TSR_SBP_TEXT_MAX + 16 };
 char *tsri_layout_format(const tsri_layout *l, char buf[TSRI_LAYOUT_TEXT_MAX]);
+/* Reads the text of a layout on a mesh. Errors: as of tsr_sbp_parse, and TSR_ERR_INVALID if the
+ * mesh has another number of dimensions or the depths are not those of a layout. */
+tsr_status tsri_layout_parse(const tsri_mesh *m, const char *text, tsri_layout *out_layout);
 
 /* The part of the `index`-th rank of the mesh: offset[] and lengths, per axis. */
 void tsri_layout_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, int index,

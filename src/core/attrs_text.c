@@ -65,40 +65,19 @@ void tsri_attr_put(FILE *f, const tsri_attr_field *field, const tsri_attrs *attr
     }
 }
 
-/* Returns the number of a function's name at *text, below n; -1. */
-static int find_name(const char **text, const char *(*name)(int), int n)
-{
-    const size_t length = strcspn(*text, ",;}");
-    for (int i = 0; i < n; i++)
-        if (strlen(name(i)) == length && !strncmp(name(i), *text, length)) {
-            *text += length;
-            return i;
-        }
-    return -1;
-}
-
-static const char *unary_name(int fn)
-{
-    return tsri_unary_name((tsri_unary_fn)fn);
-}
-
-static const char *binary_name(int fn)
-{
-    return tsri_binary_name((tsri_binary_fn)fn);
-}
-
 static bool get_value(const char **text, char *at, tsri_attr_type type)
 {
+    const size_t length = strcspn(*text, ",;}");
     char *end = NULL;
     double f64;
     int64_t i64 = 0;
     int32_t i32;
     switch (type) {
     case TSRI_ATTR_UNARY:
-        i64 = find_name(text, unary_name, TSRI_UNARY_COUNT_);
+        i64 = tsri_unary_named(*text, length);
         break;
     case TSRI_ATTR_BINARY:
-        i64 = find_name(text, binary_name, TSRI_BINARY_COUNT_);
+        i64 = tsri_binary_named(*text, length);
         break;
     case TSRI_ATTR_F64:
         f64 = strtod(*text, &end);
@@ -112,11 +91,9 @@ static bool get_value(const char **text, char *at, tsri_attr_type type)
     case TSRI_ATTR_I64:
         i64 = strtoll(*text, &end, 10);
     }
-    const bool named = type == TSRI_ATTR_UNARY || type == TSRI_ATTR_BINARY;
-    if (named ? i64 < 0 : end == *text)
+    if (end ? end == *text : i64 < 0)
         return false;
-    if (end)
-        *text = end;
+    *text = end ? end : *text + length;
     i32 = (int32_t)i64;
     if (tsri_attr_bytes(type) == 8)
         memcpy(at, &i64, sizeof i64);

@@ -45,8 +45,8 @@ typedef struct tsri_attr_field {
 size_t tsri_attr_bytes(tsri_attr_type type);
 /* Writes a field's values, exactly, with commas between. */
 void tsri_attr_put(FILE *f, const tsri_attr_field *field, const tsri_attrs *attrs);
-/* Reads what tsri_attr_put writes, and moves *text behind it. Returns false where it is not that.
- */
+/* Parses values in the format of tsri_attr_put and advances *text past them. Returns false if *text
+ * has another format. */
 bool tsri_attr_get(const char **text, const tsri_attr_field *field, tsri_attrs *attrs);
 /* Writes one line "name: value" for each field, up to TSRI_ATTR_END; fields may be NULL: none. */
 void tsri_attrs_put(FILE *f, const tsri_attr_field *fields, const tsri_attrs *attrs);

@@ -2,6 +2,8 @@
 #include "src/core/op_list.h"
 #include <tessera/sbp.h>
 
+#include <string.h>
+
 #include "src/core/own_op.h"
 
 const char *tsri_op_name(tsri_op_kind kind)
@@ -44,6 +46,29 @@ const char *tsri_binary_name(tsri_binary_fn fn)
     };
     return (unsigned)fn < TSRI_BINARY_COUNT_ ? names[fn] : "?";
 }
+
+/* A table of names, as a function of their numbers. */
+#define FIND(TYPE, NAME_OF, N)                                                              \
+    for (int i = 0; i < (N); i++)                                                           \
+        if (strlen(NAME_OF((TYPE)i)) == length && !strncmp(NAME_OF((TYPE)i), name, length)) \
+            return i;                                                                       \
+    return -1
+
+int tsri_op_named(const char *name, size_t length)
+{
+    FIND(tsri_op_kind, tsri_op_name, TSRI_OP_COUNT_);
+}
+
+int tsri_unary_named(const char *name, size_t length)
+{
+    FIND(tsri_unary_fn, tsri_unary_name, TSRI_UNARY_COUNT_);
+}
+
+int tsri_binary_named(const char *name, size_t length)
+{
+    FIND(tsri_binary_fn, tsri_binary_name, TSRI_BINARY_COUNT_);
+}
+#undef FIND
 
 bool tsri_binary_compares(tsri_binary_fn fn)
 {

@@ -195,6 +195,11 @@ typedef enum tsri_op_kind {
 } tsri_op_kind;
 
 const char *tsri_op_name(tsri_op_kind kind);
+/* Finds a kind of op, or a function, by the first `length` characters of a text: its whole name.
+ * Return -1 if there is none. */
+int tsri_op_named(const char *name, size_t length);
+int tsri_unary_named(const char *name, size_t length);
+int tsri_binary_named(const char *name, size_t length);
 
 /* Functions of attrs.unary.fn; `a` is attrs.unary.a. */
 typedef enum tsri_unary_fn {

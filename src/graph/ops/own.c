@@ -41,16 +41,9 @@ static bool is_word(const char *name)
 
 static bool is_builtin(const char *name)
 {
-    for (int kind = 0; kind < TSRI_OP_COUNT_; kind++)
-        if (!strcmp(name, tsri_op_name((tsri_op_kind)kind)))
-            return true;
-    for (int fn = 0; fn < TSRI_UNARY_COUNT_; fn++)
-        if (!strcmp(name, tsri_unary_name((tsri_unary_fn)fn)))
-            return true;
-    for (int fn = 0; fn < TSRI_BINARY_COUNT_; fn++)
-        if (!strcmp(name, tsri_binary_name((tsri_binary_fn)fn)))
-            return true;
-    return false;
+    const size_t length = strlen(name);
+    return tsri_op_named(name, length) >= 0 || tsri_unary_named(name, length) >= 0 ||
+           tsri_binary_named(name, length) >= 0;
 }
 
 static tsr_status check_name(tsr_world *world, const char *name)

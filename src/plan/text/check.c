@@ -14,7 +14,7 @@ static tsr_status write_text(const tsr_plan *plan, char **out)
     return *out ? status : TSR_ERR_NO_MEMORY;
 }
 
-/* Without a word on a file that can't be written: texts are a help for who changes passes. */
+/* A file that can't be written is no error, since the texts only serve developers of passes. */
 tsr_status tsri_text_of_pass(const tsr_plan *plan, int number, const char *pass)
 {
     const char *folder = getenv("TESSERA_PASS_TEXTS");
@@ -32,7 +32,7 @@ tsr_status tsri_text_of_pass(const tsr_plan *plan, int number, const char *pass)
     return status;
 }
 
-/* The first line in which two texts differ. */
+/* Returns the error that quotes the first different line of two texts. */
 static tsr_status differ(const char *was, const char *is)
 {
     while (*was && *was == *is && strcspn(was, "\n") == strcspn(is, "\n") &&

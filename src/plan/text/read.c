@@ -11,10 +11,10 @@
 typedef struct reader {
     tsr_plan *plan;
     const tsr_plan *of;
-    const char *at; /* what is read next */
+    const char *at; /* the next character to parse */
     int line;
     const tsr_placement **placement;
-    tsr_variable **variable; /* without `of`: those that were made */
+    tsr_variable **variable; /* created by this reader; unused if `of` provides variables */
     int nplacement, cplacement, nvariable, cvariable;
 } reader;
 
@@ -37,7 +37,7 @@ static void skip_blanks(reader *r)
         r->at++;
 }
 
-/* Whether `text` comes next as a whole word; it is read then. */
+/* Consumes `text` if it is the next whole word; returns whether it was. */
 static bool accept(reader *r, const char *text)
 {
     const size_t n = strlen(text);
@@ -57,7 +57,7 @@ static bool accept_char(reader *r, char c)
     return true;
 }
 
-/* Reads a number right at its place. */
+/* Parses a number at the current position, without skipping blanks. */
 static bool get_number(reader *r, tsri_text_type type, void *out)
 {
     char *end;
@@ -67,6 +67,8 @@ static bool get_number(reader *r, tsri_text_type type, void *out)
         *(double *)out = strtod(r->at, &end);
     } else {
         const int64_t n = strtoll(r->at, &end, 10);
+        if (type == TSRI_TEXT_INT && n != (int)n)
+            return false;
         if (type == TSRI_TEXT_INT)
             *(int *)out = (int)n;
         else if (type == TSRI_TEXT_I64)
@@ -86,13 +88,13 @@ static bool get_int(reader *r, int *out)
     return get_number(r, TSRI_TEXT_INT, out);
 }
 
-/* Reads "v12", with another letter too, if it names one of n. */
+/* Parses a letter and a number below n, such as "v12". */
 static bool get_numbered(reader *r, char letter, int n, int *out)
 {
     return accept_char(r, letter) && get_number(r, TSRI_TEXT_INT, out) && *out >= 0 && *out < n;
 }
 
-/* Reads what is quoted, into the plan's pool. */
+/* Parses a quoted string into the plan's pool of the program. */
 static tsr_status get_quoted(reader *r, const char **out)
 {
     EXPECT(accept_char(r, '"'), "a quoted name");
@@ -110,7 +112,7 @@ static tsr_status get_quoted(reader *r, const char **out)
     return TSR_OK;
 }
 
-/* A name that may be missing. */
+/* Parses an optional quoted name after `word`; leaves *out as it is if there is none. */
 static tsr_status get_name(reader *r, const char *word, const char **out)
 {
     skip_blanks(r);
@@ -151,7 +153,7 @@ static tsr_status get_numbers(reader *r, const tsri_text_number *numbers, void *
     return TSR_OK;
 }
 
-/* Reads a word up to a blank. */
+/* Parses a word; a blank, a colon, a brace or the end of the line ends it. */
 static tsr_status get_word(reader *r, char *buf, size_t size)
 {
     skip_blanks(r);
@@ -184,32 +186,14 @@ static tsr_status get_dims(reader *r, tsr_dims *out)
     return TSR_OK;
 }
 
-/* "(S(0)/1,S(0)/0)": depths that are not left to right. */
 static tsr_status get_layout(reader *r, const tsr_placement *p, tsri_layout *out)
 {
-    char text[TSRI_LAYOUT_TEXT_MAX], *to = text;
+    char text[TSRI_LAYOUT_TEXT_MAX];
     const tsri_mesh mesh = tsri_mesh_of(p);
-    int8_t depth[TSR_MAX_HIERARCHY] = {0};
-    bool ordered = true;
-    int d = 0;
     TSRI_TRY(get_word(r, text, sizeof text));
-    for (const char *t = text; *t; t++) {
-        d += *t == ',';
-        if (*t == '/' && d < TSR_MAX_HIERARCHY) {
-            depth[d] = (int8_t)(*++t - '0');
-            ordered = false;
-        } else {
-            *to++ = *t;
-        }
-    }
-    *to = 0;
-    tsr_sbp sbp;
-    TSRI_TRY(tsr_sbp_parse(text, &sbp));
-    EXPECT(sbp.ndim == tsr_placement_ndim(p), "a signature of the placement's dimensions before");
-    *out = tsri_layout_of(&mesh, sbp);
-    if (!ordered)
-        memcpy(out->depth, depth, sizeof depth);
-    return TSR_OK;
+    const tsr_status status = tsri_layout_parse(&mesh, text, out);
+    return status == TSR_OK ? TSR_OK
+                            : tsri_fail_prefix(status, "the plan's text, line %d", r->line);
 }
 
 static tsr_status get_placement(reader *r, const char *word, const tsr_placement **out)
@@ -237,7 +221,7 @@ static tsr_status read_placement(reader *r)
     return TSR_OK;
 }
 
-/* Without a plan to take it from: a variable of this type. */
+/* Returns the variable of a number, created with the value's name and type at its first use. */
 static tsr_status make_variable(reader *r, int number, const tsri_value *v, tsr_variable **out)
 {
     if (number == r->nvariable) {
@@ -257,7 +241,7 @@ static tsr_status make_variable(reader *r, int number, const tsri_value *v, tsr_
     return TSR_OK;
 }
 
-/* Where a value's bytes are; *out_variable: the variable's number, -1: none. */
+/* Parses the storage of a value. *out_variable is the number of its variable, or -1 without one. */
 static tsr_status read_storage(reader *r, tsri_value *v, int *out_variable)
 {
     *out_variable = -1;
@@ -286,7 +270,7 @@ static tsr_status read_value(reader *r)
            "the next value's number");
     TSRI_TRY(get_dtype(r, &v.dtype));
     TSRI_TRY(get_dims(r, &v.shape));
-    /* The layout stands before the placement that it is read for. */
+    /* The text of a layout precedes its placement, which is needed to parse it. */
     reader ahead = *r;
     char word[TSRI_LAYOUT_TEXT_MAX];
     TSRI_TRY(get_word(&ahead, word, sizeof word));
@@ -352,11 +336,9 @@ static tsr_status read_attrs(reader *r, tsri_item *it)
 static tsr_status read_kernel(reader *r, tsri_item *it)
 {
     char word[64];
-    int op = 0;
     TSRI_TRY(get_word(r, word, sizeof word));
-    while (op < TSRI_OP_COUNT_ && strcmp(tsri_op_name((tsri_op_kind)op), word) != 0)
-        op++;
-    EXPECT(op < TSRI_OP_COUNT_, "an op before this");
+    const int op = tsri_op_named(word, strlen(word));
+    EXPECT(op >= 0, "an op before this");
     it->kernel.op = (tsri_op_kind)op;
     TSRI_TRY(read_attrs(r, it));
     get_flags(r, tsri_text_kernel, it);
@@ -383,7 +365,7 @@ static tsr_status read_box(reader *r, tsri_item *it)
     return TSR_OK;
 }
 
-/* Reads " v1 v2 ..", which are values; *out lies in the plan's scratch. */
+/* Parses a list of values, " v1 v2", into the plan's scratch. */
 static tsr_status read_list(reader *r, int **out, int *out_n)
 {
     int capacity = 0;
@@ -411,7 +393,7 @@ static tsr_status read_ranks(reader *r, tsri_item *it)
     return TSR_OK;
 }
 
-/* Reads the facts behind the bar. */
+/* Parses the part of an item's line after the bar. */
 static tsr_status read_behind(reader *r, tsri_item *it)
 {
     skip_blanks(r);
@@ -435,7 +417,7 @@ static tsr_status read_behind(reader *r, tsri_item *it)
     return get_place(r, "said", &it->loc);
 }
 
-/* Takes pointers, which the text can't hold, from the other plan's item. */
+/* Copies the pointers that have no text from the same item of the other plan. */
 static tsr_status bind(const reader *r, int number, tsri_item *it)
 {
     const bool is_group = tsri_item_converts(it) && it->box.nranks;

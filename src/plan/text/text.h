@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan's program as text, which reads back: values, items, and the order in which this rank does
- * them. People read it in records and differences; passes are tested from text to text.
+ * Writes a plan's program (values, items and this rank's order of execution) as text and parses it
+ * again. Recorded plans use the text, and so do tests of single passes.
  *
  *   plan 1 ranks 2 rank 0
  *   p0 cpu:[0,1]
@@ -12,11 +12,11 @@
  *   i1 collective all_reduce dims 1 back "fc1.weight": v3 -> v4 | on p0 at p0 from P to B bytes 128
  *   run i0 i1< i2 i1> i1.
  *
- * A value: dtype, global shape, layout, placement, where its bytes are. An item: what it does, its
- * name, operands and results; behind the bar stands what passes and figures need besides, none of
- * it where it is 0. `run`: iN does it, iN< starts a call, iN> finishes it, iN. releases it.
- * Numbers are exact. A variable, an own op, a constant's bytes and a group can't be written: see
- * tsri_text_read.
+ * The line of a value has its dtype, global shape, layout, placement and storage. The line of an
+ * item has its op or conversion, its name, its operands and its results. Fields that only passes
+ * and reports need follow the bar; fields that are 0 are left out. In `run`, iN executes an item,
+ * iN< starts a call, iN> finishes it and iN. releases it. Numbers are exact. Variables, own ops,
+ * the bytes of constants, and groups are pointers and have no text: see tsri_text_read.
  */
 #ifndef TESSERA_PLAN_TEXT_H
 #define TESSERA_PLAN_TEXT_H
@@ -25,20 +25,20 @@
 
 #include "src/plan/plan.h"
 
-/* Writes the program of a plan after any pass before it is lowered; `places`: with the files and
- * lines of the user's program. TSR_ERR_NO_MEMORY: a part is missing. */
+/* Writes the program of a plan that has not been lowered. `places` adds files and line numbers of
+ * the user's program. Returns TSR_ERR_NO_MEMORY if the text is incomplete. */
 tsr_status tsri_text_write(const tsr_plan *plan, bool places, FILE *f);
-/* Makes values, items and entries of a plan from text, in place of those that it has: with this
- * rank's parts of the values, in the plan's scratch. Variables, own ops, constants and groups are
- * taken from `of`, a plan of the same program, by number of value or item (it may be the plan
- * itself); with NULL variables are made that have a name and a type alone, and a program with own
- * ops, constants or groups is an error. Errors name the line. */
+/* Replaces values, items and entries of a plan by those of the text, and computes this rank's parts
+ * of the values; arrays are in the plan's scratch. Pointers without text are copied from `of`, a
+ * plan of the same program (it may be `plan` itself), by the numbers of values and items. If `of`
+ * is NULL, variables are created that have a name and a type only, and own ops, constants and
+ * groups are errors. Errors (TSR_ERR_INVALID) name the line. */
 tsr_status tsri_text_read(tsr_plan *plan, const char *text, const tsr_plan *of);
-/* With TESSERA_CHECK: writes the program, reads it back in its place, and writes it again: the
- * plan that is lowered is the one that was read. Differences are TSR_ERR_INTERNAL. */
+/* With TESSERA_CHECK, replaces the program by its own text, parsed, so that the plan that is
+ * lowered has been written and read. TSR_ERR_INTERNAL if the second text differs from the first. */
 tsr_status tsri_text_check(tsr_plan *plan);
-/* Where TESSERA_PASS_TEXTS names a folder: writes the program as the pass leaves it to
- * rankR-N-PASS.txt there, over what an earlier plan has left. */
+/* If the variable TESSERA_PASS_TEXTS names a folder, writes the program there, to the file
+ * rankR-N-PASS.txt, which replaces that of an earlier plan. */
 tsr_status tsri_text_of_pass(const tsr_plan *plan, int number, const char *pass);
 
 #endif

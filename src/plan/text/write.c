@@ -11,7 +11,7 @@ typedef struct writer {
     const tsr_plan *plan;
     bool places;
     tsri_pool pool;
-    const void **placement, **variable; /* in the order in which the text comes to them */
+    const void **placement, **variable; /* numbered by first use */
     int nplacement, cplacement, nvariable, cvariable;
 } writer;
 
@@ -93,9 +93,9 @@ static void put_layout(const writer *w, const char *word, const tsri_layout *l)
     fprintf(w->f, "%s%s", word, tsri_layout_format(l, text));
 }
 
-/* --- placements and variables, which have numbers --------------------------------------------- */
-/* Returns the number of `what` in a list that it is added to if it is new; -1: there is no memory.
- */
+/* --- numbers of placements and variables ------------------------------------------------------ */
+/* Returns the index of a pointer in a list, to which it is added first if needed; -1 if there is no
+ * memory. */
 static int number_of(tsri_pool *pool, const void ***list, int *n, int *capacity, const void *what)
 {
     for (int i = 0; i < *n; i++)
@@ -107,7 +107,7 @@ static int number_of(tsri_pool *pool, const void ***list, int *n, int *capacity,
     return (*n)++;
 }
 
-/* Writes the line of a placement that is new. */
+/* Writes the line of a placement at its first use. */
 static bool put_placement(writer *w, const tsr_placement *p)
 {
     const int known = w->nplacement;

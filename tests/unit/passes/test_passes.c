@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each pass by itself, from text to text (src/plan/text/text.h). A case is a file: lines of comment
- * (#), "pass NAME", and after it options if there are any; the program before, a line "=>", and the
- * program behind the pass. `test_passes --print FILE` prints a case anew as the pass makes it;
- * TESSERA_PASS_TEXTS=DIR has any program leave such texts.
+ * Runs single passes on programs in text form (src/plan/text/text.h). A case is a file: comments
+ * (#), the line "pass NAME OPTIONS", the program before the pass, the line "=>", and the program
+ * after it. `test_passes --print FILE` prints the case with the current result; with
+ * TESSERA_PASS_TEXTS=DIR any program writes such texts.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void read_case(const char *path, pass_case *c)
     c->after += 3;
 }
 
-/* Returns the text behind the pass, which the caller frees. */
+/* Returns the program's text after the pass; the caller frees it. */
 static char *run_case(const char *path, const pass_case *c)
 {
     int ranks, rank;
@@ -147,7 +147,7 @@ static void test_cases(void **state)
             fail_msg("the pass '%s' has no case", tsri_pass_name(passes[i].pass));
 }
 
-/* What is wrong in a text is an error that names its line. */
+/* Errors of a text name the line. */
 static void test_wrong_texts(void **state)
 {
     (void)state;
@@ -160,8 +160,8 @@ static void test_wrong_texts(void **state)
         {"plan 1 ranks 1 rank 0\np0 cpu:[1]\n", "rank 1"},
         {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv0 f31 (2) B p0 |\n", "line 3: a dtype"},
         {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv1 f32 (2) B p0 |\n", "line 3: the next value"},
-        {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv0 f32 (2) S(x) p0 |\n", "S(x)"},
-        {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv0 f32 (2) (B,B) p0 |\n", "line 3: a signature"},
+        {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv0 f32 (2) S(x) p0 |\n", "line 3: signature"},
+        {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv0 f32 (2) (B,B) p0 |\n", "line 3: layout '(B,B)'"},
         {"plan 1 ranks 1 rank 0\np0 cpu:[0]\nv0 f32 (2) B p0 over v4 |\n", "others lie over"},
         {"plan 1 ranks 1 rank 0\ni0 kernel fly: ->|\n", "line 2: an op"},
         {"plan 1 ranks 1 rank 0\ni0 kernel unary: v0 -> |\n", "line 2: a value"},

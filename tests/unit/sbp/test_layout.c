@@ -101,6 +101,10 @@ static void test_parts(void **unused)
             l.depth[0] = 1; /* the other way round */
             l.depth[1] = 0;
         }
+        char text[TSRI_LAYOUT_TEXT_MAX];
+        tsri_layout read;
+        assert_int_equal(tsri_layout_parse(&m, tsri_layout_format(&l, text), &read), TSR_OK);
+        assert_true(tsri_layout_equal(&read, &l));
         for (int d = 0; d < m.ndim; d++)
             copies *= l.sbp.d[d].kind == TSR_SBP_BROADCAST ? m.dim[d] : 1;
         for (int r = 0; r < m.nranks; r++) {
@@ -125,6 +129,31 @@ static void test_parts(void **unused)
     assert_int_equal(tsri_layout_most(TSR_SCALAR, 8, &m, &b), 8);
 }
 
+static void test_wrong_layouts(void **unused)
+{
+    (void)unused;
+    static const char *const wrong[] = {
+        "",
+        "S(0)",
+        "(S(0),S(0),B)",
+        "(S(0)/1,S(0))/0",
+        "(S(0)/1,S(0)/1)",
+        "(S(0)/1,B)",
+        "(B/1,B)",
+        "(S(0)/7,S(0)/0)",
+        "(S(0)/,S(0)/0)",
+        "(S(0)/-1,S(0)/0)",
+        "(S(0)/1,S(0)/0),",
+        "(S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0),S(0))",
+    };
+    tsri_mesh m = rr_mesh(2, (int[]){2, 2}, NULL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tsri_layout l;
+        if (tsri_layout_parse(&m, wrong[i], &l) == TSR_OK)
+            fail_msg("'%s' is no layout", wrong[i]);
+    }
+}
+
 static void test_links(void **unused)
 {
     (void)unused;
@@ -140,9 +169,9 @@ static void test_links(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mesh),         cmocka_unit_test(test_canonical),
-        cmocka_unit_test(test_longest_text), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_mesh),          cmocka_unit_test(test_canonical),
+        cmocka_unit_test(test_longest_text),  cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_wrong_layouts), cmocka_unit_test(test_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
