@@ -11,7 +11,6 @@
 #include "src/exec/finite.h"
 #include "src/plan/choose/choose.h"
 #include "src/plan/choose/need.h"
-#include "src/plan/text/text.h"
 #include "src/rewrite/rewrite.h"
 
 /* Returns what the plan has of its devices and communicators. */
@@ -99,17 +98,13 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
     return m;
 }
 
-/* Returns the kind of device that does what is worth counting: the first one of the program that is
- * not the host, else the host. */
+/* Returns the kind of device whose figures price the program: that of the first op that is not on
+ * the host, else the host. */
 static tsr_device main_device(const tsr_graph *g)
 {
     for (int i = 0; i < g->nops; i++)
         if (!tsri_placement_can(g->ops[i]->placement, TSRI_CAN_HOST_MEMORY))
             return tsr_placement_device(g->ops[i]->placement);
-    for (int i = 0; i < g->nports; i++)
-        if (g->ports[i].placement &&
-            !tsri_placement_can(g->ports[i].placement, TSRI_CAN_HOST_MEMORY))
-            return tsr_placement_device(g->ports[i].placement);
     return TSRI_TARGET_HOST;
 }
 
@@ -163,7 +158,8 @@ static bool keeps_something(const tsr_graph *g)
     return keeps;
 }
 
-/* Opens this rank's device of a placement that has the rank, for what `title` and `name` say. */
+/* Opens this rank's device of a placement, if the rank is part of it. title, name: the op or output
+ * that errors name. */
 static tsr_status find_device(tsr_plan *plan, const tsr_placement *p, tsri_loc loc,
                               const char *title, const char *name)
 {
@@ -178,7 +174,7 @@ static tsr_status find_device(tsr_plan *plan, const tsr_placement *p, tsri_loc l
 }
 
 /* The devices that the program's placements name for this rank, and the CPU, by which kinds of
- * device talk. An output may be where no op is. A virtual world plans for any, and has none. */
+ * device talk. Outputs may be on placements without any op. A virtual world has no devices. */
 static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
 {
     if (g->world->is_virtual)
@@ -206,16 +202,18 @@ static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_devices(g, plan));
     TSRI_TRY(tsri_plan_choose(plan, c));
-    if (!c->found)
-        return TSR_OK;
-    TSRI_TRY(tsri_text_check(plan));
-    return tsri_plan_settle(plan);
+    return c->found ? tsri_plan_settle(plan) : TSR_OK;
 }
 
-/* Whether ranks may have to connect their devices, which they do together. */
+/* Returns whether ranks may have to connect their devices, which is collective: some op or output
+ * is not on the host. */
 static bool names_devices(const tsr_graph *g)
 {
-    return !g->world->is_virtual && !tsri_target_can(main_device(g), TSRI_CAN_HOST_MEMORY);
+    bool names = !tsri_target_can(main_device(g), TSRI_CAN_HOST_MEMORY);
+    for (int i = 0; i < g->nports; i++)
+        names |= g->ports[i].placement &&
+                 !tsri_placement_can(g->ports[i].placement, TSRI_CAN_HOST_MEMORY);
+    return names && !g->world->is_virtual;
 }
 
 /* Whether ranks have calls to prepare together: all see the same items. */

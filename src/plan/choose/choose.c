@@ -2,6 +2,7 @@
 /* Chooses the signatures of a graph within a limit of memory, among them those of variables that
  * the user left to the compiler. */
 #include "src/plan/choose/choose.h"
+#include "src/plan/text/text.h"
 
 #include <math.h>
 
@@ -28,17 +29,17 @@ void tsri_choosing_begin(tsr_graph *declared, tsr_graph *g, const tsr_compile_op
     }
 }
 
-/* Variables that may be chosen have no signature again. */
-static void free_variables(tsri_choosing *c)
+/* Makes the variables of the marked ops AUTO again. */
+static void free_variables(const tsri_choosing *c, const bool *which)
 {
-    for (int i = 0; i < c->g->nops; i++)
-        if (c->is_chosen[i]) {
+    for (int i = 0; which && i < c->g->nops; i++)
+        if (which[i]) {
             c->g->ops[i]->variable->sbp = TSR_AUTO;
             c->g->ops[i]->variable->inferred = false;
         }
 }
 
-/* Gives variables the signatures of the plan that was chosen. */
+/* Sets the variables' signatures to those of the chosen plan. */
 static void fix_variables(tsri_choosing *c)
 {
     for (int i = 0; i < c->g->nops; i++)
@@ -51,19 +52,15 @@ static void fix_variables(tsri_choosing *c)
 void tsri_choosing_end(tsri_choosing *c, bool frees)
 {
     tsri_pool_finish(&c->inferring);
-    if (!frees || !c->is_open || !c->is_chosen)
-        return;
-    free_variables(c);
-    for (int i = 0; i < c->g->nops; i++)
-        if (c->is_open[i])
-            c->g->ops[i]->variable->sbp = TSR_AUTO;
+    if (frees)
+        free_variables(c, c->is_open);
 }
 
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
     TSRI_NEED(c->is_open && c->is_chosen);
     c->inferred = (tsri_inferred){0}; /* nothing of this plan is built */
-    free_variables(c);
+    free_variables(c, c->is_chosen);
     if (c->updates_tried != plan->opts.infer_updates) {
         c->ntried = 0;
         c->sought_leanest = false;
@@ -88,5 +85,5 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
         c->inference = (tsri_inference){0};
         c->inferred = (tsri_inferred){0};
     }
-    return TSR_OK;
+    return tsri_text_check(plan);
 }

@@ -41,7 +41,7 @@ static void note_change(tsr_plan *plan, int i, const char *reason)
     plan->info.step_s = seconds;
 }
 
-/* Gives back all that an earlier try has built. */
+/* Frees the program that an earlier try has built. */
 static void forget_program(tsr_plan *plan)
 {
     tsri_pool_finish(&plan->scratch);
