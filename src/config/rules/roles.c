@@ -21,8 +21,8 @@ typedef struct entry {
 /* Rules of entries whose names differ by their numbers, or in one character. */
 typedef struct pattern {
     const char *text;
-    int at;          /* the character that differs; -1: none */
-    char others[32]; /* the characters beside text[at] */
+    int at;          /* index of the character that differs, or -1 */
+    char others[32]; /* alternatives to text[at] */
     tsri_pair_rule rule;
     bool is_added;
 } pattern;
@@ -89,6 +89,11 @@ static tsr_status add_entry(reader *r, subject of, const char *name, bool has_ru
                             tsri_pair_rule rule)
 {
     TSRI_NEED(name);
+    if (has_rule && strpbrk(name, "*?["))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "'%s' has a role, so its name may have no '*', '?' and '[', which are "
+                         "patterns in rules",
+                         name);
     TSRI_NEED(TSRI_PUSH(r->pool, r->entries[of], r->n[of], r->capacity[of]));
     r->entries[of][r->n[of]++] = (entry){name, has_rule, rule};
     return TSR_OK;
@@ -127,8 +132,8 @@ static bool same_rule(const tsri_pair_rule *a, const tsri_pair_rule *b)
            a->use == b->use;
 }
 
-/* Returns the name with "*" for its numbers, but for one at the start, which counts layers of
- * several kinds. */
+/* Returns the name with "*" for each number except a leading one, which counts layers of several
+ * kinds. */
 static char *star_numbers(tsri_pool *pool, const char *name)
 {
     char *text = tsri_pool_strdup(pool, name);
@@ -155,8 +160,8 @@ static bool matches_only(const reader *r, subject of, const char *text, const ts
     return true;
 }
 
-/* Returns the one character in which two texts differ; -1 if it is a number of its own, or if there
- * is not exactly one. */
+/* Returns the index of the only different character of two texts; -1 if there are none or several,
+ * or if the character belongs to a number between dots. */
 static int difference(const char *a, const char *b)
 {
     const size_t n = strlen(a);

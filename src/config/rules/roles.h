@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of megatron and sequence for a model, from the roles that it tells of its parameters
+/* Derives the rules of megatron and sequence for a model from the roles of its parameters
  * (tsr_variable_set_role). */
 #ifndef TESSERA_CONFIG_ROLES_H
 #define TESSERA_CONFIG_ROLES_H
@@ -8,7 +8,7 @@
 
 enum { TSRI_PAIR_WHOLE = -1 /* B */ };
 
-/* The use that sequence makes of a tensor beside its own signature. */
+/* A second signature that sequence needs of a tensor. */
 typedef enum tsri_pair_use {
     TSRI_PAIR_CUT = 0,
     TSRI_PAIR_USED_WHOLE, /* gathered before its consumers: a norm's result */

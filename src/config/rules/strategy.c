@@ -259,7 +259,8 @@ static tsr_status add_layers(expansion *x)
 static tsr_status read_roles(tsr_module *model, void *arg)
 {
     const expansion *x = arg;
-    return tsri_pair_rules_read(model, x->reader->pool, x->roles);
+    const tsr_status status = tsri_pair_rules_read(model, x->reader->pool, x->roles);
+    return status == TSR_OK ? TSR_OK : tsri_program_fail(x->node, status);
 }
 
 /* Fails for a model whose roles make no pairs. */

@@ -184,7 +184,7 @@ static void assert_rules(tsr_world *w, bool uneven, const char *want)
     tsr_module_destroy(net);
 }
 
-/* A model of one's own that tells its roles gets the rules of the built-in ones: by patterns that
+/* A user's model with roles gets the rules of the built-in models: by patterns that
  * match nothing else. */
 static void test_roles(void **state)
 {
@@ -210,6 +210,15 @@ static void test_roles(void **state)
     assert_non_null(strstr(tsr_last_error(), "words.p has shape (4,4,4), and no axis 3"));
     assert_int_equal(tsr_variable_set_role(v, (tsr_role)9, 0), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "there is no role 9"));
+    add_layer(net, "free[0]", TSR_ROLE_NONE, 0);
+    tsri_pool pool;
+    tsri_pair_rules rules;
+    tsri_pool_init(&pool, NULL);
+    assert_int_equal(tsri_pair_rules_read(net, &pool, &rules), TSR_OK);
+    add_layer(net, "last?", TSR_ROLE_ROW, 0);
+    assert_int_equal(tsri_pair_rules_read(net, &pool, &rules), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "'last?.p' has a role"));
+    tsri_pool_finish(&pool);
     tsr_world_destroy(w);
 }
 
