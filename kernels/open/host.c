@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Part of each module: the functions of src/core that keep state, called by the library's table:
- * errors, memory, the log. */
+/* Compiled into every module: the functions of src/core with state (errors, memory, the log), which
+ * call the library through its table. */
 #include "kernels/module.h"
 
 #include <stdio.h>

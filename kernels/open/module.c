@@ -69,10 +69,10 @@ tsr_status tsri_module_get(tsr_device kind, const tsri_module **out_module)
     if (!loaded[kind].module)
         return tsri_fail(TSR_ERR_UNSUPPORTED,
                          "the module for %s placements could not be loaded: %s. It is built where "
-                         "nvcc, cuBLAS, cuDNN and NCCL are found, and is looked for beside the "
-                         "library or where %s says; use %s:[...] without it",
-                         target->name, loaded[kind].why, target->module_variable,
-                         tsri_target_of(TSRI_TARGET_HOST)->name);
+                         "%s are found, and is looked for beside the library or where %s says; use "
+                         "%s:[...] without it",
+                         target->name, loaded[kind].why, target->module_needs,
+                         target->module_variable, tsri_target_of(TSRI_TARGET_HOST)->name);
     *out_module = loaded[kind].module;
     return TSR_OK;
 }

@@ -11,7 +11,7 @@
 typedef struct tsri_dtype_facts {
     const char *name;              /* "bf16" */
     size_t size;                   /* bytes of an element */
-    const char *safetensors, *npy; /* names in files; .npy has no bf16, which is written as f32 */
+    const char *safetensors, *npy; /* names in files; in .npy files bf16 is stored as f32 */
     bool is_float;
     /* These are 0 unless is_float. */
     int exponent, fraction; /* bits; the sign's is one more */
@@ -42,7 +42,7 @@ static inline bool tsri_is_half(tsr_dtype dtype)
     return facts->is_float && facts->size == 2;
 }
 
-/* Returns whether autocast may compute in a dtype: in f32, which is no change, or in a half. */
+/* Returns whether autocast accepts a dtype: f16, bf16, or f32, which changes nothing. */
 static inline bool tsri_is_autocast(tsr_dtype dtype)
 {
     const tsri_dtype_facts *facts = tsri_dtype_of(dtype);

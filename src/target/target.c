@@ -34,6 +34,7 @@ static const tsri_target targets[TSRI_DEVICES] = {
                          .module = "libtessera_cuda.so",
                          .module_variable = "TESSERA_CUDA_MODULE",
                          .module_entry = "tsri_cuda_module",
+                         .module_needs = "nvcc, cuBLAS, cuDNN and NCCL",
                          .comm_variable = "TESSERA_CUDA_COMM"},
 };
 

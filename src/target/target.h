@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kinds of device, by what they can: one static table, which planning in virtual worlds reads too,
- * where no device is opened and no module is loaded. Code outside this folder asks for an ability
- * and never compares a kind by name (tests/lint/devices.py). A further kind is a row here, a value
- * of tsr_device and a module: docs/extending/device.md.
+ * The table of kinds of device and their abilities. It is static, so that planning in virtual
+ * worlds needs neither a device nor a module. Code outside this folder queries abilities and never
+ * compares kinds (tests/lint/devices.py). A further kind is a row here, a value of tsr_device and a
+ * module: docs/extending/device.md.
  */
 #ifndef TESSERA_TARGET_TARGET_H
 #define TESSERA_TARGET_TARGET_H
@@ -16,8 +16,8 @@
  * place has no row: tests put a kind of their own there (tests/mirror/target.c). */
 enum { TSRI_DEVICES = TSR_DEVICE_CUDA + 2 };
 
-/* The kind of this process' own processor. Every rank has one; it keeps what has no other place,
- * and values that go between other kinds pass through it. Tests of a kind ask tsri_target_can. */
+/* The kind of the process's own processor, which every rank has. Values that cross between two
+ * other kinds pass through its memory. To test a kind, call tsri_target_can. */
 #define TSRI_TARGET_HOST TSR_DEVICE_CPU
 
 typedef enum tsri_ability {
@@ -41,7 +41,7 @@ typedef enum tsri_ability {
     TSRI_CAN_WHOLE_LAYER_NORM = 1 << 6,
     /* Kernels of ops with `by_head` take and give operands that lie head by head. */
     TSRI_CAN_LIE_BY_HEAD = 1 << 7,
-    /* Products are a library's, which may ask for a workspace; plans keep room for it. */
+    /* Matrix products come from a library that may ask for a workspace, which plans reserve. */
     TSRI_CAN_USE_WORKSPACE = 1 << 8,
 } tsri_ability;
 
@@ -60,12 +60,13 @@ typedef struct tsri_target {
     /* How it is opened: by the module of this file, or of the one that the variable names, through
      * this symbol (kernels/module.h). NULL: by the library itself. */
     const char *module, *module_variable, *module_entry;
+    const char *module_needs; /* packages that the module's build requires, for messages */
     /* How ranks' devices are connected: the variable that chooses between NCCL and the local
      * communicator. NULL: by the local one, or as CPUs are by the world's. */
     const char *comm_variable;
 } tsri_target;
 
-/* Names of all kinds in the order of tsr_device, which begins at 1; NULL is last. */
+/* Names of all kinds, indexed by tsr_device - 1; the last entry is NULL. */
 extern const char *const tsri_target_names[TSRI_DEVICES];
 
 /* Returns a kind's row of the table; NULL if there is no such kind. */

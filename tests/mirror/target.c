@@ -37,6 +37,7 @@ static tsri_target mirror = {
     .module = "libtessera_mirror.so",
     .module_variable = "TESSERA_MIRROR_MODULE",
     .module_entry = "mirror_module",
+    .module_needs = "tests",
 };
 
 __attribute__((constructor)) static void set_fault(void)
