@@ -2,11 +2,11 @@
 /*
  * The contract between the library and the module of a kind of device, such as libtessera_cuda.so,
  * which holds all that names CUDA, cuBLAS, cuDNN and NCCL. A module is loaded when a placement of
- * its kind is first opened: from the file that the variable of the kind's row names
- * (TESSERA_CUDA_MODULE), else beside the library, else from where libraries were to be installed,
- * else by the loader's own search. It is not linked to the library: the functions that keep state
- * come in a table, and pure ones are compiled into both. Both are built from one tree, so the
- * structs of the tables may change with TSRI_MODULE_ABI.
+ * its kind is first opened: from the file named by the environment variable of the kind's row
+ * (TESSERA_CUDA_MODULE), else from the library's folder, else from the configured library folder,
+ * else by the loader's search path. A module does not link to the library: it calls functions with
+ * state through a table, and stateless functions are compiled into both. Both are built from one
+ * tree, so the structs of the tables may change with TSRI_MODULE_ABI.
  */
 #ifndef TESSERA_KERNELS_MODULE_H
 #define TESSERA_KERNELS_MODULE_H
@@ -47,8 +47,8 @@ typedef struct tsri_module {
     tsr_status (*gpus)(int most, tsri_module_gpu *out_gpus, int *out_n);
     tsr_status (*device_open)(tsr_world *world, tsri_device **out_device);
     /* NCCL between the devices of `ranks` (of the world, ascending), of which this is one. id: what
-     * nccl_id gave on one of them, which all have been given. Collective over them. Both are NULL
-     * in a module whose kind's row has no comm_variable. */
+     * the result of nccl_id on one of these ranks, distributed to all. Collective over them. Both
+     * are NULL in modules of kinds without a comm_variable. */
     tsr_status (*nccl_id)(unsigned char out_id[128]);
     tsr_status (*nccl_create)(tsri_device *device, const unsigned char id[128], int nranks,
                               const int *ranks, struct tsri_comm **out_comm);
@@ -57,13 +57,13 @@ typedef struct tsri_module {
 /* The module's one entry point. NULL if it can't serve a library of host->abi. */
 typedef const tsri_module *tsri_module_entry_fn(const tsri_module_host *host);
 
-/* In a module, by kernels/open/host.c, which is part of each: keeps the library's table. False if
- * it is not one that this module was built for. */
+/* Called once by a module's entry point (kernels/open/host.c, compiled into every module): stores
+ * the library's table. Returns false if the table has another ABI number. */
 bool tsri_host_set(const tsri_module_host *h);
 
 /* Returns the module of a kind of device whose row of src/target/target.c names one, and loads it
- * first if need be; process-wide, thread-safe. TSR_ERR_UNSUPPORTED with a text that says where it
- * was looked for and what the loader said. */
+ * first if needed. Process-wide, thread-safe. TSR_ERR_UNSUPPORTED lists the searched places and the
+ * loader's error. */
 tsr_status tsri_module_get(tsr_device kind, const tsri_module **out_module);
 
 #endif

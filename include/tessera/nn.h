@@ -145,11 +145,11 @@ typedef enum tsr_role {
     TSR_ROLE_EMBEDDING, /* a table that ids look up; `axis` counts its rows */
     TSR_ROLE_COLUMN,    /* weight or bias of a pair's first layer; `axis`: its output features */
     TSR_ROLE_ROW,       /* weight of a pair's second layer; `axis`: its input features */
-    /* As COLUMN, of queries, keys and values side by side, which the module above permutes to
-     * (rows, heads, positions, features of a head) by three calls of tsr_permute; `axis`: the
-     * features of each, heads after one another. */
+    /* As COLUMN, for packed queries, keys and values. The parent module permutes each of the three
+     * to (rows, heads, positions, features of a head) by tsr_permute. `axis`: the features of each,
+     * ordered by head. */
     TSR_ROLE_HEADS,
-    TSR_ROLE_NORM, /* weight of a norm between pairs, which is not divided */
+    TSR_ROLE_NORM, /* weight of a norm between pairs; every rank keeps the whole weight */
 } tsr_role;
 /*
  * Sets the role of a parameter. An experiment's `strategy: megatron` and `strategy: sequence`

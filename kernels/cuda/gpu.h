@@ -2,7 +2,7 @@
 /*
  * The inside of the CUDA module: its device, its kernels, and how they are made. C and C++.
  *
- *   module.c       the entry point; kernels/open/host.c: what of the library it calls
+ *   module.c       the entry point; kernels/open/host.c: calls back into the library
  *   gpus.c         which GPUs there are; built.cu: whether the kernels are for them
  *   device_cuda.c  streams, events, buffers, captured graphs; feed.c: copies from host memory
  *   kernels.c      the implementations and their slots: own kernels for speed ("cuda"), cuBLASLt,

@@ -34,7 +34,7 @@ typedef struct search {
 enum { TEXT = 400 };
 
 /* --- numbers ---------------------------------------------------------------------------------- */
-/* The exponent's bits of a floating-point dtype, and those of its fraction; of others none. */
+/* Masks of the exponent and the fraction of a floating-point dtype; 0 for other dtypes. */
 typedef struct float_bits {
     uint64_t exponent, fraction;
 } float_bits;

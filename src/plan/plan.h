@@ -24,7 +24,7 @@
  *   agree.c      all ranks made the same program, and none failed (agree_text.c: its words)
  *   check.c      what must hold after each of these passes
  *   flow.c       which items make and read each value
- *   text.h       the program as text, which reads back
+ *   text.h       writes the program as text and parses it
  */
 #ifndef TESSERA_PLAN_PLAN_H
 #define TESSERA_PLAN_PLAN_H
@@ -261,7 +261,7 @@ struct tsr_plan {
     tsr_world *world;
     tsri_part part[TSRI_DEVICES]; /* by tsr_device: what it has there */
     tsri_pool pool;
-    tsri_pool program; /* names, ports, hooks and all else that building makes and the plan keeps */
+    tsri_pool program; /* allocations of tsri_plan_build and the passes that the plan keeps */
     tsri_pool scratch; /* what only the passes need: gone when they are done */
     int *group;        /* in scratch: the ranks of the collective that is lowered */
     int cgroup;

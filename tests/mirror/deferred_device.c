@@ -35,7 +35,7 @@ typedef struct work {
     work_kind kind;
     tsri_move move; /* MOVE; of FILL: dtype, op, dst and length[0] */
     const void *src[64];
-    const tsri_kernel *kernel; /* CALL: of which fn does the work */
+    const tsri_kernel *kernel; /* CALL: the operand of fn */
     deferred_fn *fn;
     void *arg;
     point *point;
@@ -54,11 +54,11 @@ struct deferred {
     tsri_device base;
     deferred *next;
     tsri_region region; /* addresses that nobody may touch */
-    char *memory;       /* what lies there */
+    char *memory;       /* its bytes */
     size_t low, high;   /* memory between these was never taken */
     int fail_in;        /* moves; 0: never, -1: has failed */
     tsri_stream *compute;
-    /* The first failure of a call that check() has not told yet. */
+    /* The first failure of a call that check() has not reported yet. */
     tsr_status failure;
     const tsri_kernel *failed;
     char text[1024];
@@ -283,7 +283,7 @@ static tsr_status leave(void)
 
 /* --- buffers, copies, moves ------------------------------------------------------------------- */
 
-/* Fills memory that is taken for the first time with what no test expects. */
+/* Fills new memory with a pattern that no test expects. */
 static void spoil(deferred *d)
 {
     const tsri_region *r = &d->region;

@@ -29,10 +29,11 @@ void deferred_fail(tsri_device *device, int n);
 extern const tsri_device_ops deferred_ops;
 
 /* Queues a call of fn, which does the work of a kernel. Its failure is one of the stream's device,
- * which check() tells once. */
+ * which check() reports once. */
 typedef tsr_status deferred_fn(void *arg);
 void deferred_call(tsri_stream *stream, const tsri_kernel *kernel, deferred_fn *fn, void *arg);
-/* For a kernel that is about to go: does what is in its stream, and drops a failure of its. */
+/* Called before a kernel is destroyed: executes the work in its stream, and drops the kernel's
+ * failure. */
 void deferred_forget(tsri_stream *stream, const tsri_kernel *kernel);
 /* Only in a queued call: where `bytes` bytes of some device are in memory. NULL, which counts as a
  * fault, if no open device has them. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Given to the compiler in front of tests of a device's kernels (-include): whichever kind they
+/* Included by the compiler before tests of a device's kernels (-include): whichever kind they
  * open, they get the mirror. */
 #ifndef TESSERA_TESTS_ON_MIRROR_H
 #define TESSERA_TESTS_ON_MIRROR_H

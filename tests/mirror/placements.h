@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Given to the compiler in front of the random programs (-include): as tests/cuda/on_device.h, but
+/* Included by the compiler before the random programs (-include): like tests/cuda/on_device.h, but
  * with MIRROR_MIXED=1 every other placement, by its text, stays on CPUs. */
 #ifndef TESSERA_TESTS_MIRROR_PLACEMENTS_H
 #define TESSERA_TESTS_MIRROR_PLACEMENTS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mirror itself: it is what it says that it is, and notices what it is there to notice. */
+/* Tests of the mirror itself: its abilities, and the faults that it has to detect. */
 #include "kernels/device.h"
 #include "tests/mirror/mirror.h"
 
@@ -32,7 +32,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* It is a third kind: the library's own kinds are what they were. */
+/* The mirror is a third kind and leaves the library's kinds unchanged. */
 static void test_kind(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void test_host_touch(void **state)
     device->ops->buffer_free(device, buffer, N);
 }
 
-/* Copies `value` to x in one stream and x to y in another, and returns what is then in y. */
+/* Copies `value` to x in one stream and x to y in another, and returns the value of y. */
 static float pass_on(float value, bool waits)
 {
     const tsri_device_ops *ops = device->ops;

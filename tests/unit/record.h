@@ -15,12 +15,12 @@
 bool record_start(const char *const *lines, size_t n, int argc, char **argv);
 /* Compares the next line of at most 511 characters with the recorded one, or prints it. */
 void record_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Fails with the first line in which a text differs from what was recorded in `path`. */
+/* Fails with the first line of `is` that differs from `was`, the text recorded in `path`. */
 void record_same(const char *path, const char *is, const char *was);
 /* Compares a text with the whole of a file; where lines are recorded anew (`--print`), writes it.
  */
 void record_text(const char *path, const char *text);
-/* All of a text file, which the caller frees. */
+/* Returns the contents of a text file; the caller frees them. */
 char *record_read(const char *path);
 /* Asserts that no recorded line is left. */
 void record_end(void);

@@ -19,8 +19,8 @@ static int by_place(const void *a, const void *b)
                           : (x->length > y->length) - (x->length < y->length);
 }
 
-/* Equal for axes whose pieces are equal: it depends on the mesh's dimensions, the axis' size, and
- * which dimensions split the axis in which order. */
+/* Hashes everything that determines an axis' pieces: the mesh's dimensions, the axis' size, and the
+ * dimensions that split it, in order. */
 static uint64_t split_hash(int64_t size, int axis, const tsri_mesh *mesh, const tsri_layout *layout)
 {
     int64_t key[2 + 2 * TSR_MAX_HIERARCHY] = {size, mesh->ndim};

@@ -7,7 +7,7 @@
 #include "sbp/rule/layout.h"
 #include "src/core/mem.h"
 
-/* The different ways in which axes are split; each is written once. */
+/* The list of distinct splits of axes, each of which the JSON contains once. */
 typedef struct page_splits {
     tsri_pool *pool;
     struct cJSON *json; /* [{"at": [...], "of": [...]}, ...]: the caller's */

@@ -81,7 +81,7 @@ tsr_status tsri_side_make_scale(tsri_side *s, tsr_dtype dtype, int64_t count, do
                                 tsri_kernel **out_kernel);
 tsr_status tsri_side_make_cast(tsri_side *s, tsr_dtype from, tsr_dtype to, int64_t count,
                                tsri_kernel **out_kernel);
-/* Queues such a kernel, with scratch where it asks for any. */
+/* Queues a kernel of the two functions above, with the scratch that it requires. */
 tsr_status tsri_side_run(tsri_side *s, const tsri_kernel *k, void *in, void *out);
 
 /* side_work.c. The rank's device in whose memory p is; NULL: none. */

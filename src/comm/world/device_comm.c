@@ -30,8 +30,8 @@ typedef struct invitation {
 } invitation;
 _Static_assert(sizeof(invitation) % sizeof(int64_t) == 0, "an invitation goes as words");
 
-/* Returns the variable that chooses the communicator of a rank's device; NULL if there is nothing
- * to choose: NCCL is not for all kinds, the local one is. */
+/* Returns the variable that selects the communicator of a rank's device; NULL if its kind has only
+ * the local communicator. */
 static const char *variable_of(const tsri_device *device)
 {
     return device ? tsri_target_of(device->kind)->comm_variable : NULL;

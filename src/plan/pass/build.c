@@ -322,8 +322,9 @@ static void store_in_variable(const builder *b, int value, tsr_variable *var)
     }
 }
 
-/* Returns the signature that a variable has in this plan: what inference chose where the user left
- * it to the compiler. */
+/* Returns the signature of a variable in this plan: the inferred one if the user has specified
+ * none.
+ */
 static tsr_sbp signature_of(const builder *b, const tsr_variable *var)
 {
     const tsr_tensor *read = var->sbp.ndim ? NULL : tsri_graph_find_read(b->g, var);

@@ -5,8 +5,9 @@
  * no answer of any search, on a mesh that divides no more, with lists of any length and within any
  * memory, costs less than a bound that is given.
  *
- * Answers are held to the least cost of nets that are always the same, since a search may be
- * unlucky in a net; what is true of all nets is checked in those of TESSERA_SEED, too.
+ * The cost of answers is compared with the optimum in nets that never change, since a search may be
+ * unlucky in one net. Properties that hold for every net are checked in the nets of TESSERA_SEED as
+ * well.
  * TESSERA_NETS: how many.
  */
 #include <stdarg.h>

@@ -72,12 +72,12 @@ static unsigned end_section(const char *name)
 }
 
 /* --- a plan as text --------------------------------------------------------------------------- */
-/* Programs of which a folder has the whole text, one for each kind of conversion and pass. */
+/* Programs whose whole text is recorded in a file: together they use all passes. */
 static const char *const whole[] = {"data parallel", "updates", "auto on a grid", "two stages",
                                     "convolutions",  "pair",    "from gpus"};
 
-/* The program as the passes leave it, without places in files: they change with every line that
- * is put into this one. */
+/* Adds the program's text after all passes, without line numbers, which every edit of this file
+ * would change. */
 static void add_program(const char *name, int rank, const tsr_plan *plan)
 {
     tsri_text_stream t;
