@@ -273,6 +273,30 @@ static void test_kinds(void **state)
 }
 
 /* Every kernel's scratch fits into the plan's, which lies behind all values. */
+/* Ops on CPUs are priced by the CPU's figures, also if an output of the program is on GPUs. */
+static void test_output_elsewhere(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"cpu:[0]", "cuda:[0]", "cuda:[1]"};
+    double product_s[3] = {0};
+    for (int i = 0; i < 3; i++) {
+        tsr_world *w;
+        tsr_plan *plan;
+        assert_int_equal(tsr_world_create_virtual(2, 0, &w), TSR_OK);
+        const tsr_placement *p = tsr_placement_parse(w, "cpu:[0]");
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(256, 256), p, TSR_B);
+        tsr_output(g, "y", tsr_matmul(x, x), tsr_placement_parse(w, places[i]), TSR_B);
+        assert_int_equal(tsr_compile(g, &plan), TSR_OK);
+        for (int k = 0; k < plan->nitems; k++)
+            if (plan->items[k].kind == TSRI_ITEM_KERNEL && plan->items[k].kernel.flops > 0)
+                product_s[i] = plan->items[k].cost_s;
+        tsr_world_destroy(w);
+    }
+    assert_true(product_s[0] > 1e-4); /* 34 million operations at the CPU's rate */
+    assert_true(product_s[1] == product_s[0] && product_s[2] == product_s[0]);
+}
+
 static void test_scratch(void **state)
 {
     (void)state;
@@ -372,10 +396,15 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),  cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_busiest), cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_summary), cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_scratch), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_output_elsewhere),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_busiest),
+        cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
