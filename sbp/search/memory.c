@@ -6,8 +6,10 @@
  * over all times. Each answer on the way is repaired, improved, and merged with the best. Small
  * problems go to branch and bound at the best prices.
  *
- * A large problem of equal blocks, where a good assignment will do, is searched with the blocks
- * tied (tie.h), and its answer mended as a whole in the end.
+ * Where a good assignment will do, one price is all that is searched. A problem of equal blocks is
+ * then searched with the blocks tied (tie.h), and its answer mended as a whole in the end. As the
+ * time that is fullest without a limit is the same for all limits, so are many prices: the answers
+ * at them are kept for further limits.
  */
 #include "sbp/search/memory.h"
 
@@ -20,11 +22,19 @@ enum { SECANT_STEPS = 12, VOLUME_STEPS = 20 };
 /* A repair with its improvements and merges takes about as many looks at all strategies. */
 enum { MEND_PASSES = 16 };
 
-static const double inner_effort = 0.125, small_gap = 1e-4;
+static const double inner_effort = 0.125, tied_effort = 0.004, small_gap = 1e-4;
 static const double branch_work = 3e8, most_levels = 1e6;
+
+/* An answer at a price of the fullest time. */
+typedef struct tsri_priced {
+    double price, bound;
+    int *choice; /* [n] of the problem, or of the tied one */
+    struct tsri_priced *next;
+} tsri_priced;
 
 typedef struct lagrangian {
     const tsri_search_problem *p;
+    tsri_search_shared *shared;
     tsri_pool *pool;
     tsri_times times;
     int **adj;                    /* [n] count and edge numbers */
@@ -38,9 +48,9 @@ typedef struct lagrangian {
     int64_t *load;                /* [ntimes] of its choice */
     double *sum;                  /* [ntimes + 1] of prices before each time */
     double pass;                  /* additions of a look at all strategies of all nodes */
-    bool is_tied;
-    tsri_ties ties;
-    double *tied_price; /* [ties.tied.nnodes] */
+    double one;                   /* the price, where only the fullest time has one; else 0 */
+    const tsri_ties *ties;        /* NULL: nothing is tied */
+    double *tied_price;           /* [ties->tied.nnodes] */
     int *tied_choice;
 } lagrangian;
 
@@ -141,10 +151,10 @@ static void set_tied_prices(lagrangian *x)
     const int n = x->times.ntimes;
     for (int t = 0; t < n; t++)
         x->sum[t + 1] = x->sum[t] + x->lambda[t];
-    memset(x->tied_price, 0, (size_t)x->ties.tied.nnodes * sizeof *x->tied_price);
+    memset(x->tied_price, 0, (size_t)x->ties->tied.nnodes * sizeof *x->tied_price);
     for (int v = 0; v < x->p->nnodes; v++)
         if (x->times.from[v] <= x->times.to[v])
-            x->tied_price[x->ties.of[v]] += x->sum[x->times.to[v] + 1] - x->sum[x->times.from[v]];
+            x->tied_price[x->ties->of[v]] += x->sum[x->times.to[v] + 1] - x->sum[x->times.from[v]];
 }
 
 static void set_prices(lagrangian *x)
@@ -164,15 +174,38 @@ static void set_prices(lagrangian *x)
     }
 }
 
+/* The search of problem `p`, this or the tied one, at its prices; or what is kept of it. */
+static tsr_status search_priced(lagrangian *x, const tsri_search_problem *p, const double *price,
+                                double effort, int *choice, double *out_bound)
+{
+    const size_t bytes = (size_t)p->nnodes * sizeof *choice;
+    for (const tsri_priced *k = x->shared->priced; x->one > 0 && k; k = k->next)
+        if (k->price == x->one) {
+            memcpy(choice, k->choice, bytes);
+            *out_bound = k->bound;
+            return TSR_OK;
+        }
+    tsri_search_result result = {0};
+    TSRI_TRY(tsri_search_priced(p, price, effort, choice, &result));
+    *out_bound = result.bound;
+    if (x->one <= 0)
+        return TSR_OK;
+    tsri_priced *kept = tsri_pool_alloc(x->shared->pool, sizeof *kept);
+    int *copy = tsri_pool_dup(x->shared->pool, choice, bytes);
+    TSRI_NEED(kept && copy);
+    *kept = (tsri_priced){x->one, result.bound, copy, x->shared->priced};
+    x->shared->priced = kept;
+    return TSR_OK;
+}
+
 /* The tied problem at lambda, which bounds nothing. */
 static tsr_status evaluate_tied(lagrangian *x)
 {
-    tsri_search_result result = {0};
+    double bound;
     set_tied_prices(x);
-    TSRI_TRY(
-        tsri_search_priced(&x->ties.tied, x->tied_price, inner_effort, x->tied_choice, &result));
+    TSRI_TRY(search_priced(x, &x->ties->tied, x->tied_price, tied_effort, x->tied_choice, &bound));
     for (int v = 0; v < x->p->nnodes; v++)
-        x->choice[v] = x->tied_choice[x->ties.of[v]];
+        x->choice[v] = x->tied_choice[x->ties->of[v]];
     x->cost = tsri_search_cost(x->p, x->choice);
     tsri_times_load(&x->times, x->choice, x->load);
     offer(x, x->choice);
@@ -182,12 +215,10 @@ static tsr_status evaluate_tied(lagrangian *x)
 /* The relaxation at lambda. */
 static tsr_status evaluate(lagrangian *x)
 {
-    tsri_search_result result = {0};
-    if (x->is_tied)
+    if (x->ties)
         return evaluate_tied(x);
     set_prices(x);
-    TSRI_TRY(tsri_search_priced(x->p, x->price, inner_effort, x->choice, &result));
-    x->value = result.bound;
+    TSRI_TRY(search_priced(x, x->p, x->price, inner_effort, x->choice, &x->value));
     for (int t = 0; t < x->times.ntimes; t++)
         x->value -= x->lambda[t] * (double)x->p->usage_limit;
     if (x->value > x->lower) {
@@ -209,12 +240,29 @@ static bool settled(const lagrangian *x)
     return proven(x) || x->upper - x->lower <= small_gap * fabs(x->upper);
 }
 
-/* Usage at all times at a price that no cost can stand against. */
-static tsr_status least_usage(lagrangian *x)
+/* The relaxation at a price of one time alone. */
+static tsr_status evaluate_at(lagrangian *x, int at, double price)
 {
-    double price = 1e6 * x->range / (double)x->p->usage_limit / x->times.ntimes;
+    x->lambda[at] = price;
+    x->one = x->p->quick_within ? price : 0;
+    tsr_status status = evaluate(x);
+    x->one = 0;
+    return status;
+}
+
+/* Usage at a price that no cost can stand against: at all times, or (where a good answer will do,
+ * as equal blocks stay equal then) at the fullest, if that leads to an answer. */
+static tsr_status least_usage(lagrangian *x, int fullest)
+{
+    const double price = 1e6 * x->range / (double)x->shared->result.peak;
+    if (x->p->quick_within) {
+        TSRI_TRY(evaluate_at(x, fullest, price));
+        x->lambda[fullest] = 0;
+        if (x->upper < INFINITY)
+            return TSR_OK;
+    }
     for (int t = 0; t < x->times.ntimes; t++)
-        x->lambda[t] = price;
+        x->lambda[t] = price / x->times.ntimes;
     TSRI_TRY(evaluate(x));
     memset(x->lambda, 0, (size_t)x->times.ntimes * sizeof(double));
     return TSR_OK;
@@ -227,22 +275,25 @@ static void copy_load(const lagrangian *x, double *out)
 }
 
 /* The best price of one time: between an answer that is over the limit and one within, of which
- * each is a line of the dual, their intersection is tried next. low[ntimes]: the load of the
- * former, of cost low_cost; the latter's is the present one. Their mixture that just fills the time
- * goes to mean. */
+ * each is a line of the dual, their intersection is tried next, for as long as the dual falls
+ * behind it: where a good answer will do, by a share of what the limit costs. low[ntimes]: the load
+ * of the former, of cost low_cost; the latter's is the present one. Their mixture that just fills
+ * the time goes to mean. */
 static tsr_status one_price(lagrangian *x, int at, double low_cost, double *low)
 {
-    double limit = (double)x->p->usage_limit, high_cost = x->cost, *high = x->mean;
+    const double limit = (double)x->p->usage_limit, free_cost = low_cost;
+    const double near = x->p->quick_within ? 0.05 : 0;
+    double high_cost = x->cost, *high = x->mean;
     copy_load(x, high);
     for (int i = 0; i < SECANT_STEPS && high[at] < low[at] && !settled(x) && !is_spent(x); i++) {
         double price = (high_cost - low_cost) / (low[at] - high[at]);
         if (!(price > 0.0) || price == INFINITY)
             break;
-        x->lambda[at] = price;
         double line = low_cost + price * (low[at] - limit);
-        TSRI_TRY(evaluate(x));
+        TSRI_TRY(evaluate_at(x, at, price));
         double load = (double)x->load[at];
-        if (x->cost + price * (load - limit) >= line - 1e-9 * fabs(line))
+        if (x->cost + price * (load - limit) >=
+            line - fmax(1e-9 * fabs(line), near * (line - free_cost)))
             break;
         if (load > limit)
             low_cost = x->cost;
@@ -362,12 +413,19 @@ static tsr_status branch(lagrangian *x, bool *out_done)
 /* Ties equal blocks, where that leaves little of a problem that a good answer will do for. */
 static tsr_status tie_blocks(lagrangian *x)
 {
-    enum { LARGE = 2000, SHARE = 4 };
+    enum { LARGE = 200 };
+    static const double most_left = 0.75;
     if (!x->p->quick_within || x->p->nnodes < LARGE)
         return TSR_OK;
-    TSRI_TRY(tsri_ties_make(x->pool, x->p, &x->ties));
-    size_t n = (size_t)x->ties.tied.nnodes;
-    x->is_tied = x->ties.tied.nnodes * SHARE <= x->p->nnodes;
+    if (!x->shared->ties) {
+        x->shared->ties = tsri_pool_alloc(x->shared->pool, sizeof *x->shared->ties);
+        TSRI_NEED(x->shared->ties);
+        TSRI_TRY(tsri_ties_make(x->shared->pool, x->p, x->shared->ties));
+    }
+    const size_t n = (size_t)x->shared->ties->tied.nnodes;
+    if ((double)n > most_left * x->p->nnodes)
+        return TSR_OK;
+    x->ties = x->shared->ties;
     x->tied_price = tsri_pool_alloc(x->pool, n * sizeof *x->tied_price);
     x->tied_choice = tsri_pool_alloc(x->pool, n * sizeof *x->tied_choice);
     x->sum = tsri_pool_alloc(x->pool, ((size_t)x->times.ntimes + 1) * sizeof *x->sum);
@@ -386,12 +444,12 @@ static tsr_status minimise(lagrangian *x, int *cheapest, bool *out_done)
     TSRI_NEED(low);
     copy_load(x, low);
     TSRI_TRY(tie_blocks(x));
-    if (!x->is_tied)
+    if (!x->ties)
         TSRI_TRY(mend(x, x->choice));
-    TSRI_TRY(least_usage(x));
+    TSRI_TRY(least_usage(x, at));
     if (!proven(x))
         TSRI_TRY(one_price(x, at, low_cost, low));
-    if (x->is_tied)
+    if (x->ties)
         TSRI_TRY(mend(x, cheapest));
     if (!proven(x) && !x->p->quick_within)
         TSRI_TRY(all_prices(x));
@@ -399,10 +457,11 @@ static tsr_status minimise(lagrangian *x, int *cheapest, bool *out_done)
     return *out_done || x->p->quick_within || is_spent(x) ? TSR_OK : branch(x, out_done);
 }
 
-tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, int *picked,
-                               tsri_search_result *result)
+tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p,
+                               tsri_search_shared *shared, int *picked, tsri_search_result *result)
 {
-    lagrangian x = {.p = p, .pool = pool, .lower = result->bound, .upper = INFINITY};
+    lagrangian x = {
+        .p = p, .shared = shared, .pool = pool, .lower = result->bound, .upper = INFINITY};
     bool done = true;
     TSRI_TRY(tsri_times_start(&x.times, pool, p));
     result->least = x.times.least;

@@ -30,8 +30,9 @@ void tsri_times_improve(const tsri_times *t, int *const *adj, int *choice);
 tsr_status tsri_times_merge(const tsri_times *t, tsri_mem *mem, int *const *adj, const int *other,
                             int *choice);
 
-/* picked, of *result: the optimum without a limit, or the best known, which exceeds the limit. */
-tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, int *picked,
-                               tsri_search_result *result);
+/* picked, of *result: the optimum without a limit, or the best known, which exceeds the limit. The
+ * pool takes scratch. */
+tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p,
+                               tsri_search_shared *shared, int *picked, tsri_search_result *result);
 
 #endif

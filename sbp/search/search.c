@@ -7,26 +7,26 @@
 #include <string.h>
 
 /* Within the limit, from the answer without one: picked[], *result. */
-static tsr_status keep_within(tsri_pool *pool, const tsri_search_problem *problem, int *picked,
-                              tsri_search_result *result)
+static tsr_status keep_within(tsri_pool *pool, const tsri_search_problem *problem,
+                              tsri_search_shared *shared, int *picked, tsri_search_result *result)
 {
     bool over = problem->usage_limit && result->peak > problem->usage_limit;
-    return over && !isinf(result->bound) ? tsri_search_limited(pool, problem, picked, result)
-                                         : TSR_OK;
+    return over && !isinf(result->bound)
+               ? tsri_search_limited(pool, problem, shared, picked, result)
+               : TSR_OK;
 }
 
-tsr_status tsri_search_within(const tsri_search_problem *problem, const int *free_choice,
-                              const tsri_search_result *free_result, int *choice,
-                              tsri_search_result *out_result)
+tsr_status tsri_search_within(const tsri_search_problem *problem, tsri_search_shared *shared,
+                              int *choice, tsri_search_result *out_result)
 {
     tsri_pool pool;
-    tsri_search_result result = *free_result;
+    tsri_search_result result = shared->result;
     tsri_pool_init(&pool, problem->mem);
     tsr_status status = TSR_ERR_NO_MEMORY;
-    int *picked = tsri_pool_dup(&pool, free_choice, (size_t)problem->nnodes * sizeof(int));
+    int *picked = tsri_pool_dup(&pool, shared->choice, (size_t)problem->nnodes * sizeof(int));
     if (!picked)
         goto done;
-    TSRI_GOTO(keep_within(&pool, problem, picked, &result), done);
+    TSRI_GOTO(keep_within(&pool, problem, shared, picked, &result), done);
     memcpy(choice, picked, (size_t)problem->nnodes * sizeof(int));
     *out_result = result;
 done:
@@ -59,7 +59,8 @@ tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
         goto done;
     TSRI_GOTO(tsri_search_priced(problem, NULL, 1.0, picked, &result), done);
     TSRI_GOTO(tsri_search_peak(&pool, problem, picked, &result.peak), done);
-    TSRI_GOTO(keep_within(&pool, problem, picked, &result), done);
+    tsri_search_shared shared = {.pool = &pool, .choice = picked, .result = result};
+    TSRI_GOTO(keep_within(&pool, problem, &shared, picked, &result), done);
     for (int v = 0; v < problem->nnodes; v++)
         choice[v] = picked[v];
     *out_result = result;

@@ -61,11 +61,20 @@ typedef struct tsri_search_result {
 tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
                        tsri_search_result *out_result);
 
-/* Answers as tsri_search does, where a search without a limit has given free_choice[nnodes] and
- * free_result for the same problem before: so several limits cost one such search. */
-tsr_status tsri_search_within(const tsri_search_problem *problem, const int *free_choice,
-                              const tsri_search_result *free_result, int *choice,
-                              tsri_search_result *out_result);
+/* What searches of one problem within several limits share: the answer without a limit, and answers
+ * at prices of memory. */
+typedef struct tsri_search_shared {
+    tsri_pool *pool; /* of what is kept here */
+    int *choice;     /* [nnodes] without a limit, and its result: as tsri_search gives them */
+    tsri_search_result result;
+    struct tsri_priced *priced; /* the search's own, as is the next; NULL at first */
+    struct tsri_ties *ties;
+} tsri_search_shared;
+
+/* Answers as tsri_search does, with what an earlier search without a limit and searches within
+ * other limits have found for the same nodes and edges. */
+tsr_status tsri_search_within(const tsri_search_problem *problem, tsri_search_shared *shared,
+                              int *choice, tsri_search_result *out_result);
 
 /* A lower bound of all assignments' peaks, without a search: all nodes at their least usage. */
 tsr_status tsri_search_least(const tsri_search_problem *problem, int64_t *out_least);

@@ -20,6 +20,8 @@ static const double work_at_once = 2e8, work_for_gap = 4e10, work_for_proof = 6e
 static const double small_gap = 1e-3;
 static const double branch_work = 2e8, most_levels = 1e6; /* doubles of all levels */
 static const double dual_work = 6e8, improve_work = 4e7, last_improve_work = 2e9, deep_work = 6e7;
+/* An effort from which on trees, branch and bound and relaxation have their whole budgets. */
+static const double enough_effort = 0.125;
 /* Another round is worth its start if no larger share of the strategies is left. */
 static const double most_left = 0.9, rise_worth = 0.004;
 
@@ -68,6 +70,12 @@ static void spend(const solver *s, double work)
 static bool is_spent(const solver *s)
 {
     return left_of(s) <= 0.0;
+}
+
+/* The share of a budget that the effort leaves. */
+static double share_of(const solver *s)
+{
+    return fmin(1.0, s->effort / enough_effort);
 }
 
 /* --- assignments ------------------------------------------------------------------------------ */
@@ -157,13 +165,14 @@ static void take_bound(solver *s, const core *c, double lower)
 /* By trees alone: the dual's last guess, and the best. */
 static tsr_status improve_trees(solver *s, core *c)
 {
-    double cost = tsri_sg_cost(&c->g, c->trial), work = improve_work;
+    const double most = improve_work * share_of(s);
+    double cost = tsri_sg_cost(&c->g, c->trial), work = most;
     TSRI_TRY(tsri_sg_improve_trees(s->r.pool->mem, &c->g, &s->random, &work, c->trial, &cost));
     TSRI_TRY(take(s, c, c->trial, cost));
     memcpy(c->trial, c->best, (size_t)c->g.n * sizeof(int));
     cost = c->cost;
     TSRI_TRY(tsri_sg_improve_trees(s->r.pool->mem, &c->g, &s->random, &work, c->trial, &cost));
-    spend(s, improve_work - work);
+    spend(s, most - work);
     return take(s, c, c->trial, cost);
 }
 
@@ -228,7 +237,7 @@ static double gap_of(const solver *s)
 /* Mini-buckets: another bound, and another start for improvement. */
 static tsr_status relax(solver *s, core *c)
 {
-    double limit = floor(s->limit * relaxed_per_limit / c->g.n), lower;
+    double limit = floor(s->limit * relaxed_per_limit * share_of(s) / c->g.n), lower;
     limit = limit < s->limit ? limit : s->limit;
     for (int i = 0; i < 2 && !s->done && !is_spent(s); i++, limit = floor(limit / 64.0)) {
         TSRI_TRY(tsri_sg_eliminate(s->r.pool->mem, &c->g, &c->plan, TSRI_SG_RELAX, limit, c->choice,
@@ -249,7 +258,7 @@ static tsr_status branch(solver *s, core *c)
         strategies += c->g.k[v];
     if (strategies * c->g.n > most_levels)
         return TSR_OK;
-    const double work = fmin(branch_work, left_of(s));
+    const double work = fmin(branch_work * share_of(s), left_of(s));
     tsri_branch b = {.g = &c->g, .work = work, .choice = c->choice};
     b.upper = s->cost - s->r.constant;
     TSRI_TRY(tsri_sg_branch(s->r.pool->mem, &b));
@@ -284,7 +293,7 @@ static tsr_status solve_core(solver *s, bool last, bool *out_again)
     tsr_status status;
     *out_again = false;
     TSRI_GOTO(start_core(s, &c), done);
-    if (c.work <= work_at_once) {
+    if (c.work <= work_at_once * share_of(s)) {
         status = solve_exactly(s, &c);
         goto done;
     }

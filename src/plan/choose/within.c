@@ -42,10 +42,11 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit, bool
     return try_pinned(c, plan, limit, quick, NULL);
 }
 
-/* Whether a graph is searched quickly within limits, and less often. */
+/* Whether a graph is searched quickly within limits, and less often: about from a block of a
+ * transformer on. */
 static bool is_large(const tsri_choosing *c)
 {
-    enum { LARGE = 4000 };
+    enum { LARGE = 150 };
     return c->g->nops > LARGE;
 }
 
@@ -76,13 +77,12 @@ static tsr_status build_tried(tsri_choosing *c, tsr_plan *plan, const tsri_tried
     return tsri_build_inferred(c, plan);
 }
 
-/* Tries that improve a plan which fits: fewer of large graphs, whose search and passes take
- * longer. */
+/* Tries that improve a plan which fits: fewer of large graphs, whose passes take longer. */
 static int most_improvements(const tsri_choosing *c)
 {
-    enum { OPS = 12000, LEAST = 3, MOST = 32 };
-    int n = OPS / (c->g->nops + 1);
-    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+    enum { OPS = 12000, LEAST = 3, MOST = 32, MOST_OF_LARGE = 10 };
+    const int n = OPS / (c->g->nops + 1), most = is_large(c) ? MOST_OF_LARGE : MOST;
+    return n < LEAST ? LEAST : n > most ? most : n;
 }
 
 static bool has_tries(const tsri_choosing *c, int tries)
@@ -271,15 +271,15 @@ static const tsri_tried *nearest_tried(const tsri_choosing *c, double limit)
 }
 
 /* Walks over variables that the user left to the compiler, so that hand-written plans with their
- * signatures are on the way: from the nearest that was tried, or (where least memory is sought)
- * from the least of each variable. Plans are measured, as inference's estimate may not tell them
- * apart. */
+ * signatures are on the way: from the nearest that was tried, and (where least memory is sought)
+ * from the least of each variable, which is all that is tried of a large graph. Plans are measured,
+ * as inference's estimate may not tell them apart. */
 static tsr_status walk_variables(tsri_choosing *c, tsr_plan *plan, double limit)
 {
-    enum { OPS = 40000, MOST = 256, LEAST = 12 };
-    int open = 0, tries = OPS / (c->g->nops + 1);
-    tries = tries > MOST ? MOST : tries;
-    for (int start = 0; start < (limit > 0 ? 1 : 2) && tries >= LEAST; start++) {
+    enum { OPS = 9000, MOST = 256 };
+    const int most = OPS / (c->g->nops + 1), tries = is_large(c) ? 1 : most > MOST ? MOST : most;
+    int open = 0;
+    for (int start = is_large(c) ? 1 : 0; start < (limit > 0 ? 1 : 2); start++) {
         if (!has_tries(c, tries))
             break;
         const tsri_tried from = *nearest_tried(c, limit);
@@ -301,8 +301,8 @@ static tsr_status walk_variables(tsri_choosing *c, tsr_plan *plan, double limit)
 
 /* --- within the limit ------------------------------------------------------------------------- */
 /* Improves on the best plan that fits, by what memory is left for: with limits between its estimate
- * and that of a cheaper plan which does not fit, then with parts of cheaper plans. Builds the best
- * in the end. */
+ * and that of a cheaper plan which does not fit (of a large graph this takes too long), then with
+ * parts of cheaper plans. Builds the best in the end. */
 static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
 {
     if (c->any_will_do || (double)c->tried[0].bytes <= limit)
@@ -319,11 +319,12 @@ static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
             high = (double)over.peak;
         }
     }
-    for (int i = m.tries / 2; has_tries(c, i) && high - low > 0.005 * high; i--, m.tries--) {
+    for (int i = is_large(c) ? 0 : m.tries / 2; has_tries(c, i) && high - low > 0.005 * high;
+         i--, m.tries--) {
         if (!is_cheaper(&over, &best_within(c, limit)->inferred))
             break;
         const double asked = (low + high) / 2;
-        TSRI_TRY(try_limit(c, plan, asked, is_large(c)));
+        TSRI_TRY(try_limit(c, plan, asked, false));
         if (c->inferred.fits && (double)c->bytes > limit) {
             over = c->inferred;
             high = fmin(asked, (double)over.peak);
@@ -345,8 +346,10 @@ static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
  */
 static tsr_status seek_leanest(tsri_choosing *c, tsr_plan *plan)
 {
-    enum { MOST_TRIES = 6, TRIES_OF_LARGE = 2 };
-    const int most = is_large(c) ? TRIES_OF_LARGE : MOST_TRIES;
+    enum { MOST_TRIES = 6, LEAST_TRIES = 2, OPS = 12000 };
+    const int n = OPS / (c->g->nops + 1), most = n < LEAST_TRIES  ? LEAST_TRIES
+                                                 : n > MOST_TRIES ? MOST_TRIES
+                                                                  : n;
     c->seeks_leanest = c->sought_leanest = true;
     TSRI_TRY(try_limit(c, plan, 0, false));
     double high = (double)c->inferred.peak;

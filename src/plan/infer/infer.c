@@ -338,8 +338,8 @@ static tsr_status find_cheapest(tsri_problem *p)
     const tsri_search_problem sp = search_problem_of(p, &no_limit);
     int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
     TSRI_NEED(choice);
-    TSRI_TRY(tsri_search(&sp, choice, &p->cheapest_is));
-    p->cheapest = choice;
+    TSRI_TRY(tsri_search(&sp, choice, &p->shared.result));
+    p->shared.choice = choice;
     return TSR_OK;
 }
 
@@ -374,10 +374,10 @@ static tsr_status solve(tsri_problem *p, const tsri_infer_opts *opts, int *choic
     p->out->fits = !sp.usage_limit || p->least <= sp.usage_limit;
     if (!p->out->fits)
         return TSR_OK;
-    if (!p->cheapest && !opts->pinned)
+    if (!p->shared.choice && !opts->pinned)
         TSRI_TRY(find_cheapest(p));
     TSRI_TRY(opts->pinned ? solve_pinned(p, opts, choice, &result)
-                          : tsri_search_within(&sp, p->cheapest, &p->cheapest_is, choice, &result));
+                          : tsri_search_within(&sp, &p->shared, choice, &result));
     p->out->fits =
         (!sp.usage_limit || result.peak <= sp.usage_limit) && !(opts->pinned && isinf(result.cost));
     if (!p->out->fits)
@@ -412,7 +412,7 @@ const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, in
 double tsri_infer_bound(const tsri_inferred *inferred)
 {
     const tsri_problem *p = inferred->problem;
-    return p->table.pruned ? 0 : p->cheapest_is.bound;
+    return p->table.pruned ? 0 : p->shared.result.bound;
 }
 
 /* Whether the program says that some result is a partial sum. */
@@ -466,7 +466,7 @@ tsr_status tsri_make_problem(tsri_inference *inference, const tsri_infer_opts *o
     TSRI_NEED(p);
     p->g = inference->g;
     p->m = &inference->model;
-    p->pool = pool;
+    p->pool = p->shared.pool = pool;
     p->work = inference->work;
     p->fill_zeros = fill_zeros;
     p->known = &inference->known;
@@ -493,17 +493,17 @@ static tsr_status refine(tsri_inference *inference, const tsri_infer_opts *opts,
             break;
         tsri_problem *was = *p, *next;
         tsri_nearby *nearby;
-        if (!was->cheapest)
+        if (!was->shared.choice)
             TSRI_TRY(find_cheapest(was));
-        const double cost = was->cheapest_is.cost;
+        const double cost = was->shared.result.cost;
         if (isinf(cost))
             break;
         TSRI_TRY(tsri_find_nearby(was, &nearby));
         TSRI_TRY(tsri_make_problem(inference, opts, was->table.infer_updates, was->fill_zeros,
                                    nearby, &next));
         TSRI_TRY(find_cheapest(next));
-        gains = next->cheapest_is.cost < cost * (1 - worth_a_round);
-        if (next->cheapest_is.cost < cost)
+        gains = next->shared.result.cost < cost * (1 - worth_a_round);
+        if (next->shared.result.cost < cost)
             *p = next;
     }
     return TSR_OK;

@@ -106,10 +106,9 @@ typedef struct tsri_problem {
     double *work;       /* the inference's */
     tsri_inferred *out; /* of an answer; until there is one, what all answers have alike */
     tsri_inferred alike;
-    bool parallel_somewhere;        /* some dimension is held to data parallelism */
-    int64_t least;                  /* bytes that no choice needs less than */
-    int *cheapest;                  /* [nnodes] without a limit; NULL: not searched yet */
-    tsri_search_result cheapest_is; /* its result */
+    bool parallel_somewhere;   /* some dimension is held to data parallelism */
+    int64_t least;             /* bytes that no choice needs less than */
+    tsri_search_shared shared; /* choice: NULL until a search without a limit was done */
     tsri_strategy_table table;
     tsri_strategies **strat; /* per op */
     tsri_known **known;      /* the inference's */

@@ -14,7 +14,7 @@ tsr_status tsri_find_nearby(const tsri_problem *p, tsri_nearby **out)
         const tsri_op *op = g->ops[i];
         if (!p->alike.live[i])
             continue;
-        chosen[i] = &p->strat[i]->sig[p->cheapest[p->node_of[i]]];
+        chosen[i] = &p->strat[i]->sig[p->shared.choice[p->node_of[i]]];
         for (int j = 0; j < op->nin; j++)
             reader[op->in[j]->id] = op;
     }

@@ -5,12 +5,14 @@
  * parameters are left to the compiler. It finds a plan within it, which costs about as little as
  * the cheapest of those that fit.
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
+#include "src/core/clock.h"
 #include "src/core/rng.h"
 #include "src/plan/report/report.h"
 #include "tests/sample.h"
@@ -246,9 +248,68 @@ static void test_brute_force(void **state)
     check_tally(&t, 20 / test_sample());
 }
 
+/* --- time ------------------------------------------------------------------------------------- */
+typedef struct outcome {
+    double seconds, cost_s;
+    size_t bytes;
+} outcome;
+
+/* Compiles a GPT whose signatures are all left to the compiler. */
+static outcome compile_gpt(int layers, size_t limit)
+{
+    enum { SAMPLES = 8, POSITIONS = 64, VOCAB = 256 };
+    tsr_world *w;
+    tsr_plan *plan;
+    assert_int_equal(tsr_world_create_virtual(4, 0, &w), TSR_OK);
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1,2,3]");
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_module *m = tsr_gpt(w, p, TSR_AUTO,
+                            TSR_GPT_OPTS(.vocab = VOCAB, .positions = POSITIONS, .width = 128,
+                                         .heads = 4, .layers = layers));
+    tsr_tensor *x = tsr_input(g, "x", TSR_I64, TSR_DIMS(SAMPLES, POSITIONS), p, TSR_AUTO);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(SAMPLES * POSITIONS), p, TSR_AUTO);
+    tsr_tensor *rows = tsr_reshape(tsr_apply(m, x), TSR_DIMS(SAMPLES * POSITIONS, VOCAB));
+    tsr_tensor *loss = tsr_cross_entropy(rows, y, TSR_MEAN);
+    tsr_minimize(tsr_adam(m, NULL), loss);
+    tsr_output(g, "loss", loss, p, TSR_B);
+    const double started_at = tsri_now_s();
+    assert_int_equal(tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = limit), &plan), TSR_OK);
+    outcome o = {.seconds = tsri_now_s() - started_at, .cost_s = plan->info.cost_s};
+    tsri_report r = {.plan = plan};
+    tsri_pool_init(&r.pool, &w->mem);
+    assert_int_equal(tsri_report_memory_make(plan, &r), TSR_OK);
+    o.bytes = (size_t)r.memory[0].total;
+    tsri_pool_finish(&r.pool);
+    tsr_world_destroy(w);
+    return o;
+}
+
+/* Within less than a net needs, compiles take a few times as long as without a limit (3 to 6 on a
+ * quiet machine; searches at a price for each time, in which equal blocks differ, took 200), and
+ * cost little more. */
+static void test_time(void **state)
+{
+    (void)state;
+    static const double most_of_time = 20, most_of_cost = 1.006;
+    for (int layers = 4; layers <= 12; layers += 8) {
+        const outcome first = compile_gpt(layers, 0), free = compile_gpt(layers, 0);
+        const double seconds = fmax(first.seconds, free.seconds);
+        for (int percent = 95; percent >= 90; percent -= 5) {
+            const size_t limit = free.bytes * (size_t)percent / 100;
+            const outcome o = compile_gpt(layers, limit);
+            print_message("%d blocks, %d %%: %.1f times the time, %.4f of the cost\n", layers,
+                          percent, o.seconds / seconds, o.cost_s / free.cost_s);
+            assert_true(o.bytes <= limit);
+            assert_true(o.seconds <= most_of_time * seconds);
+            assert_true(o.cost_s <= most_of_cost * free.cost_s);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
-                                       cmocka_unit_test(test_brute_force)};
+                                       cmocka_unit_test(test_brute_force),
+                                       cmocka_unit_test(test_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

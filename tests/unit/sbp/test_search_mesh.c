@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static double now_ms(void)
@@ -156,6 +157,9 @@ static void test_ties(void **state)
                     fabs(tsri_search_cost(&ties.tied, tied) - cost) <= 1e-5 * fabs(cost));
     }
     tsri_search_result free_run = solve(&m, 0, choice, "24 layers");
+    int *free_choice = malloc(n * sizeof(int));
+    memcpy(free_choice, choice, n * sizeof(int));
+    tsri_search_shared shared = {.pool = &pool, .choice = free_choice, .result = free_run};
     static const double shares[] = {0.9, 0.7, 0.5};
     for (int i = 0; i < 3; i++) {
         int64_t limit = (int64_t)(shares[i] * (double)free_run.peak);
@@ -168,12 +172,19 @@ static void test_ties(void **state)
         tsri_search_result again = solve(&m, limit, tied, "    again");
         assert_memory_equal(choice, tied, n * sizeof(int));
         assert_true(again.cost == r.cost);
+        /* What searches within other limits have found changes nothing. */
+        m.problem.usage_limit = limit;
+        assert_int_equal(tsri_search_within(&m.problem, &shared, tied, &again), TSR_OK);
+        assert_memory_equal(choice, tied, n * sizeof(int));
+        assert_true(again.cost == r.cost && shared.priced && shared.ties);
+        m.problem.usage_limit = 0;
         print_message("    %.4f of the cost\n", r.cost / whole.cost);
     }
     tsri_pool_finish(&pool);
     mesh_free(&m);
     free(choice);
     free(tied);
+    free(free_choice);
 }
 
 int main(void)
