@@ -61,8 +61,8 @@ typedef struct tsri_search_result {
 tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
                        tsri_search_result *out_result);
 
-/* What searches of one problem within several limits share: the answer without a limit, and answers
- * at prices of memory. */
+/* Searches of one problem within several limits share the answer without a limit, and answers at
+ * prices of memory. */
 typedef struct tsri_search_shared {
     tsri_pool *pool; /* of what is kept here */
     int *choice;     /* [nnodes] without a limit, and its result: as tsri_search gives them */

@@ -64,8 +64,32 @@ static tsr_tensor *declare_logcumsumexp(declared *d, const pnode *n, tsr_tensor 
     return tsr_logcumsumexp(in[0], (int)n->i[0]);
 }
 
-/* Combines the slices of an axis, each with what came before it. */
-static int eval_running(walk *w, const pnode *n, int x, tape_fn fn)
+/* Combines an axis's slice with those before it. */
+typedef int combine_fn(walk *w, const pnode *n, int64_t count, int before, int slice);
+
+static int multiply(walk *w, const pnode *n, int64_t count, int before, int slice)
+{
+    return tape_binary(w->t, count, before, NULL, slice, NULL, FN_MUL, unit_of(n->dtype));
+}
+
+static int add(walk *w, const pnode *n, int64_t count, int before, int slice)
+{
+    return tape_binary(w->t, count, before, NULL, slice, NULL, FN_ADD, unit_of(n->dtype));
+}
+
+/* log(exp(a) + exp(b)) without the exponentials, which may overflow. */
+static int add_exponentials(walk *w, const pnode *n, int64_t count, int a, int b)
+{
+    const double u = unit_of(n->dtype);
+    const int most = tape_binary(w->t, count, a, NULL, b, NULL, FN_MAXIMUM, u);
+    const int difference = tape_binary(w->t, count, a, NULL, b, NULL, FN_SUB, u);
+    const int rest =
+        tape_unary(w->t, tape_unary(w->t, difference, FN_ABS, 0, u), FN_LOGSIGMOID, 0, u);
+    return tape_binary(w->t, count, most, NULL, rest, NULL, FN_SUB, u);
+}
+
+/* Combines the slices of an axis one by one. */
+static int eval_running(walk *w, const pnode *n, int x, combine_fn *combine)
 {
     const lines v = lines_of(n->shape, axis_of(n, n->shape));
     const int64_t count = count_of(n->shape);
@@ -76,8 +100,7 @@ static int eval_running(walk *w, const pnode *n, int x, tape_fn fn)
             from[l] = (tape_from){0, (int32_t)(base_of(&v, l) + k * v.step), 1};
         slice[k] = tape_move(w->t, v.count, 1, &x, from);
         if (k)
-            slice[k] = tape_binary(w->t, v.count, slice[k - 1], NULL, slice[k], NULL, fn,
-                                   unit_of(n->dtype));
+            slice[k] = combine(w, n, v.count, slice[k - 1], slice[k]);
     }
     tape_from *from = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *from);
     for (int64_t l = 0; l < v.count; l++)
@@ -89,14 +112,21 @@ static int eval_running(walk *w, const pnode *n, int x, tape_fn fn)
 
 static int eval_cumprod(walk *w, const pnode *n, const int *in)
 {
-    return eval_running(w, n, in[0], FN_MUL);
+    return eval_running(w, n, in[0], multiply);
 }
 
 static int eval_logcumsumexp(walk *w, const pnode *n, const int *in)
 {
+    static const double most_tame = 80; /* whose exponential overflows in no dtype */
     const double u = unit_of(n->dtype);
-    return tape_unary(w->t, eval_running(w, n, tape_unary(w->t, in[0], FN_EXP, 0, u), FN_ADD),
-                      FN_LOG, 0, u);
+    const tape_value *x = tape_at(w->t, in[0]);
+    double most = 0;
+    for (int64_t i = 0; i < x->n; i++)
+        most = fabs(x->v[i]) <= most ? most : fabs(x->v[i]);
+    if (most > most_tame && isfinite(most))
+        return eval_running(w, n, in[0], add_exponentials);
+    return tape_unary(w->t, eval_running(w, n, tape_unary(w->t, in[0], FN_EXP, 0, u), add), FN_LOG,
+                      0, u);
 }
 
 static const op_def op_cumprod = {"cumprod",       "tsr_cumprod($0, #0)", draw_running,
