@@ -7,11 +7,11 @@ set -uo pipefail
 root=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-bad=0
+bad=0 failures=
 
 check() {
     if ! eval "$2"; then
-        echo "FAIL $1: $2"
+        failures+="FAIL $1: $2"$'\n'
         bad=$((bad + 1))
     fi
 }
@@ -149,4 +149,5 @@ eval "$(sed -n '/^next_line()/,/^}/p' "$root/scripts/gpu-bench.sh")"
 check "a line in two parts" 'next_line line 5 $! 5 && [ "$line" = "{\"half\":1}" ]'
 exec 5>&-
 check "a wrong option" '! "$pack/gpu-check" --seconds soon 2>/dev/null'
+printf '%s' "$failures" # behind all reports, of which logs keep the end
 exit $((bad > 0))
