@@ -4,6 +4,7 @@
 #include "src/comm/world/measure.h"
 #include "src/core/clock.h"
 #include "src/core/new_file.h"
+#include "src/exec/exec.h"
 #include "src/plan/plan.h"
 
 #include <cjson/cJSON.h>

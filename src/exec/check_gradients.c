@@ -10,7 +10,7 @@
 #include "src/core/live.h"
 #include "src/core/opts.h"
 #include "src/core/rng.h"
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 enum { MOST_INPUTS = 64 };
 

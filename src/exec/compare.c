@@ -22,7 +22,7 @@ typedef enum thing_kind {
 typedef struct thing {
     thing_kind kind;
     const char *name;
-    const tsri_plan_port *port;
+    const tsri_ir_port *port;
     const tsr_variable *variable;
     const tsri_hook *hook;
 } thing;
@@ -49,7 +49,7 @@ bool tsri_compare_asked(const tsr_compile_opts *opts)
 
 /* --- what there is to compare ----------------------------------------------------------------- */
 /* Addends differ by right, and of local values in B the first rank's counts. */
-static bool is_shared(const tsri_plan_port *p)
+static bool is_shared(const tsri_ir_port *p)
 {
     bool is = p->info.is_input && !p->from_local;
     for (int d = 0; d < p->info.sbp.ndim; d++)
@@ -59,24 +59,24 @@ static bool is_shared(const tsri_plan_port *p)
 
 static void add_things(tsr_plan *plan, tsri_compare *c)
 {
-    for (int i = 0; i < plan->nports; i++) {
-        const tsri_plan_port *p = &plan->ports[i];
+    for (int i = 0; i < plan->ir.nports; i++) {
+        const tsri_ir_port *p = &plan->ir.ports[i];
         if (!is_shared(p))
             continue;
         c->things[c->nthings++] = (thing){.kind = INPUT, .name = p->info.name, .port = p};
         c->bytes = p->bytes > c->bytes ? p->bytes : c->bytes;
     }
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
         if (v->storage != TSRI_STORAGE_VARIABLE || !v->source)
             continue;
         c->things[c->nthings++] =
             (thing){.kind = VARIABLE, .name = v->name, .variable = v->variable};
         c->bytes = v->variable->bytes > c->bytes ? v->variable->bytes : c->bytes;
     }
-    for (int i = 0; i < plan->nhooks; i++)
+    for (int i = 0; i < plan->ir.nhooks; i++)
         c->things[c->nthings++] =
-            (thing){.kind = OPTIMIZER, .name = "optimizer", .hook = &plan->hooks[i]};
+            (thing){.kind = OPTIMIZER, .name = "optimizer", .hook = &plan->ir.hooks[i]};
 }
 
 static void add_ranks(bool *has, const tsr_placement *p)
@@ -88,27 +88,27 @@ static void add_ranks(bool *has, const tsr_placement *p)
 /* All ranks see the same. */
 static tsr_status find_peers(tsr_plan *plan, tsri_compare *c)
 {
-    int n = plan->world->nranks;
-    bool *has = tsri_pool_alloc(&plan->scratch, (size_t)n);
+    int n = plan->ir.world->nranks;
+    bool *has = tsri_pool_alloc(&plan->ir.scratch, (size_t)n);
     c->peers = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *c->peers);
     TSRI_NEED(has && c->peers);
     const tsr_placement *last = NULL;
-    for (int i = 0; i < plan->nvalues; i++) {
-        if (plan->values[i].placement != last)
-            add_ranks(has, plan->values[i].placement);
-        last = plan->values[i].placement;
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        if (plan->ir.values[i].placement != last)
+            add_ranks(has, plan->ir.values[i].placement);
+        last = plan->ir.values[i].placement;
     }
     for (int i = 0; i < n; i++)
         if (has[i])
             c->peers[c->npeers++] = i;
-    return has[plan->world->rank] ? TSR_OK : TSR_END;
+    return has[plan->ir.world->rank] ? TSR_OK : TSR_END;
 }
 
 tsr_status tsri_compare_create(tsr_plan *plan)
 {
     tsri_pool *pool = &plan->pool;
     tsri_compare *c = tsri_pool_alloc(pool, sizeof *c);
-    size_t most = (size_t)plan->nports + (size_t)plan->nvalues + (size_t)plan->nhooks;
+    size_t most = (size_t)plan->ir.nports + (size_t)plan->ir.nvalues + (size_t)plan->ir.nhooks;
     if (!c || !(c->things = tsri_pool_alloc(pool, most * sizeof *c->things)))
         return TSR_ERR_NO_MEMORY;
     tsr_status status = find_peers(plan, c);
@@ -133,7 +133,7 @@ static int64_t part_number(tsr_dims lshape, const int64_t *offset)
     return (int64_t)(h | 1);
 }
 
-static tsr_status hash_port(const tsr_plan *plan, tsri_compare *c, const tsri_plan_port *p,
+static tsr_status hash_port(const tsr_plan *plan, tsri_compare *c, const tsri_ir_port *p,
                             int64_t *to)
 {
     tsri_device *d = plan->part[tsr_placement_device(p->info.placement)].device;
@@ -141,7 +141,7 @@ static tsr_status hash_port(const tsr_plan *plan, tsri_compare *c, const tsri_pl
     int64_t offset[TSR_MAX_NDIM];
     if (!p->bytes || !d)
         return TSR_OK;
-    tsri_shard(p->info.dims, p->info.placement, p->info.sbp, plan->world->rank, &shard, offset);
+    tsri_shard(p->info.dims, p->info.placement, p->info.sbp, plan->ir.world->rank, &shard, offset);
     TSRI_TRY(d->ops->copy_out(d, c->buffer, p->ptr, p->bytes, d->stream));
     to[0] = part_number(shard, offset);
     to[1] = (int64_t)tsri_hash(TSRI_HASH_INIT, c->buffer, p->bytes);

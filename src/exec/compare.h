@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 typedef struct tsri_compare tsri_compare;
 

@@ -9,8 +9,10 @@
 #include "src/core/live.h"
 #include "src/exec/compare.h"
 #include "src/exec/finite.h"
+#include "src/plan/agree.h"
 #include "src/plan/choose/choose.h"
 #include "src/plan/choose/need.h"
+#include "src/plan/pass/pass.h"
 #include "src/rewrite/rewrite.h"
 
 /* Returns what the plan has of its devices and communicators. */
@@ -32,8 +34,8 @@ static void release_parts(tsr_plan *plan)
         if (s->kind == TSRI_STEP_START && s->call->coll.prepared)
             s->call->group->comm->ops->unprepare(s->call->group, &s->call->coll);
     }
-    for (int i = 0; i < plan->nports; i++) {
-        tsri_plan_port *p = &plan->ports[i];
+    for (int i = 0; i < plan->ir.nports; i++) {
+        tsri_ir_port *p = &plan->ir.ports[i];
         tsri_device *device = plan->part[tsr_placement_device(p->info.placement)].device;
         if (p->ptr)
             device->ops->buffer_free(device, p->ptr, p->bytes);
@@ -50,8 +52,7 @@ static void destroy_plan(void *object)
     tsri_live_remove(plan, TSRI_LIVE_PLAN);
     release_parts(plan);
     tsri_mem_free(plan->explain);
-    tsri_pool_finish(&plan->scratch);
-    tsri_pool_finish(&plan->program);
+    tsri_ir_finish(&plan->ir);
     tsri_pool pool = plan->pool; /* the plan itself lives in it */
     tsri_pool_finish(&pool);
 }
@@ -65,8 +66,8 @@ void tsr_plan_destroy(tsr_plan *plan)
 static void lose_variable(void *object, const void *gone)
 {
     tsr_plan *plan = object;
-    for (int i = 0; i < plan->nvalues && !plan->failure[0]; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues && !plan->failure[0]; i++) {
+        const tsri_value *v = &plan->ir.values[i];
         if (v->variable && v->variable == gone)
             snprintf(plan->failure, sizeof plan->failure,
                      "variable %.200s of this plan was destroyed, with its module or optimizer",
@@ -118,16 +119,16 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
         tsri_pool_finish(&pool);
         return NULL;
     }
-    plan->world = world;
-    plan->opts = *opts;
+    tsri_ir_init(&plan->ir, world);
+    plan->ir.opts = *opts;
     for (int i = 0; i < TSRI_MAX_LINKS; i++)
         if (opts->link_name[i] &&
-            !(plan->opts.link_name[i] = tsri_pool_strdup(&pool, opts->link_name[i]))) {
+            !(plan->ir.opts.link_name[i] = tsri_pool_strdup(&pool, opts->link_name[i]))) {
             tsri_pool_finish(&pool);
             return NULL;
         }
     plan->pool = pool;
-    plan->model = tsri_plan_cost_model(&plan->opts, main_device(graph));
+    plan->ir.model = tsri_plan_cost_model(&plan->ir.opts, main_device(graph));
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
     plan->owned.lose = lose_variable;
     return plan;
@@ -137,8 +138,8 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
 static tsr_status prepare_variables(tsr_plan *plan)
 {
     double t = tsri_now_s();
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
         if (v->storage != TSRI_STORAGE_VARIABLE || !v->source)
             continue;
         TSRI_TRY(tsri_variable_prepare(v->variable));
@@ -164,9 +165,9 @@ static tsr_status find_device(tsr_plan *plan, const tsr_placement *p, tsri_loc l
                               const char *title, const char *name)
 {
     tsr_device kind = tsr_placement_device(p);
-    if (plan->part[kind].device || tsr_placement_find(p, plan->world->rank) < 0)
+    if (plan->part[kind].device || tsr_placement_find(p, plan->ir.world->rank) < 0)
         return TSR_OK;
-    tsr_status status = tsri_device_get(plan->world, kind, &plan->part[kind].device);
+    tsr_status status = tsri_device_get(plan->ir.world, kind, &plan->part[kind].device);
     return status == TSR_OK
                ? TSR_OK
                : tsri_fail_prefix(status, "%s:%d: %s%s%s on %s", tsri_basename(loc.file), loc.line,
@@ -202,7 +203,7 @@ static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_devices(g, plan));
     TSRI_TRY(tsri_plan_choose(plan, c));
-    return c->found ? tsri_plan_settle(plan) : TSR_OK;
+    return c->found ? tsri_ir_settle(&plan->ir) : TSR_OK;
 }
 
 /* Returns whether ranks may have to connect their devices, which is collective: some op or output
@@ -219,8 +220,8 @@ static bool names_devices(const tsr_graph *g)
 /* Whether ranks have calls to prepare together: all see the same items. */
 static bool talks(const tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nitems; i++)
-        if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE)
+    for (int i = 0; i < plan->ir.nitems; i++)
+        if (plan->ir.items[i].kind == TSRI_ITEM_COLLECTIVE)
             return true;
     return false;
 }
@@ -229,11 +230,11 @@ static bool talks(const tsr_plan *plan)
 static tsr_status count_need(tsr_plan *plan, tsri_need *out_need)
 {
     size_t variables, ports, values;
-    TSRI_TRY(tsri_plan_rank_bytes(plan, plan->world->rank, &variables, &ports, &values));
+    TSRI_TRY(tsri_plan_rank_bytes(&plan->ir, plan->ir.world->rank, &variables, &ports, &values));
     out_need->scratch = tsri_plan_scratch(plan);
     out_need->bytes = variables + ports + values + out_need->scratch;
-    for (int i = 0; i < plan->world->nranks && out_need->scratch_of; i++)
-        if (i == plan->world->rank || plan->world->is_virtual)
+    for (int i = 0; i < plan->ir.world->nranks && out_need->scratch_of; i++)
+        if (i == plan->ir.world->rank || plan->ir.world->is_virtual)
             out_need->scratch_of[i] = out_need->scratch;
     return TSR_OK;
 }
@@ -254,7 +255,7 @@ static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
     if (status == TSR_OK && c->found) {
         status = tsri_plan_lower(plan);
         if (status == TSR_OK)
-            out_need->order = tsri_plan_order_hash(plan);
+            out_need->order = tsri_plan_order_hash(&plan->ir);
         if (status == TSR_OK && c->opts->memory_limit)
             status = count_need(plan, out_need);
     }
@@ -415,8 +416,8 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     status = make_plan(&c, &plan);
     end(&c, status != TSR_OK || !fixes, &pool);
     TSRI_TRY(status);
-    tsri_pool_finish(&plan->scratch);
-    plan->info.host_bytes = tsri_pool_bytes(&plan->pool) + tsri_pool_bytes(&plan->program);
+    tsri_pool_finish(&plan->ir.scratch);
+    plan->info.host_bytes = tsri_pool_bytes(&plan->pool) + tsri_pool_bytes(&plan->ir.program);
     plan->info.steps = plan->nsteps;
     for (int k = 0; k < TSRI_DEVICES; k++)
         plan->info.activation_bytes += plan->part[k].arena_bytes;

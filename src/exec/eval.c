@@ -4,7 +4,7 @@
 
 #include "src/core/live.h"
 #include "src/core/rng.h"
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 #include "src/rewrite/rewrite.h"
 
 /* --- what is kept ----------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     tsr_plan *plan = kept ? kept->plan : NULL;
     if (!plan)
         TSRI_TRY(compile(x, &plan));
-    plan->own_step = 0; /* random masks are those of the first run, each time */
+    plan->ir.own_step = 0; /* random masks are those of the first run, each time */
     tsr_status status = tsr_run(plan);
     /* Ranks agree on what is kept: so an error in reading, which may be one rank's, does not count.
      */

@@ -2,7 +2,7 @@
 /* Plans that can't be run any more. */
 #include <stdio.h>
 
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 void tsri_plan_note_failure(tsr_plan *plan)
 {
@@ -13,8 +13,8 @@ void tsri_plan_note_failure(tsr_plan *plan)
 
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status)
 {
-    if (plan->world->comm)
-        plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
+    if (plan->ir.world->comm)
+        plan->ir.world->comm->ops->abort(plan->ir.world->comm, tsr_last_error());
     tsri_plan_note_failure(plan);
     return status;
 }

@@ -9,16 +9,16 @@
 #include "src/graph/variable.h"
 
 static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, bool input,
-                            tsri_plan_port **out_port)
+                            tsri_ir_port **out_port)
 {
     if (!plan || !name)
         return tsri_fail(TSR_ERR_INVALID, "%s: no plan or no name", call);
     TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, call));
-    if (plan->world->is_virtual)
+    if (plan->ir.world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "%s: a plan of a virtual world holds no data", call);
     char list[512] = "";
-    for (int i = 0; i < plan->nports; i++) {
-        tsri_plan_port *p = &plan->ports[i];
+    for (int i = 0; i < plan->ir.nports; i++) {
+        tsri_ir_port *p = &plan->ir.ports[i];
         if (p->info.is_input != input)
             continue;
         if (!strcmp(p->info.name, name)) {
@@ -33,7 +33,7 @@ static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, 
                      list[0] ? list : "none");
 }
 
-static tsr_status check_bytes(const char *call, const tsri_plan_port *p, size_t got, size_t want)
+static tsr_status check_bytes(const char *call, const tsri_ir_port *p, size_t got, size_t want)
 {
     if (got == want)
         return TSR_OK;
@@ -41,15 +41,15 @@ static tsr_status check_bytes(const char *call, const tsri_plan_port *p, size_t 
                      want, tsr_dtype_name(p->info.dtype), got);
 }
 
-static bool is_here(const tsr_plan *plan, const tsri_plan_port *p)
+static bool is_here(const tsr_plan *plan, const tsri_ir_port *p)
 {
-    return tsr_placement_find(p->info.placement, plan->world->rank) >= 0;
+    return tsr_placement_find(p->info.placement, plan->ir.world->rank) >= 0;
 }
 
 /* Whether this rank is the first of its groups over the dimensions of a kind. */
-static bool is_first_over(const tsr_plan *plan, const tsri_plan_port *p, tsr_sbp1 kind)
+static bool is_first_over(const tsr_plan *plan, const tsri_ir_port *p, tsr_sbp1 kind)
 {
-    int at = tsr_placement_find(p->info.placement, plan->world->rank);
+    int at = tsr_placement_find(p->info.placement, plan->ir.world->rank);
     for (int d = p->info.sbp.ndim - 1; d >= 0; d--) {
         int k = tsr_placement_dim(p->info.placement, d);
         tsr_sbp1 s = p->info.sbp.d[d];
@@ -61,7 +61,7 @@ static bool is_first_over(const tsr_plan *plan, const tsri_plan_port *p, tsr_sbp
 }
 
 /* The first rank of a group keeps a global value that is fed in P(sum). */
-static bool keeps_sum(const tsr_plan *plan, const tsri_plan_port *p)
+static bool keeps_sum(const tsr_plan *plan, const tsri_ir_port *p)
 {
     return is_first_over(plan, p, (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM});
 }
@@ -69,23 +69,23 @@ static bool keeps_sum(const tsr_plan *plan, const tsri_plan_port *p)
 /* --- what was fed ----------------------------------------------------------------------------- */
 void tsri_plan_note_inputs(tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         for (int j = 0; j < it->nin && it->kind != TSRI_ITEM_DEAD; j++) {
-            const tsri_value *v = &plan->values[it->in[j]];
+            const tsri_value *v = &plan->ir.values[it->in[j]];
             if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
-                plan->ports[v->port].must_feed = true;
+                plan->ir.ports[v->port].must_feed = true;
         }
     }
-    for (int i = 0; i < plan->nports; i++) {
-        tsri_plan_port *p = &plan->ports[i];
+    for (int i = 0; i < plan->ir.nports; i++) {
+        tsri_ir_port *p = &plan->ir.ports[i];
         bool gives = !p->from_local || is_first_over(plan, p, (tsr_sbp1){TSR_SBP_BROADCAST, 0});
         p->must_feed &= p->info.is_input && p->bytes > 0 && gives;
         plan->nunfed += p->must_feed;
     }
 }
 
-void tsri_plan_note_fed(tsr_plan *plan, tsri_plan_port *p)
+void tsri_plan_note_fed(tsr_plan *plan, tsri_ir_port *p)
 {
     plan->nunfed -= p->must_feed && !p->fed;
     p->fed = true;
@@ -103,7 +103,7 @@ static tsr_status check_ran(const tsr_plan *plan, const char *call, const char *
 }
 
 /* Whether every rank holds the whole value. */
-static bool is_whole(const tsri_plan_port *p)
+static bool is_whole(const tsri_ir_port *p)
 {
     for (int d = 0; d < p->info.sbp.ndim; d++)
         if (p->info.sbp.d[d].kind != TSR_SBP_BROADCAST &&
@@ -112,13 +112,13 @@ static bool is_whole(const tsri_plan_port *p)
     return true;
 }
 
-static tsri_device *device_of(const tsr_plan *plan, const tsri_plan_port *p)
+static tsri_device *device_of(const tsr_plan *plan, const tsri_ir_port *p)
 {
     return plan->part[tsr_placement_device(p->info.placement)].device;
 }
 
 /* Waits for the runs so far; their errors surface here. */
-static tsr_status read_port(tsr_plan *plan, const tsri_plan_port *p, void *data, size_t bytes)
+static tsr_status read_port(tsr_plan *plan, const tsri_ir_port *p, void *data, size_t bytes)
 {
     tsri_device *d = device_of(plan, p);
     if (!d || !bytes)
@@ -131,12 +131,12 @@ static tsr_status read_port(tsr_plan *plan, const tsri_plan_port *p, void *data,
 }
 
 /* The conversion from the global value to this rank's part: a slice, a copy, or nothing. */
-static tsr_status take_part(tsr_plan *plan, tsri_plan_port *p, const void *data)
+static tsr_status take_part(tsr_plan *plan, tsri_ir_port *p, const void *data)
 {
     tsri_local_box box = {.dtype = p->info.dtype, .ndim = p->info.dims.ndim, .copy = true};
     tsr_dims shard;
     int64_t offset[TSR_MAX_NDIM], src = 1, dst = 1, runs;
-    tsri_shard(p->info.dims, p->info.placement, p->info.sbp, plan->world->rank, &shard, offset);
+    tsri_shard(p->info.dims, p->info.placement, p->info.sbp, plan->ir.world->rank, &shard, offset);
     tsri_shard_runs(p->info.dims, shard, &runs);
     for (int i = box.ndim - 1; i >= 0; i--) {
         box.box[i] = shard.d[i];
@@ -171,7 +171,7 @@ static tsr_status take_part(tsr_plan *plan, tsri_plan_port *p, const void *data)
 
 tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t bytes)
 {
-    tsri_plan_port *p;
+    tsri_ir_port *p;
     TSRI_TRY(find_port(plan, "feed", name, true, &p));
     TSRI_TRY(check_bytes("feed", p, bytes,
                          (size_t)tsr_dims_count(p->info.dims) * tsr_dtype_size(p->info.dtype)));
@@ -186,7 +186,7 @@ tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t b
 
 tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes)
 {
-    tsri_plan_port *p;
+    tsri_ir_port *p;
     TSRI_TRY(find_port(plan, "feed_shard", name, true, &p));
     TSRI_TRY(check_bytes("feed_shard", p, bytes, p->bytes));
     if (!data && bytes)
@@ -201,12 +201,12 @@ tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, si
 
 tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
 {
-    tsri_plan_port *p;
+    tsri_ir_port *p;
     char text[TSR_SBP_TEXT_MAX];
     TSRI_TRY(find_port(plan, "fetch", name, false, &p));
     if (!is_here(plan, p))
         return tsri_fail(TSR_ERR_PLACEMENT, "fetch: '%s' lives on %s, of which rank %d is no part",
-                         name, tsr_placement_text(p->info.placement), plan->world->rank);
+                         name, tsr_placement_text(p->info.placement), plan->ir.world->rank);
     if (!is_whole(p))
         return tsri_fail(TSR_ERR_SBP,
                          "fetch: '%s' is an output in %s: use tsr_fetch_shard, or declare it in B",
@@ -221,12 +221,12 @@ tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
 tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
                            tsr_dims *out_dims)
 {
-    tsri_plan_port *p;
+    tsri_ir_port *p;
     TSRI_TRY(find_port(plan, "fetch_shard", name, false, &p));
     if (data && !is_here(plan, p))
         return tsri_fail(TSR_ERR_PLACEMENT,
                          "fetch_shard: '%s' lives on %s, of which rank %d is no part", name,
-                         tsr_placement_text(p->info.placement), plan->world->rank);
+                         tsr_placement_text(p->info.placement), plan->ir.world->rank);
     if (data) {
         TSRI_TRY(check_bytes("fetch_shard", p, bytes, p->bytes));
         TSRI_TRY(check_ran(plan, "fetch_shard", name));
@@ -239,7 +239,7 @@ tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t 
 
 tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
 {
-    tsri_plan_port *p;
+    tsri_ir_port *p;
     TSRI_TRY(find_port(plan, "fetch_scalar", name, false, &p));
     if (!out_value)
         return tsri_fail(TSR_ERR_INVALID, "fetch_scalar: no room for '%s'", name);
@@ -270,12 +270,12 @@ tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
 
 int tsr_plan_nports(const tsr_plan *plan)
 {
-    return tsri_is_live(plan, TSRI_LIVE_PLAN, __func__) ? plan->nports : 0;
+    return tsri_is_live(plan, TSRI_LIVE_PLAN, __func__) ? plan->ir.nports : 0;
 }
 
 tsr_port tsr_plan_port(const tsr_plan *plan, int i)
 {
-    return tsri_is_live(plan, TSRI_LIVE_PLAN, __func__) && i >= 0 && i < plan->nports
-               ? plan->ports[i].info
+    return tsri_is_live(plan, TSRI_LIVE_PLAN, __func__) && i >= 0 && i < plan->ir.nports
+               ? plan->ir.ports[i].info
                : (tsr_port){0};
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "src/exec/watch.h"
+#include "src/plan/pass/pass.h"
 
 struct tsri_finite {
     bool has_warned;
@@ -72,22 +73,22 @@ static bool on_host(const tsri_value *v)
 static void follow(search *s)
 {
     const tsr_plan *plan = s->plan;
-    for (int v = 0; v < plan->nvalues; v++) {
-        const tsri_value *value = &plan->values[v];
+    for (int v = 0; v < plan->ir.nvalues; v++) {
+        const tsri_value *value = &plan->ir.values[v];
         bool is_input = value->storage == TSRI_STORAGE_PORT && value->port >= 0 &&
-                        plan->ports[value->port].info.is_input;
+                        plan->ir.ports[value->port].info.is_input;
         bool is_variable = value->storage == TSRI_STORAGE_VARIABLE && value->source;
         s->held[v] = (held){.value = is_input || is_variable ? v : -1};
     }
     for (int e = 0; e < s->nearest; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
-        tsri_phase phase = plan->entries[e].phase;
+        const tsri_item *it = &plan->ir.items[plan->ir.entries[e].item];
+        tsri_phase phase = plan->ir.entries[e].phase;
         for (int j = 0; j < it->nout && phase != TSRI_PHASE_RELEASE; j++)
-            s->held[tsri_plan_root(plan, it->out[j])] = (held){
+            s->held[tsri_ir_root(&plan->ir, it->out[j])] = (held){
                 .value = phase == TSRI_PHASE_START ? -1 : it->out[j], .order = e + 1, .item = it};
     }
-    for (int v = 0; v < plan->nvalues; v++) {
-        const tsri_value *value = &plan->values[v];
+    for (int v = 0; v < plan->ir.nvalues; v++) {
+        const tsri_value *value = &plan->ir.values[v];
         held *h = &s->held[v];
         if (value->storage == TSRI_STORAGE_ALIAS || !value->ptr || !on_host(value) ||
             (value->storage == TSRI_STORAGE_ARENA &&
@@ -103,7 +104,7 @@ static void follow(search *s)
 static const held *first_with(const search *s, bool nan)
 {
     const held *first = NULL;
-    for (int v = 0; v < s->plan->nvalues; v++) {
+    for (int v = 0; v < s->plan->ir.nvalues; v++) {
         const held *h = &s->held[v];
         if (h->value >= 0 && (nan ? h->nnan : h->ninf) && (!first || h->order < first->order))
             first = h;
@@ -116,8 +117,8 @@ static void look_at_operands(const search *s, const held *h, bool *are_held, boo
 {
     *are_held = *are_finite = true;
     for (int j = 0; h->item && j < h->item->nin; j++) {
-        const tsri_value *v = &s->plan->values[h->item->in[j]];
-        const held *from = &s->held[tsri_plan_root(s->plan, h->item->in[j])];
+        const tsri_value *v = &s->plan->ir.values[h->item->in[j]];
+        const held *from = &s->held[tsri_ir_root(&s->plan->ir, h->item->in[j])];
         bool is_held = from->value >= 0 && from->order < h->order; /* it may be in place */
         *are_held &= is_held || !v->ptr;
         *are_finite &= !is_held || (!from->nnan && !from->ninf);
@@ -137,11 +138,11 @@ typedef struct inside {
  * NULL for others. */
 static void *operand(const inside *in, int value)
 {
-    const tsri_value *v = &in->s->plan->values[value];
-    const held *h = &in->s->held[tsri_plan_root(in->s->plan, value)];
+    const tsri_value *v = &in->s->plan->ir.values[value];
+    const held *h = &in->s->held[tsri_ir_root(&in->s->plan->ir, value)];
     if (in->data[value])
         return in->data[value];
-    const bool is_older = !h->item || h->item < &in->s->plan->items[in->begin];
+    const bool is_older = !h->item || h->item < &in->s->plan->ir.items[in->begin];
     return h->value >= 0 && is_older ? v->ptr : NULL;
 }
 
@@ -149,7 +150,7 @@ static void *operand(const inside *in, int value)
 static bool run_item(inside *in, const tsri_item *it)
 {
     const tsr_plan *plan = in->s->plan;
-    tsri_mem *mem = &plan->world->mem;
+    tsri_mem *mem = &plan->ir.world->mem;
     const tsri_kernel_desc desc = tsri_lower_desc(plan, it);
     void *from[TSRI_KERNEL_MAX_ARGS], *to[TSRI_KERNEL_MAX_ARGS];
     bool ok = !tsri_item_is_update(it);
@@ -157,7 +158,7 @@ static bool run_item(inside *in, const tsri_item *it)
         ok = (from[j] = operand(in, it->in[j])) != NULL;
     for (int j = 0; j < it->nout && ok; j++)
         ok = (to[j] = in->data[it->out[j]] =
-                  tsri_mem_alloc(mem, plan->values[it->out[j]].bytes + 1)) != NULL;
+                  tsri_mem_alloc(mem, plan->ir.values[it->out[j]].bytes + 1)) != NULL;
     tsri_kernel *k = NULL;
     if (!ok || tsri_kernel_create(mem, plan->part[TSRI_TARGET_HOST].device->ops->kernels(), &desc,
                                   &k) != TSR_OK)
@@ -175,13 +176,13 @@ static bool run_item(inside *in, const tsri_item *it)
 static void look_inside(inside *in, bool nan, held *out)
 {
     const tsr_plan *plan = in->s->plan;
-    for (int m = in->begin; &plan->items[m] < out->item; m++) {
-        const tsri_item *it = &plan->items[m];
+    for (int m = in->begin; &plan->ir.items[m] < out->item; m++) {
+        const tsri_item *it = &plan->ir.items[m];
         out->is_unseen = !run_item(in, it);
         if (out->is_unseen)
             return;
         for (int j = 0; j < it->nout; j++) {
-            const tsri_value *v = &plan->values[it->out[j]];
+            const tsri_value *v = &plan->ir.values[it->out[j]];
             int64_t nnan, ninf;
             count(v->dtype, in->data[it->out[j]], v->bytes, &nnan, &ninf);
             if (nan ? !nnan : !ninf)
@@ -201,11 +202,12 @@ static held origin_of(const search *s, const held *h, bool nan)
     if (!h->item || h->item->kind != TSRI_ITEM_KERNEL || !h->item->kernel.chain ||
         !tsri_placement_can(h->item->placement, TSRI_CAN_ROW_KERNELS))
         return origin;
-    inside in = {.s = s, .begin = tsri_chain_begin(plan, (int)(h->item - plan->items))};
-    in.data = tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof *in.data);
+    inside in = {.s = s, .begin = tsri_chain_begin(&plan->ir, (int)(h->item - plan->ir.items))};
+    in.data =
+        tsri_mem_alloc(&plan->ir.world->mem, ((size_t)plan->ir.nvalues + 1) * sizeof *in.data);
     if (in.data)
         look_inside(&in, nan, &origin);
-    for (int v = 0; v < plan->nvalues && in.data; v++)
+    for (int v = 0; v < plan->ir.nvalues && in.data; v++)
         tsri_mem_free(in.data[v]);
     tsri_mem_free(in.data);
     return origin;
@@ -215,12 +217,12 @@ static held origin_of(const search *s, const held *h, bool nan)
 /* "input 'x'", "parameter 'head.weight'", "log 'act' (net.c:12)" */
 static void put_name(FILE *f, const search *s, const held *h)
 {
-    const tsri_value *v = &s->plan->values[h->value];
+    const tsri_value *v = &s->plan->ir.values[h->value];
     const tsri_item *it = h->item;
     if (!it && v->variable) {
         fprintf(f, "variable '%s'", v->name);
     } else if (!it) {
-        fprintf(f, "input '%s'", s->plan->ports[v->port].info.name);
+        fprintf(f, "input '%s'", s->plan->ir.ports[v->port].info.name);
     } else {
         fputs(it->kind == TSRI_ITEM_KERNEL ? tsri_op_word(it->kernel.op, &it->kernel.attrs)
                                            : tsri_box_kind_name(it->box.step.kind),
@@ -234,7 +236,7 @@ static void put_name(FILE *f, const search *s, const held *h)
 
 static void put_count(FILE *f, const search *s, const held *h, bool nan)
 {
-    const tsri_value *v = &s->plan->values[h->value];
+    const tsri_value *v = &s->plan->ir.values[h->value];
     long long n = (long long)(v->bytes / tsr_dtype_size(v->dtype));
     fprintf(f, ", %lld of %lld elements %s", (long long)(nan ? h->nnan : h->ninf), n,
             nan ? "nan" : "infinite");
@@ -279,15 +281,17 @@ static void put_origin(FILE *f, const search *s, bool is_nan)
 static void put_heading(FILE *f, const tsr_plan *plan, int64_t run, int64_t nnan)
 {
     fprintf(f, "step %lld: the loss is %s", (long long)run, nnan ? "nan" : "infinite");
-    if (plan->world->nranks > 1 && plan->opts.on_nan == TSR_NAN_WARN) /* errors have it in front */
-        fprintf(f, " on rank %d", plan->world->rank);
+    if (plan->ir.world->nranks > 1 &&
+        plan->ir.opts.on_nan == TSR_NAN_WARN) /* errors have it in front */
+        fprintf(f, " on rank %d", plan->ir.world->rank);
 }
 
 /* Writes what is known of a loss that step `step` has made. */
 static void explain(tsr_plan *plan, int step, int64_t nnan, char text[TEXT])
 {
-    search s = {plan, tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof(held)),
-                step + 1 < plan->nsteps ? plan->steps[step + 1].entry : plan->nentries};
+    search s = {plan,
+                tsri_mem_alloc(&plan->ir.world->mem, ((size_t)plan->ir.nvalues + 1) * sizeof(held)),
+                step + 1 < plan->nsteps ? plan->steps[step + 1].entry : plan->ir.nentries};
     FILE *f = fmemopen(text, TEXT, "w");
     if (f) {
         put_heading(f, plan, plan->info.runs + 1, nnan);
@@ -304,37 +308,37 @@ static void explain(tsr_plan *plan, int step, int64_t nnan, char text[TEXT])
 /* The entry that makes a value, or the one that it is a view of; -1: none on this rank. */
 static int entry_that_makes(const tsr_plan *plan, int value)
 {
-    for (;; value = plan->values[value].alias) {
-        for (int e = 0; e < plan->nentries; e++) {
-            const tsri_item *it = &plan->items[plan->entries[e].item];
-            for (int j = 0; j < it->nout && plan->entries[e].phase == TSRI_PHASE_DO; j++)
+    for (;; value = plan->ir.values[value].alias) {
+        for (int e = 0; e < plan->ir.nentries; e++) {
+            const tsri_item *it = &plan->ir.items[plan->ir.entries[e].item];
+            for (int j = 0; j < it->nout && plan->ir.entries[e].phase == TSRI_PHASE_DO; j++)
                 if (it->out[j] == value)
                     return e;
         }
-        if (plan->values[value].storage != TSRI_STORAGE_ALIAS)
+        if (plan->ir.values[value].storage != TSRI_STORAGE_ALIAS)
             return -1;
     }
 }
 
 static bool has_losses(const tsr_plan *plan)
 {
-    for (int v = 0; v < plan->nvalues; v++)
-        if (plan->values[v].is_loss)
+    for (int v = 0; v < plan->ir.nvalues; v++)
+        if (plan->ir.values[v].is_loss)
             return true;
     return false;
 }
 
 tsr_status tsri_finite_create(tsr_plan *plan)
 {
-    if (plan->opts.on_nan == TSR_NAN_IGNORE || plan->world->is_virtual || !has_losses(plan))
+    if (plan->ir.opts.on_nan == TSR_NAN_IGNORE || plan->ir.world->is_virtual || !has_losses(plan))
         return TSR_OK;
     size_t bytes = ((size_t)plan->nsteps + 1) * sizeof(int);
     tsri_finite *f = tsri_pool_alloc(&plan->pool, sizeof *f);
     if (!f || !(f->loss = tsri_pool_alloc(&plan->pool, bytes)))
         return TSR_ERR_NO_MEMORY;
     memset(f->loss, -1, bytes);
-    for (int v = 0; v < plan->nvalues; v++) {
-        const tsri_value *value = &plan->values[v];
+    for (int v = 0; v < plan->ir.nvalues; v++) {
+        const tsri_value *value = &plan->ir.values[v];
         int e = value->is_loss && value->ptr && on_host(value) ? entry_that_makes(plan, v) : -1;
         if (e >= 0)
             f->loss[tsri_step_at(plan, e)] = v;
@@ -346,10 +350,10 @@ tsr_status tsri_finite_create(tsr_plan *plan)
 /* Warns once, or fails. */
 static tsr_status tell(tsr_plan *plan, const char *text)
 {
-    if (plan->opts.on_nan == TSR_NAN_STOP)
+    if (plan->ir.opts.on_nan == TSR_NAN_STOP)
         return tsri_fail(TSR_ERR_NAN, "%s", text);
     plan->finite->has_warned = true;
-    tsri_log(plan->world, TSR_LOG_WARNING, "%s", text);
+    tsri_log(plan->ir.world, TSR_LOG_WARNING, "%s", text);
     return TSR_OK;
 }
 
@@ -361,14 +365,14 @@ tsr_status tsri_finite_look(tsr_plan *plan, int step)
     char text[TEXT];
     if (v < 0 || f->has_warned)
         return TSR_OK;
-    count(plan->values[v].dtype, plan->values[v].ptr, plan->values[v].bytes, &nnan, &ninf);
+    count(plan->ir.values[v].dtype, plan->ir.values[v].ptr, plan->ir.values[v].bytes, &nnan, &ninf);
     if (!nnan && !ninf)
         return TSR_OK;
     explain(plan, step, nnan, text);
     return tell(plan, text);
 }
 
-tsr_status tsri_finite_fetched(tsr_plan *plan, const tsri_plan_port *port, const void *data)
+tsr_status tsri_finite_fetched(tsr_plan *plan, const tsri_ir_port *port, const void *data)
 {
     int64_t nnan, ninf;
     char text[TEXT];

@@ -3,7 +3,7 @@
 #ifndef TESSERA_EXEC_FINITE_H
 #define TESSERA_EXEC_FINITE_H
 
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 typedef struct tsri_finite tsri_finite;
 
@@ -14,6 +14,6 @@ tsr_status tsri_finite_create(tsr_plan *plan);
  * stop. */
 tsr_status tsri_finite_look(tsr_plan *plan, int step);
 /* Looks at a fetched loss of a device with streams, of which `data` is a copy. */
-tsr_status tsri_finite_fetched(tsr_plan *plan, const tsri_plan_port *port, const void *data);
+tsr_status tsri_finite_fetched(tsr_plan *plan, const tsri_ir_port *port, const void *data);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conversions without communication: cutting out a piece, or putting one into a neutral whole. */
 #include "src/core/identity.h"
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 #include <string.h>
 

@@ -14,10 +14,10 @@ tsr_status tsr_run(tsr_plan *plan)
     if (!plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_run: no plan (did tsr_compile fail?)");
     TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, "tsr_run"));
-    if (plan->world->is_virtual)
+    if (plan->ir.world->is_virtual)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_run: a plan of a virtual world is for explaining only");
     plan->has_results = false;
-    const tsri_runner *r = &plan->runner;
+    const tsri_runner *r = &plan->ir.runner;
     return r->run ? r->run(r->owner, r->arg, plan) : tsri_plan_run(plan);
 }

@@ -32,11 +32,11 @@ static void write_line(const tsr_plan *plan, const tsri_print *print, const doub
 static tsr_status print_one(tsr_plan *plan, const tsri_print *print)
 {
     double v[STATISTICS + TSRI_PRINT_ELEMENTS];
-    const tsri_plan_port *port = NULL;
-    for (int i = 0; i < plan->nports && !port; i++)
-        if (plan->ports[i].is_output && !strcmp(plan->ports[i].info.name, print->port))
-            port = &plan->ports[i];
-    if (!port || tsr_placement_rank(port->info.placement, 0) != plan->world->rank)
+    const tsri_ir_port *port = NULL;
+    for (int i = 0; i < plan->ir.nports && !port; i++)
+        if (plan->ir.ports[i].is_output && !strcmp(plan->ir.ports[i].info.name, print->port))
+            port = &plan->ir.ports[i];
+    if (!port || tsr_placement_rank(port->info.placement, 0) != plan->ir.world->rank)
         return TSR_OK;
     const int64_t n = port->info.dims.d[0];
     TSRI_TRY(tsr_fetch(plan, print->port, v, (size_t)n * sizeof *v));
@@ -46,8 +46,8 @@ static tsr_status print_one(tsr_plan *plan, const tsri_print *print)
 
 tsr_status tsri_plan_print(tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nprints; i++)
-        if ((plan->info.runs - 1) % plan->prints[i].every == 0)
-            TSRI_TRY(print_one(plan, &plan->prints[i]));
+    for (int i = 0; i < plan->ir.nprints; i++)
+        if ((plan->info.runs - 1) % plan->ir.prints[i].every == 0)
+            TSRI_TRY(print_one(plan, &plan->ir.prints[i]));
     return TSR_OK;
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 /* Whole words. */
 typedef struct outcome {
@@ -26,14 +26,14 @@ static bool talks(const tsr_plan *plan)
 tsr_status tsri_replay_connect(tsr_plan *plan)
 {
     tsri_replay *r = &plan->replay;
-    tsr_world *w = plan->world;
+    tsr_world *w = plan->ir.world;
     tsri_comm *host = w->comm;
     if (!host || w->nranks == 1)
         return TSR_OK;
     const struct {
         int32_t talks, replays;
     } mine = {talks(plan), r->device != NULL}, *said;
-    void *all = tsri_pool_alloc(&plan->scratch, (size_t)w->nranks * sizeof mine);
+    void *all = tsri_pool_alloc(&plan->ir.scratch, (size_t)w->nranks * sizeof mine);
     r->peers = tsri_pool_alloc(&plan->pool, (size_t)w->nranks * sizeof *r->peers);
     if (!all || !r->peers) {
         host->ops->abort(host, tsr_last_error()); /* the others wait */
@@ -64,7 +64,7 @@ static tsr_status judge(const tsr_plan *plan, const outcome *all)
 tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_captured)
 {
     _Static_assert(sizeof(outcome) % sizeof(int64_t) == 0, "an outcome goes as words");
-    tsr_world *w = plan->world;
+    tsr_world *w = plan->ir.world;
     *out_captured = status;
     if (plan->replay.npeers < 2)
         return TSR_OK;

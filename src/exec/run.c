@@ -9,7 +9,7 @@
 #include "src/exec/compare.h"
 #include "src/exec/finite.h"
 #include "src/exec/watch.h"
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 static tsr_status cross(const tsri_step *s)
 {
@@ -46,9 +46,9 @@ static tsr_status run_step(tsri_step *s)
 static tsr_status fail_unfed(const tsr_plan *plan)
 {
     const char *first = NULL;
-    for (int i = 0; i < plan->nports && !first; i++)
-        if (plan->ports[i].must_feed && !plan->ports[i].fed)
-            first = plan->ports[i].info.name;
+    for (int i = 0; i < plan->ir.nports && !first; i++)
+        if (plan->ir.ports[i].must_feed && !plan->ir.ports[i].fed)
+            first = plan->ir.ports[i].info.name;
     tsr_status status =
         plan->nunfed > 1
             ? tsri_fail(TSR_ERR_STATE,
@@ -59,8 +59,8 @@ static tsr_status fail_unfed(const tsr_plan *plan)
                         "tsr_run: input '%s' was never fed; give it a value with tsr_feed, "
                         "tsr_feed_shard or a loader",
                         first);
-    if (plan->world->comm)
-        plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
+    if (plan->ir.world->comm)
+        plan->ir.world->comm->ops->abort(plan->ir.world->comm, tsr_last_error());
     return status;
 }
 
@@ -194,11 +194,11 @@ static tsr_status capture(tsr_plan *plan)
     tsri_replay *r = &plan->replay;
     tsri_comm *comm = captured_comm(plan);
     tsri_comm_stats before, after;
-    tsri_plan_stats(plan->world, &before);
+    tsri_plan_stats(plan->ir.world, &before);
     if (comm && comm->ops->capture_begin)
         comm->ops->capture_begin(comm);
     tsr_status status = capture_steps(plan);
-    tsri_plan_stats(plan->world, &after);
+    tsri_plan_stats(plan->ir.world, &after);
     if (comm && comm->ops->capture_end)
         comm->ops->capture_end(comm);
     for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
@@ -219,7 +219,7 @@ static tsr_status try_capture(tsr_plan *plan)
         return tsri_plan_fail(plan, status);
     if (captured == TSR_OK)
         return TSR_OK;
-    tsri_log(plan->world, TSR_LOG_WARNING,
+    tsri_log(plan->ir.world, TSR_LOG_WARNING,
              "this plan's steps can't be captured as one graph and run one by one: %s",
              tsr_last_error());
     tsri_error_clear();
@@ -317,11 +317,11 @@ static tsr_status set_up(tsr_plan *plan)
 {
     for (int i = 0; i < plan->nstep_ptrs; i++) {
         tsri_device *d = plan->step_devices[i];
-        TSRI_TRY(d->ops->copy_in(d, plan->step_ptrs[i], plan->step_value, sizeof *plan->step_value,
-                                 d->stream));
+        TSRI_TRY(d->ops->copy_in(d, plan->step_ptrs[i], plan->ir.step_value,
+                                 sizeof *plan->ir.step_value, d->stream));
     }
-    for (int i = 0; i < plan->nhooks; i++)
-        TSRI_TRY(plan->hooks[i].fn(plan->hooks[i].arg));
+    for (int i = 0; i < plan->ir.nhooks; i++)
+        TSRI_TRY(plan->ir.hooks[i].fn(plan->ir.hooks[i].arg));
     return TSR_OK;
 }
 
@@ -343,7 +343,7 @@ tsr_status tsri_plan_walk(tsr_plan *plan)
     if (!ran)
         TSRI_TRY(run_steps(plan));
     plan->info.runs++;
-    plan->own_step++;
+    plan->ir.own_step++;
     plan->has_results = true;
     return TSR_OK;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 enum { MAX_ROWS = TSRI_OP_COUNT_ + TSRI_COLL_KIND_COUNT_ + 1 };
 

@@ -3,7 +3,7 @@
 #ifndef TESSERA_EXEC_TRACE_H
 #define TESSERA_EXEC_TRACE_H
 
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 /* From now on runs of the plan write down their times, into memory that is taken here. */
 tsr_status tsri_trace_enable(tsr_plan *plan);

@@ -9,12 +9,13 @@
 static int last_entry(const tsr_plan *plan, const tsr_variable *v)
 {
     int last = -1;
-    for (int e = 0; e < plan->nentries; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
-        if (plan->entries[e].phase != TSRI_PHASE_DO && plan->entries[e].phase != TSRI_PHASE_FINISH)
+    for (int e = 0; e < plan->ir.nentries; e++) {
+        const tsri_item *it = &plan->ir.items[plan->ir.entries[e].item];
+        if (plan->ir.entries[e].phase != TSRI_PHASE_DO &&
+            plan->ir.entries[e].phase != TSRI_PHASE_FINISH)
             continue;
         for (int j = 0; j < it->nout; j++) {
-            const tsri_value *out = &plan->values[tsri_plan_root(plan, it->out[j])];
+            const tsri_value *out = &plan->ir.values[tsri_ir_root(&plan->ir, it->out[j])];
             if (out->storage == TSRI_STORAGE_VARIABLE && out->variable == v)
                 last = e;
         }
@@ -65,7 +66,7 @@ tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, con
 {
     size_t nvars = (size_t)n, nsteps = (size_t)plan->nsteps;
     tsri_watch *w = tsri_pool_alloc(&plan->pool, sizeof *w);
-    int *done = tsri_mem_alloc(&plan->world->mem, (nvars + 1) * sizeof *done);
+    int *done = tsri_mem_alloc(&plan->ir.world->mem, (nvars + 1) * sizeof *done);
     tsr_status status = TSR_ERR_NO_MEMORY;
     if (w && done) {
         *w = (tsri_watch){fn,

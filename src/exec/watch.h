@@ -3,7 +3,7 @@
 #ifndef TESSERA_EXEC_WATCH_H
 #define TESSERA_EXEC_WATCH_H
 
-#include "src/plan/plan.h"
+#include "src/exec/exec.h"
 
 /* The work that writes variable i is done or, on a device with streams, in its stream of compute;
  * called on the rank's thread, inside of tsr_run. */

@@ -141,7 +141,7 @@ tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line
     if (!d || !plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_run: %s",
                          d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");
-    if (plan->runner.arg)
+    if (plan->ir.runner.arg)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_ddp_run: the plan is of tsr_ddp_minimize; tsr_run runs it");
     d->loc = (tsri_loc){file, line};

@@ -78,8 +78,8 @@ int main(int argc, char **argv)
     }
     printf("compiled in %.1f ms, taken apart in %.1f ms\n", (t1 - t0) * 1e3,
            (tsri_now_s() - t1) * 1e3);
-    bool ok =
-        evaluate(pricer, &plan->model, n, false) > 0 && evaluate(pricer, &plan->model, n, true) > 0;
+    bool ok = evaluate(pricer, &plan->ir.model, n, false) > 0 &&
+              evaluate(pricer, &plan->ir.model, n, true) > 0;
     tsri_pricer_destroy(pricer);
     tsr_world_destroy(w);
     return ok ? 0 : 1;

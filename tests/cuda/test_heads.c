@@ -120,8 +120,8 @@ static tsr_status feed(const program *p, tsr_plan *plan)
 static int count(const tsr_plan *plan, tsri_op_kind op)
 {
     int n = 0;
-    for (int i = 0; i < plan->nitems; i++)
-        n += plan->items[i].kind == TSRI_ITEM_KERNEL && plan->items[i].kernel.op == op;
+    for (int i = 0; i < plan->ir.nitems; i++)
+        n += plan->ir.items[i].kind == TSRI_ITEM_KERNEL && plan->ir.items[i].kernel.op == op;
     return n;
 }
 

@@ -666,11 +666,12 @@ static void check_lifetimes(const char *placement, bool from_start)
     tsr_to_local(g, "sum", tsr_to_global(x, p, TSR_B));
     tsr_to_local(g, "part", tsr_to_global(x, p, TSR_S(0)));
     assert_int_equal(tsr_compile(g, &plan), TSR_OK);
-    for (int e = 0; e < plan->nentries; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
-        if (plan->entries[e].phase != TSRI_PHASE_START || it->kind != TSRI_ITEM_COLLECTIVE)
+    for (int e = 0; e < plan->ir.nentries; e++) {
+        const tsri_item *it = &plan->ir.items[plan->ir.entries[e].item];
+        if (plan->ir.entries[e].phase != TSRI_PHASE_START || it->kind != TSRI_ITEM_COLLECTIVE)
             continue;
-        assert_int_equal(plan->values[tsri_plan_root(plan, it->out[0])].first <= e, from_start);
+        assert_int_equal(plan->ir.values[tsri_ir_root(&plan->ir, it->out[0])].first <= e,
+                         from_start);
         starts++;
     }
     assert_true(starts > 0);

@@ -19,6 +19,7 @@
 
 #include "src/cli/plan/ask.h"
 #include "src/plan/agree.h"
+#include "src/plan/pass/pass.h"
 #include "src/plan/price/price.h"
 #include "tests/fuzz/experiment.h"
 
@@ -97,11 +98,11 @@ static void check_programs(const planned *a, const planned *b)
  */
 static void check_memory(const tsri_report *r, tsr_plan *other)
 {
-    const int m = r->memory_of[other->world->rank];
+    const int m = r->memory_of[other->ir.world->rank];
     const tsr_plan_info *info = &other->info;
     size_t variables, ports, values;
-    FUZZ_MUST(tsri_plan_rank_bytes(other, other->world->rank, &variables, &ports, &values) ==
-                  TSR_OK,
+    FUZZ_MUST(tsri_plan_rank_bytes(&other->ir, other->ir.world->rank, &variables, &ports,
+                                   &values) == TSR_OK,
               "bytes");
     FUZZ_MUST(variables == info->variable_bytes &&
                   values + info->scratch_bytes == info->activation_bytes,
@@ -125,9 +126,10 @@ static void check_bytes(const tsri_report *r, tsr_plan *other)
 
 static void check_plans(const tsr_plan *a, const tsr_plan *b)
 {
-    FUZZ_MUST(tsri_plan_order_hash(a) == tsri_plan_order_hash(b), "another order");
-    FUZZ_MUST(a->nitems == b->nitems && a->nvalues == b->nvalues && a->nentries == b->nentries,
-              "%d and %d items", a->nitems, b->nitems);
+    FUZZ_MUST(tsri_plan_order_hash(&a->ir) == tsri_plan_order_hash(&b->ir), "another order");
+    FUZZ_MUST(a->ir.nitems == b->ir.nitems && a->ir.nvalues == b->ir.nvalues &&
+                  a->ir.nentries == b->ir.nentries,
+              "%d and %d items", a->ir.nitems, b->ir.nitems);
     FUZZ_MUST(a->info.step_s == b->info.step_s && a->info.cost_s == b->info.cost_s, "%g and %g",
               a->info.step_s, b->info.step_s);
 }
@@ -233,9 +235,9 @@ static void check_figures(const tsri_report *r)
     FUZZ_MUST(r->step_s >= 0 && isfinite(r->step_s), "%g s", r->step_s);
     FUZZ_MUST(fabs(r->step_s - info->step_s) <= 1e-5 * info->step_s, "%g s, but %g", r->step_s,
               info->step_s);
-    if (r->plan->opts.memory_limit)
-        FUZZ_MUST(r->memory[0].total <= r->plan->opts.memory_limit, "%llu bytes of %zu",
-                  (unsigned long long)r->memory[0].total, r->plan->opts.memory_limit);
+    if (r->plan->ir.opts.memory_limit)
+        FUZZ_MUST(r->memory[0].total <= r->plan->ir.opts.memory_limit, "%llu bytes of %zu",
+                  (unsigned long long)r->memory[0].total, r->plan->ir.opts.memory_limit);
 }
 
 /* A plan that is priced anew for its own links takes what it took. There are items that a pricer
@@ -251,7 +253,7 @@ static void check_price(const tsri_report *r, const tsr_graph *g)
     FUZZ_MUST(status == TSR_OK || status == TSR_ERR_UNSUPPORTED, "a pricer");
     if (status != TSR_OK)
         return;
-    FUZZ_MUST(tsri_pricer_price(pricer, &r->plan->model, 0, &price) == TSR_OK, "a price");
+    FUZZ_MUST(tsri_pricer_price(pricer, &r->plan->ir.model, 0, &price) == TSR_OK, "a price");
     FUZZ_MUST(fabs(price.step_s - r->step_s) <= 1e-6 * r->step_s && price.bytes == r->bytes,
               "%g s and %llu bytes, but %g and %llu", price.step_s, (unsigned long long)price.bytes,
               r->step_s, (unsigned long long)r->bytes);

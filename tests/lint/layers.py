@@ -15,14 +15,15 @@ SBP = PLACE + ["sbp/"]
 KERNELS = CORE + ["kernels/"]
 COMM = KERNELS + ["src/comm/"]
 GRAPH = sorted(set(SBP + COMM + ["src/graph/"]))
-PLAN = GRAPH + ["src/plan/"]
+IR = GRAPH + ["src/ir/"]
+PLAN = IR + ["src/plan/"]
 EXEC = PLAN + ["src/rewrite/", "src/exec/"]
 NN = EXEC + ["src/autograd/", "src/nn/", "src/optim/", "src/data/", "src/train/"]
 # folder -> private folders that it may include; public headers are open to all.
 LAYERS = {
     "include/": [], "src/target/": TARGET, "src/core/": CORE, "placement/": PLACE, "sbp/": SBP, "kernels/": KERNELS,
     "src/comm/": COMM, "src/graph/": GRAPH, "src/functional/": GRAPH + ["src/functional/"], "src/autograd/": GRAPH + ["src/autograd/"],
-    "src/rewrite/": GRAPH + ["src/rewrite/"], "src/plan/": PLAN, "src/exec/": EXEC, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
+    "src/rewrite/": GRAPH + ["src/rewrite/"], "src/ir/": IR, "src/plan/": PLAN, "src/exec/": EXEC, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
     "src/config/": NN + ["src/config/"], "src/cli/": NN + ["src/config/", "src/cli/"],
     "models/": [], "examples/": [],
 }
@@ -43,9 +44,10 @@ ROOMS = {
     "src/data/sampler/": ["batch_sampler.h"],
     "src/data/loader/": ["decoder.h", "loader.h"],
     "src/data/sets/": [],
-    "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
+    "src/ir/text/": ["text.h"],
+    "src/plan/infer/": ["answer.h", "strategies.h"], "src/plan/pass/": ["pass.h"], "src/plan/lower/": ["steps.h"],
     "src/plan/report/": ["report.h", "timeline.h"], "src/plan/choose/": ["choose.h", "need.h"],
-    "src/plan/price/": ["price.h"], "src/plan/text/": ["text.h"],
+    "src/plan/price/": ["price.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],

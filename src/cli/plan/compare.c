@@ -289,9 +289,9 @@ static tsr_status read_signatures(comparison *c, compared *p)
     const tsr_plan *plan = p->made.plan;
     p->sbp = tsri_pool_alloc(&c->pool, (size_t)p->names.graph->ntensors * sizeof *p->sbp);
     TSRI_NEED(p->sbp);
-    for (int i = 0; i < plan->nvalues; i++) {
+    for (int i = 0; i < plan->ir.nvalues; i++) {
         char text[TSRI_LAYOUT_TEXT_MAX];
-        const tsri_value *v = &plan->values[i];
+        const tsri_value *v = &plan->ir.values[i];
         if (v->tensor < 0 || p->sbp[v->tensor])
             continue; /* conversions come behind what they convert */
         p->sbp[v->tensor] = tsri_pool_strdup(&c->pool, tsri_layout_format(&v->layout, text));

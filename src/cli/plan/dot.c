@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "src/core/rng.h"
-#include "src/plan/flow.h"
+#include "src/ir/flow.h"
 
 enum { MANY_NODES = 100, WORKS = 8 };
 
@@ -83,7 +83,7 @@ static bool makes_gradients(const drawing *d, const tsri_item *it)
 {
     const tsr_plan *plan = d->r->plan;
     for (int j = 0; j < it->nout; j++)
-        if (d->r->kind_of[tsri_plan_root(plan, it->out[j])] != TSRI_MEMORY_GRADIENTS)
+        if (d->r->kind_of[tsri_ir_root(&plan->ir, it->out[j])] != TSRI_MEMORY_GRADIENTS)
             return false;
     return it->nout > 0;
 }
@@ -95,12 +95,12 @@ static bool is_drawn(const drawing *d, const tsri_report_row *row)
     if (d->v->verbose)
         return true;
     if (!it)
-        return plan->values[row->value].storage != TSRI_STORAGE_VARIABLE &&
+        return plan->ir.values[row->value].storage != TSRI_STORAGE_VARIABLE &&
                strcmp(row->name, TSRI_STEP_INPUT) != 0;
     if (tsri_item_shows(it) || makes_gradients(d, it))
         return false;
     if (row->kind == TSRI_REPORT_BOX)
-        return d->serves[it - plan->items];
+        return d->serves[it - plan->ir.items];
     return !it->kernel.updates && !it->kernel.again && it->kernel.op != TSRI_OP_COPY;
 }
 
@@ -110,16 +110,16 @@ static bool find_serving(drawing *d)
 {
     const tsr_plan *plan = d->r->plan;
     tsri_flow flow;
-    d->serves = tsri_pool_alloc(&d->pool, (size_t)plan->nitems * sizeof *d->serves);
-    if (!d->serves || tsri_flow_find(plan, &d->pool, &flow) != TSR_OK)
+    d->serves = tsri_pool_alloc(&d->pool, (size_t)plan->ir.nitems * sizeof *d->serves);
+    if (!d->serves || tsri_flow_find(&plan->ir, &d->pool, &flow) != TSR_OK)
         return false;
-    for (int i = plan->nitems - 1; i >= 0; i--) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = plan->ir.nitems - 1; i >= 0; i--) {
+        const tsri_item *it = &plan->ir.items[i];
         for (int j = 0; j < it->nout; j++) {
             int value = it->out[j];
-            d->serves[i] |= plan->values[value].storage == TSRI_STORAGE_PORT;
+            d->serves[i] |= plan->ir.values[value].storage == TSRI_STORAGE_PORT;
             for (int r = flow.first[value]; r < flow.first[value + 1]; r++) {
-                const tsri_item *reader = &plan->items[flow.reader[r]];
+                const tsri_item *reader = &plan->ir.items[flow.reader[r]];
                 bool passes = reader->kind != TSRI_ITEM_KERNEL || reader->kernel.op == TSRI_OP_COPY;
                 d->serves[i] |= passes ? d->serves[flow.reader[r]] : !reader->kernel.updates;
             }
@@ -192,7 +192,7 @@ static uint64_t hash_row(const drawing *d, uint64_t h, const block *b, const tsr
         int value = !row->item           ? row->value
                     : j < row->item->nin ? row->item->in[j]
                                          : row->item->out[j - row->item->nin];
-        const tsri_value *v = &d->r->plan->values[value];
+        const tsri_value *v = &d->r->plan->ir.values[value];
         h = hash_text(h, tsri_layout_format(&v->layout, sbp));
         h = hash_text(hash_text(h, tsri_dims_format(v->shape, dims)),
                       tsr_placement_text(v->placement));
@@ -363,7 +363,7 @@ static void put_node(const drawing *d, int lead)
     int made = it && it->nout ? it->out[0] : d->r->rows[last].value;
     fprintf(d->f, "    n%d [", lead);
     if (made >= 0)
-        put_colors(d->f, &plan->values[made], row->kind != TSRI_REPORT_SOURCE && !boxes);
+        put_colors(d->f, &plan->ir.values[made], row->kind != TSRI_REPORT_SOURCE && !boxes);
     fprintf(d->f, "%s, label=\"", row->kind == TSRI_REPORT_SOURCE ? ", shape=ellipse" : "");
     put_works(d, lead);
     if (row->name[0] && !boxes) {
@@ -372,11 +372,11 @@ static void put_node(const drawing *d, int lead)
     }
     if (boxes)
         fprintf(d->f, "\\n%s -> %s\", shape=hexagon, penwidth=%d",
-                tsri_layout_format(&plan->values[row->item->in[0]].layout, a),
-                tsri_layout_format(&plan->values[made].layout, b), row->link >= 0 ? 2 : 1);
+                tsri_layout_format(&plan->ir.values[row->item->in[0]].layout, a),
+                tsri_layout_format(&plan->ir.values[made].layout, b), row->link >= 0 ? 2 : 1);
     else if (made >= 0)
-        fprintf(d->f, "\\n[%s] %s\"", tsri_dims_format(plan->values[made].shape, dims),
-                tsri_layout_format(&plan->values[made].layout, a));
+        fprintf(d->f, "\\n[%s] %s\"", tsri_dims_format(plan->ir.values[made].shape, dims),
+                tsri_layout_format(&plan->ir.values[made].layout, a));
     else
         fputc('"', d->f);
     fprintf(d->f, "%s];\n", it && it->backward ? ", color=gray50" : "");
@@ -467,15 +467,16 @@ static bool put_edges(drawing *d)
 static void put_outputs(const drawing *d)
 {
     const tsr_plan *plan = d->r->plan;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
-        int row = v->storage == TSRI_STORAGE_PORT && v->port >= 0 && plan->ports[v->port].is_output
-                      ? source_of(d, i)
-                      : -1;
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
+        int row =
+            v->storage == TSRI_STORAGE_PORT && v->port >= 0 && plan->ir.ports[v->port].is_output
+                ? source_of(d, i)
+                : -1;
         if (row < 0)
             continue;
         fprintf(d->f, "  out%d [shape=ellipse, style=bold, label=\"output\\n", i);
-        put_quoted(d->f, plan->ports[v->port].info.name, 80);
+        put_quoted(d->f, plan->ir.ports[v->port].info.name, 80);
         fprintf(d->f, "\"];\n  n%d -> out%d;\n", drawn_for(d, row), i);
     }
 }
@@ -518,7 +519,7 @@ static bool draw(drawing *d)
     tsri_report unchained;
     if (!unchain(d, &unchained))
         return false;
-    size_t rows = (size_t)d->r->nrows + 1, values = (size_t)d->r->plan->nvalues + 1;
+    size_t rows = (size_t)d->r->nrows + 1, values = (size_t)d->r->plan->ir.nvalues + 1;
     d->block_of = tsri_pool_alloc(&d->pool, rows * sizeof *d->block_of);
     d->place = tsri_pool_alloc(&d->pool, rows * sizeof *d->place);
     d->maker = tsri_pool_alloc(&d->pool, values * sizeof *d->maker);

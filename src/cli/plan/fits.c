@@ -3,6 +3,7 @@
 #include "src/cli/plan/plan.h"
 #include "src/cli/plan/progress.h"
 #include "src/core/clock.h"
+#include "src/exec/exec.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -68,7 +68,7 @@ static cJSON *json_step(const plan_view *v)
     cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(NULL, r->most, name));
     cJSON_AddNumberToObject(json, "signatures_cost_s", r->plan->info.cost_s);
     for (int i = 0; i < TSRI_CHANGES; i++) {
-        const tsri_change *c = &r->plan->change[i];
+        const tsri_change *c = &r->plan->ir.change[i];
         cJSON *one = tsri_change_counts(r->plan, c) ? cJSON_CreateObject() : NULL;
         if (!one)
             continue;
@@ -85,7 +85,7 @@ static cJSON *json_step(const plan_view *v)
 static cJSON *json_model(const plan_view *v)
 {
     static const tsr_dtype computed[] = {TSR_F64, TSR_F32, TSR_F16, TSR_BF16};
-    const tsri_cost_model *m = &v->report->plan->model;
+    const tsri_cost_model *m = &v->report->plan->ir.model;
     const tsr_dtype dtype = tsri_experiment_dtype(v->experiment);
     cJSON *json = cJSON_CreateObject(), *links = cJSON_CreateArray();
     char source[256];
@@ -143,13 +143,13 @@ cJSON *plan_make_json(const plan_view *v)
     const tsri_report *r = v->report;
     plan_json j = {.report = r, .plan = r->plan};
     cJSON *json = cJSON_CreateObject();
-    tsri_pool_init(&j.pool, &r->plan->world->mem);
+    tsri_pool_init(&j.pool, &r->plan->ir.world->mem);
     plan_json_number(&j);
     cJSON_AddNumberToObject(json, "version", PLAN_JSON_VERSION);
     cJSON_AddStringToObject(json, "file", v->path);
-    cJSON_AddNumberToObject(json, "ranks", r->plan->world->nranks);
-    if (r->plan->opts.memory_limit)
-        cJSON_AddNumberToObject(json, "memory_limit", (double)r->plan->opts.memory_limit);
+    cJSON_AddNumberToObject(json, "ranks", r->plan->ir.world->nranks);
+    if (r->plan->ir.opts.memory_limit)
+        cJSON_AddNumberToObject(json, "memory_limit", (double)r->plan->ir.opts.memory_limit);
     if (v->limit_is)
         cJSON_AddStringToObject(json, "memory_limit_is", v->limit_is);
     cJSON_AddStringToObject(json, "strategy", r->strategy.words);

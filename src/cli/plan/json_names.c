@@ -86,14 +86,14 @@ static void number_value(plan_json *j, int value)
     if (j->value_id[value] >= 0)
         return;
     j->value_id[value] = 0; /* its own number comes in the plan's order */
-    number_value(j, tsri_plan_root(j->plan, value));
+    number_value(j, tsri_ir_root(&j->plan->ir, value));
 }
 
 /* Modules are where parameters and buffers are, and what names of ops have before and behind a dot;
  * another name is a tensor's. */
 static void add_row_module(plan_json *j, const tsri_report_row *row)
 {
-    const tsr_variable *v = row->item ? NULL : j->plan->values[row->value].variable;
+    const tsr_variable *v = row->item ? NULL : j->plan->ir.values[row->value].variable;
     if (v && v->scope)
         add_module(j, row->name, parent_length(row->name, strlen(row->name)));
     else if (row->kind == TSRI_REPORT_OP && !is_of_variable(row) && strchr(row->name, '.'))
@@ -110,7 +110,7 @@ static void number_rows(plan_json *j)
         if (!it)
             number_value(j, row->value);
         else
-            j->row_of[it - j->plan->items] = i;
+            j->row_of[it - j->plan->ir.items] = i;
         for (int k = 0; it && k < it->nin; k++)
             number_value(j, it->in[k]);
         for (int k = 0; it && k < it->nout; k++)
@@ -122,17 +122,17 @@ static void number_rows(plan_json *j)
 void plan_json_number(plan_json *j)
 {
     const tsr_plan *plan = j->plan;
-    j->value_id = tsri_pool_alloc(&j->pool, ((size_t)plan->nvalues + 1) * sizeof(int));
-    j->row_of = tsri_pool_alloc(&j->pool, ((size_t)plan->nitems + 1) * sizeof(int));
+    j->value_id = tsri_pool_alloc(&j->pool, ((size_t)plan->ir.nvalues + 1) * sizeof(int));
+    j->row_of = tsri_pool_alloc(&j->pool, ((size_t)plan->ir.nitems + 1) * sizeof(int));
     j->module_buckets = tsri_pool_alloc(&j->pool, BUCKETS * sizeof(int));
     j->failed |= !j->value_id || !j->row_of || !j->module_buckets;
     if (j->failed)
         return;
-    memset(j->value_id, -1, (size_t)plan->nvalues * sizeof(int));
-    memset(j->row_of, -1, (size_t)plan->nitems * sizeof(int));
+    memset(j->value_id, -1, (size_t)plan->ir.nvalues * sizeof(int));
+    memset(j->row_of, -1, (size_t)plan->ir.nitems * sizeof(int));
     memset(j->module_buckets, -1, BUCKETS * sizeof(int));
     number_rows(j);
-    for (int i = 0; i < plan->nvalues; i++)
+    for (int i = 0; i < plan->ir.nvalues; i++)
         if (j->value_id[i] >= 0)
             j->value_id[i] = j->nvalues++;
 }
@@ -187,15 +187,15 @@ static const char *memory_name(const tsri_report *r, int value)
     static const char *const names[] = {"parameters",  "masters",        "buffers",
                                         "optimizer",   "inputs_outputs", "gradients",
                                         "activations", "communication"};
-    return tsri_value_takes_memory(&r->plan->values[value]) ? names[r->kind_of[value]] : NULL;
+    return tsri_value_takes_memory(&r->plan->ir.values[value]) ? names[r->kind_of[value]] : NULL;
 }
 
 static void add_memory(plan_json *j, cJSON *json, int value)
 {
     const tsri_report *r = j->report;
-    const tsri_value *v = &j->plan->values[value];
+    const tsri_value *v = &j->plan->ir.values[value];
     const char *memory = memory_name(r, value);
-    int root = tsri_plan_root(j->plan, value);
+    int root = tsri_ir_root(&j->plan->ir, value);
     if (root != value)
         cJSON_AddNumberToObject(json, "shares", j->value_id[root]);
     if (!memory)
@@ -213,7 +213,7 @@ static void add_memory(plan_json *j, cJSON *json, int value)
 
 static cJSON *value_json(plan_json *j, int value)
 {
-    const tsri_value *v = &j->plan->values[value];
+    const tsri_value *v = &j->plan->ir.values[value];
     cJSON *json = cJSON_CreateObject(), *shape = cJSON_CreateArray();
     char sbp[TSRI_LAYOUT_TEXT_MAX];
     for (int i = 0; i < v->shape.ndim; i++)
@@ -226,8 +226,8 @@ static cJSON *value_json(plan_json *j, int value)
     cJSON_AddNumberToObject(json, "placement", plan_json_placement(j, v->placement));
     const tsri_mesh mesh = tsri_mesh_of(v->placement);
     cJSON_AddItemToObject(json, "pieces", page_pieces(&j->splits, v->shape, &mesh, &v->layout));
-    if (v->storage == TSRI_STORAGE_PORT && v->port >= 0 && j->plan->ports[v->port].is_output)
-        cJSON_AddStringToObject(json, "output", j->plan->ports[v->port].info.name);
+    if (v->storage == TSRI_STORAGE_PORT && v->port >= 0 && j->plan->ir.ports[v->port].is_output)
+        cJSON_AddStringToObject(json, "output", j->plan->ir.ports[v->port].info.name);
     add_memory(j, json, value);
     return json;
 }
@@ -235,7 +235,7 @@ static cJSON *value_json(plan_json *j, int value)
 cJSON *plan_json_values(plan_json *j)
 {
     cJSON *json = cJSON_CreateArray();
-    for (int i = 0; i < j->plan->nvalues; i++)
+    for (int i = 0; i < j->plan->ir.nvalues; i++)
         if (j->value_id[i] >= 0)
             cJSON_AddItemToArray(json, value_json(j, i));
     return json;

@@ -3,6 +3,7 @@
 #include "src/cli/page/moves.h"
 #include "src/cli/plan/json.h"
 #include "src/core/rng.h"
+#include "src/plan/pass/pass.h"
 
 #include <string.h>
 
@@ -92,16 +93,16 @@ static uint64_t move_hash(const page_move *m)
 /* The number of the matrix of a conversion's bytes; -1 where there is none. */
 static int add_move(plan_json *j, const tsri_item *it)
 {
-    const tsri_route_query first = tsri_item_query(j->plan, it, 0);
+    const tsri_route_query first = tsri_item_query(&j->plan->ir, it, 0);
     tsri_pool pool;
     page_move m = {0};
-    tsri_pool_init(&pool, &j->plan->world->mem);
+    tsri_pool_init(&pool, &j->plan->ir.world->mem);
     tsr_status status = page_move_init(&pool, &first, &it->box.step, &m);
     for (int i = 0; i < it->nin && status == TSR_OK; i++) {
-        const tsri_route_query q = tsri_item_query(j->plan, it, i);
+        const tsri_route_query q = tsri_item_query(&j->plan->ir, it, i);
         tsri_route_step step = it->box.step;
-        step.from = j->plan->values[it->in[i]].layout;
-        step.to = j->plan->values[it->out[i]].layout;
+        step.from = j->plan->ir.values[it->in[i]].layout;
+        step.to = j->plan->ir.values[it->out[i]].layout;
         status = page_move_add(&pool, &q, &step, &m);
     }
     j->failed |= status != TSR_OK;

@@ -7,8 +7,8 @@ cJSON *plan_json_order(plan_json *j)
     static const char *const names[] = {"do", "start", "finish", "release"};
     cJSON *json = cJSON_CreateObject();
     cJSON *op = cJSON_AddArrayToObject(json, "op"), *phase = cJSON_AddArrayToObject(json, "phase");
-    for (int e = 0; e < j->plan->nentries; e++) {
-        const tsri_entry *entry = &j->plan->entries[e];
+    for (int e = 0; e < j->plan->ir.nentries; e++) {
+        const tsri_entry *entry = &j->plan->ir.entries[e];
         cJSON_AddItemToArray(op, cJSON_CreateNumber(j->row_of[entry->item]));
         cJSON_AddItemToArray(phase, cJSON_CreateString(names[entry->phase]));
     }
@@ -55,7 +55,7 @@ cJSON *plan_json_timeline(plan_json *j)
         cJSON *groups = cJSON_AddArrayToObject(json, "groups");
         cJSON_AddNumberToObject(json, "end_s", t.end_s);
         for (int g = 0; g < t.ngroups; g++)
-            cJSON_AddItemToArray(groups, group_json(&t, j->plan->world->nranks, g));
+            cJSON_AddItemToArray(groups, group_json(&t, j->plan->ir.world->nranks, g));
         cJSON_AddItemToObject(json, "spans", spans_json(j, &t));
     }
     tsri_timeline_finish(&t);

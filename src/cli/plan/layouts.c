@@ -283,7 +283,7 @@ static int choose(const trier *t, plan_tried out[PLAN_TRIED_MOST])
 static bool is_whole(const tsri_report *r)
 {
     const tsr_placement *p = r->strategy.nstages == 1 ? r->strategy.stages[0].placement : NULL;
-    const int n = r->plan->world->nranks;
+    const int n = r->plan->ir.world->nranks;
     if (!p || tsr_placement_nranks(p) != n)
         return false;
     for (int i = 0; i < n; i++)
@@ -294,7 +294,7 @@ static bool is_whole(const tsri_report *r)
 
 int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST], int *out_left)
 {
-    trier t = {.v = v, .nranks = v->report->plan->world->nranks};
+    trier t = {.v = v, .nranks = v->report->plan->ir.world->nranks};
     const size_t size = MOST_LAYOUTS * sizeof(layout);
     *out_left = 0;
     if (!v->from || !is_whole(v->report) || !tsri_experiment_trains(v->experiment) ||

@@ -74,7 +74,7 @@ static int by_seconds(const void *a, const void *b)
 
 int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT])
 {
-    const tsri_cost_model *m = &r->plan->model;
+    const tsri_cost_model *m = &r->plan->ir.model;
     int n = 0;
     static const char *const own[] = {"compute", "memory", "kernel starts"};
     for (int s = 0; s < TSRI_SPENT_LINK; s++) {
@@ -186,7 +186,7 @@ static void print_memory(const plan_view *v, const cli_style *style)
 {
     const tsri_report *r = v->report;
     const tsri_report_memory *m = &r->memory[0];
-    double limit = (double)r->plan->opts.memory_limit, least = 0;
+    double limit = (double)r->plan->ir.opts.memory_limit, least = 0;
     plan_part parts[PLAN_MEMORY_PARTS];
     char a[CLI_NUMBER_MAX];
     plan_text line = {.used = 0};
@@ -347,7 +347,7 @@ void plan_print_head(const plan_view *v, const cli_style *style)
     const tsri_strategy *s = &r->strategy;
     char count[CLI_NUMBER_MAX];
     plan_text line = {.used = 0};
-    int nranks = r->plan->world->nranks;
+    int nranks = r->plan->ir.world->nranks;
     bool single =
         s->nstages == 1 && tsr_placement_nranks(s->stages[0].placement) == r->summary.nranks;
     plan_put(&line, "%.60s: %s", tsri_basename(v->path), tsri_experiment_subject(v->experiment));

@@ -154,7 +154,7 @@ static int show_plan(const plan_args *a, plan_view *v, tsr_plan *plan)
     if (tsri_report_create(plan, &report) != TSR_OK)
         return cli_fail("plan");
     v->report = report;
-    v->limit_is = cli_limit_source(v->experiment, plan->opts.memory_limit, source);
+    v->limit_is = cli_limit_source(v->experiment, plan->ir.opts.memory_limit, source);
     int code = show(a, v);
     tsri_report_destroy(report);
     return code;

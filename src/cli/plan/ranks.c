@@ -33,7 +33,7 @@ char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size)
 
 char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
 {
-    return plan_ranks_like(r->memory_of, r->plan->world->nranks, m, buf, size);
+    return plan_ranks_like(r->memory_of, r->plan->ir.world->nranks, m, buf, size);
 }
 
 /* --- parts of a mesh -------------------------------------------------------------------------- */

@@ -57,7 +57,7 @@ static void put_verdict(plan_text *t, const plan_view *v)
 {
     const tsri_report *r = v->report;
     const tsri_report_memory *m = &r->memory[0];
-    const size_t limit = v->refused_limit ? v->refused_limit : r->plan->opts.memory_limit;
+    const size_t limit = v->refused_limit ? v->refused_limit : r->plan->ir.opts.memory_limit;
     char need[CLI_NUMBER_MAX], most[CLI_NUMBER_MAX];
     plan_put(t, "%s", v->refused_limit ? "DOES NOT FIT  " : limit ? "FITS  " : "");
     plan_put(t, "%s%s", m->exact ? "" : "at least ", cli_bytes((double)m->total, need));
@@ -70,9 +70,9 @@ static void put_verdict(plan_text *t, const plan_view *v)
 static void print_head(const plan_view *v, const cli_style *style)
 {
     const tsri_summary *s = &v->report->summary;
-    const char *colour = v->refused_limit                          ? style->red
-                         : v->report->plan->opts.memory_limit != 0 ? style->green
-                                                                   : "";
+    const char *colour = v->refused_limit                             ? style->red
+                         : v->report->plan->ir.opts.memory_limit != 0 ? style->green
+                                                                      : "";
     plan_text t = {.used = 0}, verdict = {.used = 0};
     char count[CLI_NUMBER_MAX];
     plan_put(&t, "%s", tsri_experiment_subject(v->experiment));
@@ -210,8 +210,8 @@ static void print_masters(const plan_view *v, const cli_style *style)
     const tsr_plan *plan = r->plan;
     if (!r->nmemory || r->memory[0].masters || !r->memory[0].optimizer)
         return;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *x = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *x = &plan->ir.values[i];
         char text[160];
         if (x->storage != TSRI_STORAGE_VARIABLE || r->kind_of[i] != TSRI_MEMORY_PARAMETERS ||
             !tsri_is_half(x->dtype))

@@ -2,6 +2,7 @@
 /* A plan that is priced at other points of a sweep: at other figures of the cluster, another batch.
  */
 #include "src/cli/plan/ask.h"
+#include "src/exec/exec.h"
 #include "src/plan/price/price.h"
 
 #include <stdlib.h>

@@ -44,8 +44,8 @@ static void put_value(plan_text *t, const tsri_value *v, bool shape)
 /* Placements are told where a program has several. */
 static bool has_several_placements(const tsr_plan *plan)
 {
-    for (int i = 1; i < plan->nvalues; i++)
-        if (plan->values[i].placement != plan->values[0].placement)
+    for (int i = 1; i < plan->ir.nvalues; i++)
+        if (plan->ir.values[i].placement != plan->ir.values[0].placement)
             return true;
     return false;
 }
@@ -72,18 +72,18 @@ static void put_row(plan_text *t, const tsr_plan *plan, const tsri_report_row *r
 {
     for (int i = 0; row->item && i < row->item->nin; i++) {
         plan_put(t, i ? ", " : "");
-        put_value(t, &plan->values[row->item->in[i]], false);
+        put_value(t, &plan->ir.values[row->item->in[i]], false);
     }
     if (row->item && row->item->nin)
         plan_put(t, " -> ");
     for (int i = 0; row->item && i < row->item->nout; i++) {
         plan_put(t, i ? ", " : "");
-        put_value(t, &plan->values[row->item->out[i]], true);
+        put_value(t, &plan->ir.values[row->item->out[i]], true);
     }
     if (!row->item)
-        put_value(t, &plan->values[row->value], true);
+        put_value(t, &plan->ir.values[row->value], true);
     if (row->value >= 0)
-        put_placement(t, plan->values[row->value].placement, several);
+        put_placement(t, plan->ir.values[row->value].placement, several);
 }
 
 char *plan_call_text(const tsr_plan *plan, const tsri_report_row *row, char buf[PLAN_CALL_MAX])
@@ -93,7 +93,7 @@ char *plan_call_text(const tsr_plan *plan, const tsri_report_row *row, char buf[
     if (row->link >= 0)
         n = snprintf(buf, PLAN_CALL_MAX, "%d group%s of %d ranks, %s, %s, ", row->groups,
                      row->groups > 1 ? "s" : "", row->group_size,
-                     tsri_link_name(&plan->model, row->link, link),
+                     tsri_link_name(&plan->ir.model, row->link, link),
                      cli_bytes((double)row->bytes, bytes));
     snprintf(buf + n, PLAN_CALL_MAX - (size_t)n, "%s", cli_seconds(row->cost_s, cost));
     return buf;
@@ -103,7 +103,7 @@ static void put_box(plan_text *t, const tsr_plan *plan, const tsri_report_row *r
 {
     char call[PLAN_CALL_MAX];
     const tsri_item *it = row->item;
-    const tsri_value *from = &plan->values[it->in[0]], *to = &plan->values[it->out[0]];
+    const tsri_value *from = &plan->ir.values[it->in[0]], *to = &plan->ir.values[it->out[0]];
     put_value(t, from, it->nin == 1);
     put_placement(t, from->placement, several);
     plan_put(t, " -> ");
@@ -309,7 +309,7 @@ bool plan_put_search(plan_text *t, const tsr_plan *plan)
     else
         plan_put(t, "at most %.2g %% above the least cost of any signatures, which is %s or more%s",
                  100 * (chosen / least - 1), cli_seconds(least, bound),
-                 plan->opts.memory_limit ? " in any memory" : "");
+                 plan->ir.opts.memory_limit ? " in any memory" : "");
     plan_put(t, "%s", plan->is_cut ? "; ended by search.seconds" : "");
     return true;
 }
@@ -322,14 +322,14 @@ static void print_changes(const plan_view *v)
     plan_text t = {.used = 0};
     bool any = false;
     for (int i = 0; i < TSRI_CHANGES; i++)
-        any |= tsri_change_counts(plan, &plan->change[i]);
+        any |= tsri_change_counts(plan, &plan->ir.change[i]);
     plan_put(&t, "signatures were chosen op by op at %s, ", cli_seconds(plan->info.cost_s, a));
     if (!plan_put_search(&t, plan))
         plan_put(&t, plan->info.exact ? "proven the least" : "the least by that count");
     for (int i = 0; i < TSRI_CHANGES && any; i++)
-        if (tsri_change_counts(plan, &plan->change[i]))
-            plan_put(&t, "; %s%s for %s", plan->change[i].more_s < 0 ? "less " : "more ",
-                     cli_seconds(fabs(plan->change[i].more_s), a), plan->change[i].reason);
+        if (tsri_change_counts(plan, &plan->ir.change[i]))
+            plan_put(&t, "; %s%s for %s", plan->ir.change[i].more_s < 0 ? "less " : "more ",
+                     cli_seconds(fabs(plan->ir.change[i].more_s), a), plan->ir.change[i].reason);
     if (any)
         plan_put(&t, ": %s", cli_seconds(v->report->step_s, a));
     print_text(&t);
@@ -363,7 +363,7 @@ static void print_time(const plan_view *v)
 
 static void print_links(const plan_view *v)
 {
-    const tsri_cost_model *m = &v->report->plan->model;
+    const tsri_cost_model *m = &v->report->plan->ir.model;
     char source[256], latency[CLI_NUMBER_MAX], speed[CLI_NUMBER_MAX], name[TSRI_LINK_NAME_MAX];
     int width = 0;
     plan_links_source(v, source);
@@ -391,7 +391,7 @@ static void print_links(const plan_view *v)
     if (v->limit_is) {
         t.used = 0;
         plan_put(&t, "memory limit of a rank: %s, %s",
-                 cli_bytes((double)v->report->plan->opts.memory_limit, speed), v->limit_is);
+                 cli_bytes((double)v->report->plan->ir.opts.memory_limit, speed), v->limit_is);
         print_text(&t);
     }
 }

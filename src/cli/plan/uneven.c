@@ -33,10 +33,11 @@ static void put_uneven(plan_text *t, const tsri_value *v, int axis, const char *
 /* The first input whose rows are split unevenly. */
 static const tsri_value *find_batch(const tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
-        const bool is_input = v->storage == TSRI_STORAGE_PORT && v->port >= 0 &&
-                              !plan->ports[v->port].is_output; /* the training step has no port */
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
+        const bool is_input =
+            v->storage == TSRI_STORAGE_PORT && v->port >= 0 &&
+            !plan->ir.ports[v->port].is_output; /* the training step has no port */
         if (is_input && is_uneven(v, 0))
             return v;
     }
@@ -56,12 +57,12 @@ static int uneven_axis(const tsri_value *v)
  * its result or its first operand. */
 static void put_product(plan_text *t, const tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         const tsri_op_def *def =
             it->kind == TSRI_ITEM_KERNEL ? tsri_op_def_of(it->kernel.op) : NULL;
         for (int k = 0; k < 2 && def && def->is_product && !it->backward; k++) {
-            const tsri_value *v = &plan->values[k ? it->in[0] : it->out[0]];
+            const tsri_value *v = &plan->ir.values[k ? it->in[0] : it->out[0]];
             const int axis = uneven_axis(v), ndim = v->shape.ndim;
             if (!axis)
                 continue;

@@ -25,30 +25,30 @@ static tsr_status index_plan(asker *a)
 {
     const tsr_plan *plan = a->made.plan;
     const tsri_report *r = a->made.report;
-    a->maker = tsri_pool_alloc(&a->names.pool, (size_t)plan->nvalues * sizeof *a->maker);
-    a->row = tsri_pool_alloc(&a->names.pool, (size_t)plan->nitems * sizeof *a->row);
+    a->maker = tsri_pool_alloc(&a->names.pool, (size_t)plan->ir.nvalues * sizeof *a->maker);
+    a->row = tsri_pool_alloc(&a->names.pool, (size_t)plan->ir.nitems * sizeof *a->row);
     TSRI_NEED(a->maker && a->row);
-    for (int i = 0; i < plan->nitems; i++)
-        for (int j = 0; j < plan->items[i].nout; j++)
-            if (plan->items[i].kind != TSRI_ITEM_DEAD)
-                a->maker[plan->items[i].out[j]] = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++)
+        for (int j = 0; j < plan->ir.items[i].nout; j++)
+            if (plan->ir.items[i].kind != TSRI_ITEM_DEAD)
+                a->maker[plan->ir.items[i].out[j]] = &plan->ir.items[i];
     for (int i = 0; i < r->nrows; i++)
         if (r->rows[i].item)
-            a->row[r->rows[i].item - plan->items] = &r->rows[i];
+            a->row[r->rows[i].item - plan->ir.items] = &r->rows[i];
     return TSR_OK;
 }
 
 static const tsri_report_row *row_of(const asker *a, const tsri_item *it)
 {
-    return a->row[it - a->made.plan->items];
+    return a->row[it - a->made.plan->ir.items];
 }
 
 /* The value that a tensor is made as; NULL: nothing that is kept needs it. */
 static const tsri_value *made_value(const tsr_plan *plan, const tsr_tensor *t)
 {
-    for (int i = 0; i < plan->nvalues; i++)
-        if (plan->values[i].tensor == t->id)
-            return &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        if (plan->ir.values[i].tensor == t->id)
+            return &plan->ir.values[i];
     return NULL;
 }
 
@@ -76,8 +76,8 @@ static void put_box(plan_text *t, const asker *a, const tsri_item *it)
     const tsri_report_row *row = row_of(a, it);
     const tsr_plan *plan = a->made.plan;
     char from[TSRI_LAYOUT_TEXT_MAX], to[TSRI_LAYOUT_TEXT_MAX], call[PLAN_CALL_MAX];
-    plan_put(t, "%s %s -> %s", row->what, layout_text(&plan->values[it->in[0]], from),
-             layout_text(&plan->values[it->out[0]], to));
+    plan_put(t, "%s %s -> %s", row->what, layout_text(&plan->ir.values[it->in[0]], from),
+             layout_text(&plan->ir.values[it->out[0]], to));
     if (it->nin > 1)
         plan_put(t, " with %d tensor%s more", it->nin - 1, it->nin > 2 ? "s" : "");
     if (row->cost_s > 0)
@@ -93,7 +93,7 @@ static void print_box(const asker *a, const tsri_item *it)
 
 static bool is_of(const tsr_plan *plan, int value, const tsr_tensor *t)
 {
-    return plan->values[value].tensor == t->id;
+    return plan->ir.values[value].tensor == t->id;
 }
 
 /* Whether the item converts the tensor; *out_pair: which of its pairs. */
@@ -157,7 +157,7 @@ static const tsr_tensor *followed(const asker *a, const tsr_tensor *t)
 {
     const tsr_plan *plan = a->made.plan;
     const tsri_value *v = made_value(plan, t);
-    const tsri_item *it = v ? a->maker[v - plan->values] : NULL;
+    const tsri_item *it = v ? a->maker[v - plan->ir.values] : NULL;
     const tsr_tensor *best = NULL;
     int best_rank = -1;
     for (int i = 0; it && i < t->op->nin; i++) {
@@ -165,7 +165,7 @@ static const tsr_tensor *followed(const asker *a, const tsr_tensor *t)
         const tsri_value *made = made_value(plan, x), *read = made;
         for (int j = 0; j < it->nin; j++)
             if (is_of(plan, it->in[j], x))
-                read = &plan->values[it->in[j]];
+                read = &plan->ir.values[it->in[j]];
         int rank = 2 * !is_whole(read) + (read == made);
         if (made && rank > best_rank) {
             best_rank = rank;
@@ -223,7 +223,7 @@ static void print_maker(const asker *a)
 {
     const tsr_plan *plan = a->made.plan;
     const tsri_value *v = made_value(plan, a->t);
-    const tsri_item *it = v ? a->maker[v - plan->values] : NULL;
+    const tsri_item *it = v ? a->maker[v - plan->ir.values] : NULL;
     char sbp[TSRI_LAYOUT_TEXT_MAX];
     if (!it || (it->kind != TSRI_ITEM_KERNEL && it->kind != TSRI_ITEM_VIEW))
         return;
@@ -231,7 +231,7 @@ static void print_maker(const asker *a)
     plan_text t = {.used = 0};
     plan_put(&t, "%s takes", tsri_op_word(it->kernel.op, &it->kernel.attrs));
     for (int i = 0; i < it->nin && i < SHOWN; i++) {
-        const tsri_value *in = &plan->values[it->in[i]];
+        const tsri_value *in = &plan->ir.values[it->in[i]];
         plan_put(&t, "%s %.90s in %s", i ? "," : "",
                  in->tensor >= 0 ? a->names.of[in->tensor] : in->name, layout_text(in, sbp));
     }
@@ -248,7 +248,7 @@ static void print_maker(const asker *a)
 static void print_reader(const asker *a, const tsri_item *it, int operand)
 {
     const tsr_plan *plan = a->made.plan;
-    const int value = it->in[operand], result = it->nout ? plan->values[it->out[0]].tensor : -1;
+    const int value = it->in[operand], result = it->nout ? plan->ir.values[it->out[0]].tensor : -1;
     const tsri_item *maker = a->maker[value];
     const char *title = tsri_op_word(it->kernel.op, &it->kernel.attrs);
     const char *name = result >= 0 ? a->names.of[result] : it->name;
@@ -257,7 +257,7 @@ static void print_reader(const asker *a, const tsri_item *it, int operand)
     plan_text t = {.used = 0};
     plan_put(&t, "%s%s%s:%s", title, again ? "" : " ", again ? name + strlen(title) : name,
              maker && tsri_item_converts(maker) ? "" : " as it is");
-    int used = cli_say("  in %-8s ", layout_text(&plan->values[value], sbp));
+    int used = cli_say("  in %-8s ", layout_text(&plan->ir.values[value], sbp));
     cli_wrap(t.data, used, SAID_INDENT, cli_columns_or(COLUMNS));
     print_steps(a, value);
 }
@@ -268,8 +268,8 @@ static void print_readers(const asker *a)
     const tsr_graph *g = a->names.graph;
     char sbp[TSR_SBP_TEXT_MAX];
     int n = 0;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         if (it->kind != TSRI_ITEM_KERNEL && it->kind != TSRI_ITEM_VIEW)
             continue;
         for (int j = 0; j < it->nin; j++)
@@ -280,7 +280,7 @@ static void print_readers(const asker *a)
     }
     for (int i = 0; i < g->nports; i++)
         if (!g->ports[i].is_input && g->ports[i].tensor == a->t) {
-            cli_say("  in %-8s output '%s'\n", tsr_sbp_format(plan->ports[i].info.sbp, sbp),
+            cli_say("  in %-8s output '%s'\n", tsr_sbp_format(plan->ir.ports[i].info.sbp, sbp),
                     g->ports[i].name);
             n++;
         }
@@ -301,9 +301,9 @@ static void print_writers(const asker *a)
             continue;
         cli_say("written by\n  in %-8s %s\n", layout_text(made_value(plan, t), sbp),
                 a->names.of[t->id]);
-        for (int k = 0, pair; k < plan->nitems; k++)
-            if (converts(plan, &plan->items[k], t, &pair))
-                print_box(a, &plan->items[k]);
+        for (int k = 0, pair; k < plan->ir.nitems; k++)
+            if (converts(plan, &plan->ir.items[k], t, &pair))
+                print_box(a, &plan->ir.items[k]);
     }
 }
 
@@ -337,7 +337,7 @@ static bool converts_any(const asker *a, const tsri_item *it)
         any = g->gradients[i].variable == v &&
               converts(a->made.plan, it, g->gradients[i].gradient, &pair);
     for (int j = 0; v && tsri_item_converts(it) && j < it->nin && !any; j++) {
-        int tensor = a->made.plan->values[it->in[j]].tensor;
+        int tensor = a->made.plan->ir.values[it->in[j]].tensor;
         any = tensor >= 0 && g->tensors[tensor]->writes == v;
     }
     return any;
@@ -352,8 +352,8 @@ static char *sends_of(const asker *a)
     int n = 0;
     if (!tsri_text_open(&out, NULL))
         return NULL;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         if (it->kind == TSRI_ITEM_RELABEL || !converts_any(a, it))
             continue;
         if (n++ < SHOWN) {
@@ -419,7 +419,7 @@ static void try_one(const asker *a, trial *x, bool *out_of_memory)
         status = index_plan(&b);
     if (status == TSR_OK) {
         x->figures = plan_figures_of(b.made.report);
-        x->relaxed = b.made.plan->relaxed && !a->made.plan->relaxed;
+        x->relaxed = b.made.plan->ir.relaxed && !a->made.plan->ir.relaxed;
         x->sends = sends_of(&b);
         status = x->sends ? TSR_OK : TSR_ERR_NO_MEMORY;
     }
@@ -501,7 +501,7 @@ static void print_trial(const asker *a, const trial *x, int width, const plan_fi
     else if (x->chosen)
         plan_put(&t, "as it is");
     else
-        put_difference(&t, &a->made.plan->model, base, &x->figures);
+        put_difference(&t, &a->made.plan->ir.model, base, &x->figures);
     if (!x->failure[0])
         used += cli_say("%9s  ", cli_seconds(x->figures.step_s, step));
     if (!x->failure[0] && !x->chosen)
@@ -571,7 +571,7 @@ static tsr_status list_trials(asker *a, trial **out_trials, int *out_n)
     tsri_pool *pool = &a->names.pool;
     tsr_sbp *legal;
     int n;
-    TSRI_TRY(tsri_legal_signatures(&a->made.plan->model, a->t, pool, &n, &legal));
+    TSRI_TRY(tsri_legal_signatures(&a->made.plan->ir.model, a->t, pool, &n, &legal));
     bool listed = false;
     for (int i = 0; i < n; i++)
         listed |= tsr_sbp_equal(legal[i], v->layout.sbp);

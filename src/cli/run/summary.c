@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of `tessera run`: what was planned of a step beside what was measured. */
 #include "src/cli/run/run.h"
+#include "src/exec/exec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,11 @@ static run_kind *find_kind(run_kind *kinds, int *n, const char *what, bool is_co
  * several, as a chain does, is measured as one, by the name of its first. */
 static void add_kernels(const tsr_plan *plan, run_kind *kinds, int *n)
 {
-    for (int e = 0, s = 0; e < plan->nentries; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
+    for (int e = 0, s = 0; e < plan->ir.nentries; e++) {
+        const tsri_item *it = &plan->ir.items[plan->ir.entries[e].item];
         while (s + 1 < plan->nsteps && plan->steps[s + 1].entry <= e)
             s++;
-        if (it->kind != TSRI_ITEM_KERNEL || !tsri_item_has(it, plan->world->rank))
+        if (it->kind != TSRI_ITEM_KERNEL || !tsri_item_has(it, plan->ir.world->rank))
             continue;
         const bool runs = s < plan->nsteps && plan->steps[s].kind == TSRI_STEP_KERNEL;
         run_kind *k = find_kind(kinds, n,

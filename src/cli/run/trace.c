@@ -81,7 +81,7 @@ static void put_rank(FILE *f, const run_rank *r, double start_s)
         put_span(f, rank, &s, start_s);
         /* Items number calls: the start and the end of one have the same. */
         if (s.step->kind == TSRI_STEP_START || s.step->kind == TSRI_STEP_FINISH)
-            put_flight(f, rank, &s, (int)(s.step->item - r->plan->items), start_s);
+            put_flight(f, rank, &s, (int)(s.step->item - r->plan->ir.items), start_s);
     }
 }
 

@@ -4,17 +4,17 @@
 
 #include <string.h>
 
-tsr_status tsri_feed_find(tsr_plan *plan, const char *name, tsri_plan_port **out_port)
+tsr_status tsri_feed_find(tsr_plan *plan, const char *name, tsri_ir_port **out_port)
 {
-    for (int i = 0; i < plan->nports; i++)
-        if (plan->ports[i].info.is_input && !strcmp(plan->ports[i].info.name, name)) {
-            *out_port = &plan->ports[i];
+    for (int i = 0; i < plan->ir.nports; i++)
+        if (plan->ir.ports[i].info.is_input && !strcmp(plan->ir.ports[i].info.name, name)) {
+            *out_port = &plan->ir.ports[i];
             return TSR_OK;
         }
     return tsri_fail(TSR_ERR_INVALID, "tsr_loader_feed: the plan has no input named '%s'", name);
 }
 
-bool tsri_feed_rows(const tsri_plan_port *p, int rank, tsri_rank_rows *out_rows)
+bool tsri_feed_rows(const tsri_ir_port *p, int rank, tsri_rank_rows *out_rows)
 {
     const tsr_placement *place = p->info.placement;
     int at = tsr_placement_find(place, rank), inner = tsr_placement_nranks(place);

@@ -13,8 +13,8 @@ typedef struct tsri_rank_rows {
 } tsri_rank_rows;
 
 /* The input of a name. TSR_ERR_INVALID if the plan has none. */
-tsr_status tsri_feed_find(tsr_plan *plan, const char *name, tsri_plan_port **out_port);
+tsr_status tsri_feed_find(tsr_plan *plan, const char *name, tsri_ir_port **out_port);
 /* Whether a rank holds rows of an input, which is split by rows or not at all; these. */
-bool tsri_feed_rows(const tsri_plan_port *p, int rank, tsri_rank_rows *out_rows);
+bool tsri_feed_rows(const tsri_ir_port *p, int rank, tsri_rank_rows *out_rows);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "src/core/live.h"
 #include "src/data/loader/image_loader.h"
+#include "src/exec/exec.h"
 #include "src/plan/plan.h"
 
 /* Whether rows of d are images of c x h x w; sizes of 1 in front may be left out. */
@@ -16,8 +17,8 @@ static bool are_images(const tsr_dims *d, const int64_t chw[3])
     return equal;
 }
 
-static tsr_status check_inputs(const tsri_image_loader *l, const tsri_plan_port *x,
-                               const tsri_plan_port *y)
+static tsr_status check_inputs(const tsri_image_loader *l, const tsri_ir_port *x,
+                               const tsri_ir_port *y)
 {
     const tsr_dims *d = &x->info.dims;
     const int64_t rows = tsri_image_rows(l) / l->base.ranks;
@@ -48,7 +49,7 @@ typedef struct part {
         rows; /* by_rows: of the batch; otherwise all, of which the input takes its part */
 } part;
 
-static part part_of(const tsri_plan_port *p, int rank)
+static part part_of(const tsri_ir_port *p, int rank)
 {
     part mine = {.is_here = tsr_placement_find(p->info.placement, rank) >= 0};
     mine.by_rows = tsri_feed_rows(p, rank, &mine.rows);
@@ -57,12 +58,12 @@ static part part_of(const tsri_plan_port *p, int rank)
     return mine;
 }
 
-static bool is_host(const tsri_plan_port *p)
+static bool is_host(const tsri_ir_port *p)
 {
     return tsri_placement_can(p->info.placement, TSRI_CAN_HOST_MEMORY);
 }
 
-static tsr_status feed_labels(tsri_image_loader *l, tsr_plan *plan, const tsri_plan_port *y,
+static tsr_status feed_labels(tsri_image_loader *l, tsr_plan *plan, const tsri_ir_port *y,
                               int64_t rows)
 {
     const int64_t *labels;
@@ -71,8 +72,8 @@ static tsr_status feed_labels(tsri_image_loader *l, tsr_plan *plan, const tsri_p
 }
 
 /* From the loader's memory. No image is decoded that this rank holds no part of. */
-static tsr_status feed_parts(tsri_image_loader *l, tsr_plan *plan, const tsri_plan_port *x,
-                             part mine_x, const tsri_plan_port *y, part mine_y, int64_t rows)
+static tsr_status feed_parts(tsri_image_loader *l, tsr_plan *plan, const tsri_ir_port *x,
+                             part mine_x, const tsri_ir_port *y, part mine_y, int64_t rows)
 {
     if (!mine_x.is_here)
         return mine_y.is_here ? feed_labels(l, plan, y, rows) : TSR_OK;
@@ -91,12 +92,12 @@ static tsr_status feed_parts(tsri_image_loader *l, tsr_plan *plan, const tsri_pl
 
 /* Inputs that this rank alone holds take its rows of all ranks' batch. */
 static tsr_status check_local(const tsri_image_loader *l, const tsr_plan *plan,
-                              const tsri_plan_port *x, const tsri_plan_port *y)
+                              const tsri_ir_port *x, const tsri_ir_port *y)
 {
-    const tsri_plan_port *both[] = {x, y};
+    const tsri_ir_port *both[] = {x, y};
     for (int i = 0; i < 2 && l->opts.local; i++)
         if (tsr_placement_nranks(both[i]->info.placement) != 1 ||
-            tsr_placement_find(both[i]->info.placement, plan->world->rank) < 0)
+            tsr_placement_find(both[i]->info.placement, plan->ir.world->rank) < 0)
             return tsri_fail(
                 TSR_ERR_PLACEMENT,
                 "tsr_loader_feed: a loader with .local feeds local graphs; input %s is "
@@ -108,8 +109,8 @@ static tsr_status check_local(const tsri_image_loader *l, const tsr_plan *plan,
 tsr_status tsri_image_feed(tsr_loader *loader, tsr_plan *plan)
 {
     tsri_image_loader *l = (tsri_image_loader *)loader;
-    tsri_plan_port *x = NULL, *y = NULL;
-    if (plan->world->is_virtual)
+    tsri_ir_port *x = NULL, *y = NULL;
+    if (plan->ir.world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "tsr_loader_feed: a plan of a virtual world holds no data");
     TSRI_TRY(tsri_feed_find(plan, "x", &x));
     TSRI_TRY(tsri_feed_find(plan, "y", &y));

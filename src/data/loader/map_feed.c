@@ -23,12 +23,12 @@ tsr_status tsri_map_name_inputs(tsri_map_loader *l)
 }
 
 /* This rank's rows of a global batch, to an input that holds just these here. */
-static tsr_status feed_own(const tsri_map_loader *l, tsr_plan *plan, const tsri_plan_port *port,
+static tsr_status feed_own(const tsri_map_loader *l, tsr_plan *plan, const tsri_ir_port *port,
                            int f)
 {
     const tsr_batch *b = &l->base.batch;
     tsri_rank_rows rows;
-    if (tsri_feed_rows(port, plan->world->rank, &rows) && port->info.shard.ndim > 0 &&
+    if (tsri_feed_rows(port, plan->ir.world->rank, &rows) && port->info.shard.ndim > 0 &&
         port->info.shard.d[0] == b->rows)
         return tsr_feed_shard(plan, port->info.name, b->data[f], b->bytes[f]);
     return tsri_fail(TSR_ERR_SHAPE,
@@ -41,7 +41,7 @@ static tsr_status feed_fields(const tsri_map_loader *l, tsr_plan *plan)
 {
     const tsr_batch *b = &l->base.batch;
     for (int f = 0; f < b->nfields; f++) {
-        tsri_plan_port *port;
+        tsri_ir_port *port;
         if (!l->inputs[f] && b->data[f])
             return tsri_fail(TSR_ERR_INVALID,
                              "tsr_loader_feed: which input takes field %d? (.inputs of "
@@ -59,7 +59,7 @@ static tsr_status feed_fields(const tsri_map_loader *l, tsr_plan *plan)
 tsr_status tsri_map_feed(tsr_loader *loader, tsr_plan *plan)
 {
     tsri_map_loader *l = tsri_map_of(loader);
-    if (plan->world->is_virtual)
+    if (plan->ir.world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "tsr_loader_feed: a plan of a virtual world holds no data");
     TSRI_TRY(tsri_map_next(loader, &loader->batch));
     const tsr_status status = feed_fields(l, plan);

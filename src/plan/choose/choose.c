@@ -2,7 +2,8 @@
 /* Chooses the signatures of a graph within a limit of memory, among them those of variables that
  * the user left to the compiler. */
 #include "src/plan/choose/choose.h"
-#include "src/plan/text/text.h"
+#include "src/ir/text/text.h"
+#include "src/plan/pass/pass.h"
 
 #include <math.h>
 
@@ -61,29 +62,31 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     TSRI_NEED(c->is_open && c->is_chosen);
     c->inferred = (tsri_inferred){0}; /* nothing of this plan is built */
     free_variables(c, c->is_chosen);
-    if (c->updates_tried != plan->opts.infer_updates) {
+    if (c->updates_tried != plan->ir.opts.infer_updates) {
         c->ntried = 0;
         c->sought_leanest = false;
-        c->updates_tried = plan->opts.infer_updates;
+        c->updates_tried = plan->ir.opts.infer_updates;
     }
     TSRI_TRY(c->leanest ? tsri_choose_leanest(c, plan) : tsri_choose_within(c, plan));
     if (!c->found)
         return TSR_OK;
     fix_variables(c);
+    plan->info.ops = plan->ir.nops;
+    plan->info.step_s = plan->ir.step_s;
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = tsri_infer_bound(&c->inferred);
-    plan->relaxed = c->inferred.relaxed;
+    plan->ir.relaxed = c->inferred.relaxed;
     plan->is_cut = tsri_choosing_is_over(c);
     plan->search_work = c->opts->search_s * TSRI_WORK_PER_S - c->work;
     /* Inference proves its choice the cheapest with buckets as it counts them. That holds for the
      * plan if the schedule's buckets cost the same. */
-    plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
+    plan->info.exact = c->inferred.exact && fabs(plan->ir.change[TSRI_CHANGES - 1].more_s) <=
                                                 TSRI_NO_CHANGE * c->inferred.cost;
-    TSRI_TRY(tsri_plan_give_reasons(plan));
-    if (!plan->opts.memory_limit) { /* no other signatures will be asked for */
+    TSRI_TRY(tsri_plan_give_reasons(&plan->ir));
+    if (!plan->ir.opts.memory_limit) { /* no other signatures will be asked for */
         tsri_pool_finish(&c->inferring);
         c->inference = (tsri_inference){0};
         c->inferred = (tsri_inferred){0};
     }
-    return tsri_text_check(plan);
+    return tsri_text_check(&plan->ir);
 }

@@ -4,6 +4,7 @@
 #ifndef TESSERA_PLAN_CHOOSE_H
 #define TESSERA_PLAN_CHOOSE_H
 
+#include "src/plan/infer/answer.h"
 #include "src/plan/plan.h"
 
 /* Signatures that were inferred and built. */

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans of signatures that were inferred, built as far as their memory needs it. */
 #include "src/plan/choose/choose.h"
+#include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
-#include "src/plan/text/text.h"
+#include "src/ir/text/text.h"
 
 /* --- passes ----------------------------------------------------------------------------------- */
 static const struct {
     tsri_pass pass;
-    tsr_status (*run)(tsr_plan *plan);
+    tsr_status (*run)(tsri_ir *ir);
     const char *changes; /* what in it changes the seconds of a step; NULL: nothing does */
 } passes[] = {
-    /* build_plan calls tsri_plan_build itself, as that needs the graph too. */
+    /* build_program calls tsri_plan_build itself, as that needs the graph too. */
     {TSRI_PASS_BUILD, NULL, "conversions that are shared"},
     {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
     {TSRI_PASS_RESHARD, tsri_plan_reshard, "weights that are gathered again"},
@@ -23,59 +24,39 @@ static const struct {
 };
 
 /* Returns the seconds of all items, by the cost model. */
-static double total_seconds(const tsr_plan *plan)
+static double total_seconds(const tsri_ir *ir)
 {
     double total = 0;
-    for (int i = 0; i < plan->nitems; i++) {
-        if (!tsri_item_shows(&plan->items[i]) && plan->items[i].kind != TSRI_ITEM_DEAD)
-            total += plan->items[i].cost_s;
+    for (int i = 0; i < ir->nitems; i++) {
+        if (!tsri_item_shows(&ir->items[i]) && ir->items[i].kind != TSRI_ITEM_DEAD)
+            total += ir->items[i].cost_s;
     }
     return total;
 }
 
-/* Notes as change i of the plan by how many seconds a pass has changed a step. */
-static void note_change(tsr_plan *plan, int i, const char *reason)
+/* Notes as change i of the program by how many seconds a pass has changed a step. */
+static void note_change(tsri_ir *ir, int i, const char *reason)
 {
-    double seconds = total_seconds(plan);
-    plan->change[i] = (tsri_change){reason, seconds - plan->info.step_s};
-    plan->info.step_s = seconds;
+    const double seconds = total_seconds(ir);
+    ir->change[i] = (tsri_change){reason, seconds - ir->step_s};
+    ir->step_s = seconds;
 }
 
-/* Frees the program that an earlier try has built. */
-static void forget_program(tsr_plan *plan)
-{
-    tsri_pool_finish(&plan->scratch);
-    tsri_pool_init(&plan->scratch, &plan->world->mem);
-    tsri_pool_finish(&plan->program);
-    tsri_pool_init(&plan->program, &plan->world->mem);
-    plan->group = NULL;
-    plan->values = NULL;
-    plan->items = NULL;
-    plan->entries = NULL;
-    plan->ports = NULL;
-    plan->hooks = NULL;
-    plan->prints = NULL;
-    plan->chosen = NULL;
-    plan->cgroup = plan->nports = plan->nhooks = plan->nprints = 0;
-    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
-    plan->nentries = plan->centries = plan->info.ops = 0;
-}
-
-/* Builds the plan anew from chosen signatures: all passes up to the order of items and the
+/* Builds the program anew from chosen signatures: all passes up to the order of items and the
  * lifetimes of values. */
-static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
+static tsr_status build_program(tsr_graph *g, tsri_ir *ir, const tsri_inferred *inferred)
 {
-    forget_program(plan);
-    plan->info.step_s = inferred->cost;
-    TSRI_TRY(tsri_plan_build(plan, g, inferred));
+    tsri_ir_reset(ir);
+    ir->step_s = inferred->cost;
+    TSRI_TRY(tsri_plan_build(ir, g, inferred));
     int nchanges = 0;
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         if (passes[i].run)
-            TSRI_TRY(passes[i].run(plan));
-        TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
-        TSRI_TRY(tsri_text_of_pass(plan, (int)i, tsri_pass_name(passes[i].pass)));
+            TSRI_TRY(passes[i].run(ir));
+        TSRI_TRY(tsri_plan_check(ir, passes[i].pass));
+        TSRI_TRY(tsri_text_of_pass(ir, (int)i, tsri_pass_name(passes[i].pass)));
         if (passes[i].changes)
-            note_change(plan, nchanges++, passes[i].changes);
+            note_change(ir, nchanges++, passes[i].changes);
     }
     return TSR_OK;
 }
@@ -85,7 +66,7 @@ static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *
 static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
 {
     tsri_report r = {.plan = plan};
-    tsri_pool_init(&r.pool, &plan->world->mem);
+    tsri_pool_init(&r.pool, &plan->ir.world->mem);
     tsr_status status = tsri_report_memory_make(plan, &r);
     if (status == TSR_OK)
         c->bytes = (size_t)r.memory[0].total;
@@ -95,9 +76,9 @@ static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
 
 tsr_status tsri_build_inferred(tsri_choosing *c, tsr_plan *plan)
 {
-    TSRI_TRY(build_plan(c->g, plan, &c->inferred));
+    TSRI_TRY(build_program(c->g, &plan->ir, &c->inferred));
     c->work -= (double)c->g->nops * TSRI_WORK_OF_BUILT;
-    if (!plan->opts.memory_limit)
+    if (!plan->ir.opts.memory_limit)
         return TSR_OK;
     TSRI_TRY(measure_memory(c, plan));
     TSRI_NEED(TSRI_PUSH(c->pool, c->tried, c->ntried, c->ctried));

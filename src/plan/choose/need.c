@@ -26,7 +26,7 @@ static int by_need(const void *a, const void *b)
 /* Lists the needs of ranks, the neediest first; NULL when there is no memory. */
 static rank_need *list_needs(tsri_report *r, const size_t *scratch_of)
 {
-    int n = r->plan->world->nranks;
+    int n = r->plan->ir.world->nranks;
     rank_need *needs = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *needs);
     for (int i = 0; needs && i < n; i++) {
         const tsri_report_memory *m = r->memory_of[i] < 0 ? NULL : &r->memory[r->memory_of[i]];
@@ -97,11 +97,11 @@ static int by_bytes(const void *a, const void *b)
 
 static const tsri_item *maker_of(const tsr_plan *plan, int value)
 {
-    for (int i = 0; i < plan->nitems; i++)
-        for (int j = 0; j < plan->items[i].nout; j++)
-            if (tsri_plan_root(plan, plan->items[i].out[j]) == value &&
-                !tsri_item_shows(&plan->items[i]) && plan->items[i].kind != TSRI_ITEM_DEAD)
-                return &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++)
+        for (int j = 0; j < plan->ir.items[i].nout; j++)
+            if (tsri_ir_root(&plan->ir, plan->ir.items[i].out[j]) == value &&
+                !tsri_item_shows(&plan->ir.items[i]) && plan->ir.items[i].kind != TSRI_ITEM_DEAD)
+                return &plan->ir.items[i];
     return NULL;
 }
 
@@ -109,7 +109,7 @@ static const tsri_item *maker_of(const tsr_plan *plan, int value)
 static void put_value(FILE *f, const tsr_plan *plan, int value, uint64_t bytes)
 {
     enum { COLUMNS = 86 };
-    const tsri_value *v = &plan->values[value];
+    const tsri_value *v = &plan->ir.values[value];
     const tsri_item *maker = v->storage == TSRI_STORAGE_ARENA ? maker_of(plan, value) : NULL;
     const char *what = !maker ? ""
                        : maker->kind == TSRI_ITEM_KERNEL
@@ -135,8 +135,8 @@ static void put_largest(FILE *f, const tsri_report *r, const tsri_report_memory 
     for (int k = 0; k < shown; k++) {
         int largest = -1;
         uint64_t most = 0;
-        for (int i = 0; i < r->plan->nvalues; i++) {
-            const tsri_value *v = &r->plan->values[i];
+        for (int i = 0; i < r->plan->ir.nvalues; i++) {
+            const tsri_value *v = &r->plan->ir.values[i];
             bool lives =
                 v->storage != TSRI_STORAGE_ARENA || (v->first <= m->peak && m->peak <= v->last);
             if (!tsri_value_takes_memory(v) || r->kind_of[i] != kind || !lives)
@@ -197,7 +197,7 @@ static void put_refusal(FILE *f, const tsri_report *r, const tsri_shortage *s,
                         const rank_need *needs)
 {
     char limit[32], most[32];
-    int n = r->plan->world->nranks, alike = count_alike(needs, 0, n);
+    int n = r->plan->ir.world->nranks, alike = count_alike(needs, 0, n);
     tsri_bytes_text((double)s->limit, limit);
     tsri_bytes_text((double)needs[0].bytes, most);
     if (!strcmp(limit, most)) { /* to a byte, where three digits are too few */
@@ -221,7 +221,7 @@ tsr_status tsri_plan_refuse(tsr_plan *plan, const tsri_shortage *shortage)
 {
     char text[TEXT] = "";
     tsri_report r = {.plan = plan};
-    tsri_pool_init(&r.pool, &plan->world->mem);
+    tsri_pool_init(&r.pool, &plan->ir.world->mem);
     tsr_status status = tsri_report_memory_make(plan, &r);
     const rank_need *needs =
         status == TSR_OK && shortage->scratch_of ? list_needs(&r, shortage->scratch_of) : NULL;

@@ -3,6 +3,7 @@
 #ifndef TESSERA_PLAN_NEED_H
 #define TESSERA_PLAN_NEED_H
 
+#include "src/plan/infer/answer.h"
 #include "src/plan/plan.h"
 
 typedef struct tsri_shortage {

@@ -22,15 +22,15 @@ static tsr_status try_pinned(tsri_choosing *c, tsr_plan *plan, double limit, boo
     const tsri_infer_opts opts = {.memory_limit = (int64_t)limit,
                                   .quick_within = quick,
                                   .pinned = pinned,
-                                  .alternatives = plan->opts.alternatives,
-                                  .bucket_bytes = plan->opts.bucket_mb * 1048576,
-                                  .infer_updates = plan->opts.infer_updates};
+                                  .alternatives = plan->ir.opts.alternatives,
+                                  .bucket_bytes = plan->ir.opts.bucket_mb * 1048576,
+                                  .infer_updates = plan->ir.opts.infer_updates};
     double started_at = tsri_now_s();
     c->inferred = (tsri_inferred){0};
     if (!c->inference.g)
         c->inference = (tsri_inference){.g = c->g,
                                         .pool = &c->inferring,
-                                        .model = plan->model,
+                                        .model = plan->ir.model,
                                         .work = c->opts->search_s > 0 ? &c->work : NULL};
     TSRI_TRY(tsri_infer(&c->inference, &opts, &c->inferred));
     plan->info.infer_s += tsri_now_s() - started_at;
@@ -102,7 +102,7 @@ typedef struct mixture {
 
 static tsr_status try_mixture(tsri_choosing *c, tsr_plan *plan, mixture *m, bool *out_fits)
 {
-    TSRI_TRY(tsri_infer_mix(&m->from, &m->to, &m->parts, m->taken, plan->opts.alternatives,
+    TSRI_TRY(tsri_infer_mix(&m->from, &m->to, &m->parts, m->taken, plan->ir.opts.alternatives,
                             &c->inferred));
     TSRI_TRY(tsri_build_inferred(c, plan));
     m->tries--;
@@ -423,11 +423,11 @@ static tsr_status seek_unended(tsri_choosing *c, tsr_plan *plan, double limit)
 
 tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan)
 {
-    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
+    const double limit = (double)plan->ir.opts.memory_limit - (double)c->reserve;
     if (!c->ntried)
         TSRI_TRY(try_limit(c, plan, 0, false));
-    c->found = !plan->opts.memory_limit || best_within(c, limit);
-    if (!plan->opts.memory_limit || limit <= 0)
+    c->found = !plan->ir.opts.memory_limit || best_within(c, limit);
+    if (!plan->ir.opts.memory_limit || limit <= 0)
         return TSR_OK;
     if (!c->found)
         TSRI_TRY(seek_unended(c, plan, limit));

@@ -19,7 +19,7 @@
 
 #include "sbp/route/joint.h"
 #include "sbp/search/search.h"
-#include "src/plan/plan.h"
+#include "src/plan/infer/answer.h"
 #include "src/plan/infer/strategies.h"
 
 /* Distinct signatures, interned: equal lists are one object. */

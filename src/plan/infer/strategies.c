@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/core/rng.h"
-#include "src/plan/plan.h"
+#include "src/plan/infer/answer.h"
 
 /* --- lists by class --------------------------------------------------------------------------- */
 static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "src/plan/infer/strategies.h"
-#include "src/plan/plan.h"
+#include "src/plan/infer/answer.h"
 
 /* --- classes of equal ops --------------------------------------------------------------------- */
 /* Attributes that a rule or a cost may depend on: all but the keys of random numbers. */

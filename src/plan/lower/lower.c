@@ -12,7 +12,7 @@
 
 static bool here(const tsr_plan *plan, const tsri_item *it)
 {
-    return tsri_item_has(it, plan->world->rank);
+    return tsri_item_has(it, plan->ir.world->rank);
 }
 
 /* --- kernels ---------------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     TSRI_TRY(tsri_lower_ports(plan, step, it->nin, it->nout));
     double t = tsri_now_s();
     tsr_status status =
-        tsri_kernel_create(&plan->world->mem, step->device->ops->kernels(), &d, &step->kernel);
+        tsri_kernel_create(&plan->ir.world->mem, step->device->ops->kernels(), &d, &step->kernel);
     plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
         return tsri_item_fail(status, it);
@@ -36,8 +36,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 /* --- conversions without communication -------------------------------------------------------- */
 static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step *step)
 {
-    const tsri_value *src = &plan->values[it->in[0]], *dst = &plan->values[it->out[0]];
-    const tsri_route_query q = tsri_item_query(plan, it, 0);
+    const tsri_value *src = &plan->ir.values[it->in[0]], *dst = &plan->ir.values[it->out[0]];
+    const tsri_route_query q = tsri_item_query(&plan->ir, it, 0);
     tsri_arg a = tsri_plan_arg(src), b = tsri_plan_arg(dst);
     tsri_local_box *box = tsri_pool_alloc(&plan->pool, sizeof *box);
     tsri_piece *piece;
@@ -47,8 +47,8 @@ static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step 
                             .dtype = src->dtype,
                             .ndim = a.ndim,
                             .dst_count = tsr_dims_count(dst->lshape)};
-    TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &it->box.step, plan->world->rank, &n, &piece,
-                              &box->fill));
+    TSRI_TRY(tsri_step_pieces(&plan->ir.scratch, &q, &it->box.step, plan->ir.world->rank, &n,
+                              &piece, &box->fill));
     if (n > 1)
         return tsri_fail(TSR_ERR_INTERNAL, "a local step of %s in %d pieces", it->name, n);
     box->copy = n == 1;
@@ -71,7 +71,7 @@ static void make_crossing(const tsr_plan *plan, const tsri_item *it, tsri_step *
     tsr_device kind = tsr_placement_device(from_host ? it->placement : it->box.from);
     step->kind = TSRI_STEP_CROSS;
     step->device = plan->part[kind].device;
-    step->bytes = plan->values[it->out[0]].bytes;
+    step->bytes = plan->ir.values[it->out[0]].bytes;
 }
 
 static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step *step)
@@ -88,22 +88,23 @@ static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step
 /* --- pointers --------------------------------------------------------------------------------- */
 static tsr_status allocate_ports(tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nports; i++)
-        if (plan->ports[i].bytes) {
+    for (int i = 0; i < plan->ir.nports; i++)
+        if (plan->ir.ports[i].bytes) {
             tsri_device *device =
-                plan->part[tsr_placement_device(plan->ports[i].info.placement)].device;
-            TSRI_TRY(device->ops->buffer_alloc(device, plan->ports[i].bytes, &plan->ports[i].ptr));
-            plan->info.port_bytes += plan->ports[i].bytes;
+                plan->part[tsr_placement_device(plan->ir.ports[i].info.placement)].device;
+            TSRI_TRY(
+                device->ops->buffer_alloc(device, plan->ir.ports[i].bytes, &plan->ir.ports[i].ptr));
+            plan->info.port_bytes += plan->ir.ports[i].bytes;
         }
     /* The inputs that carry the training step. */
     int n = 0;
-    for (int i = 0; i < plan->nvalues; i++)
-        n += plan->values[i].storage == TSRI_STORAGE_PORT && plan->values[i].port < 0;
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        n += plan->ir.values[i].storage == TSRI_STORAGE_PORT && plan->ir.values[i].port < 0;
     plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_ptrs);
     plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_devices);
     TSRI_NEED(plan->step_ptrs && plan->step_devices);
-    for (int i = 0; i < plan->nvalues; i++) {
-        tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        tsri_value *v = &plan->ir.values[i];
         tsri_device *device = plan->part[tsri_value_device(v)].device;
         if (v->storage == TSRI_STORAGE_PORT && v->port < 0 && device) {
             TSRI_TRY(device->ops->buffer_alloc(device, sizeof(int64_t), &v->ptr));
@@ -116,8 +117,8 @@ static tsr_status allocate_ports(tsr_plan *plan)
 
 static void point_values(tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nvalues; i++) {
-        tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        tsri_value *v = &plan->ir.values[i];
         if (!v->bytes)
             continue;
         if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0)
@@ -125,11 +126,11 @@ static void point_values(tsr_plan *plan)
         else if (v->storage == TSRI_STORAGE_VARIABLE)
             v->ptr = v->variable->data;
         else if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
-            v->ptr = plan->ports[v->port].ptr;
+            v->ptr = plan->ir.ports[v->port].ptr;
     }
-    for (int i = 0; i < plan->nvalues; i++)
-        if (plan->values[i].bytes)
-            plan->values[i].ptr = plan->values[tsri_plan_root(plan, i)].ptr;
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        if (plan->ir.values[i].bytes)
+            plan->ir.values[i].ptr = plan->ir.values[tsri_ir_root(&plan->ir, i)].ptr;
 }
 
 static tsr_status point_step(tsr_plan *plan, tsri_step *step)
@@ -141,22 +142,22 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
     }
     if (step->values) {
         for (int i = 0; i < step->nin; i++)
-            step->in[i] = plan->values[step->values[i]].ptr;
+            step->in[i] = plan->ir.values[step->values[i]].ptr;
         for (int i = 0; i < step->nout; i++)
-            step->out[i] = plan->values[step->values[step->nin + i]].ptr;
+            step->out[i] = plan->ir.values[step->values[step->nin + i]].ptr;
         return TSR_OK;
     }
     for (int i = 0; i < it->nin && step->in; i++)
-        step->in[i] = plan->values[it->in[i]].ptr;
+        step->in[i] = plan->ir.values[it->in[i]].ptr;
     for (int i = 0; i < it->nout && step->out; i++)
-        step->out[i] = plan->values[it->out[i]].ptr;
+        step->out[i] = plan->ir.values[it->out[i]].ptr;
     if (step->kind == TSRI_STEP_START) {
         tsri_segment *seg =
             tsri_pool_dup(&plan->pool, step->call->coll.seg, (size_t)it->nin * sizeof *seg);
         TSRI_NEED(seg);
         for (int i = 0; i < it->nin; i++) {
-            seg[i].src = plan->values[it->in[i]].ptr;
-            seg[i].dst = plan->values[it->out[i]].ptr;
+            seg[i].src = plan->ir.values[it->in[i]].ptr;
+            seg[i].dst = plan->ir.values[it->out[i]].ptr;
         }
         step->call->coll.seg = seg;
     }
@@ -166,8 +167,8 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
 /* --- the whole -------------------------------------------------------------------------------- */
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
-    tsri_item *it = &plan->items[entry->item];
-    tsri_step step = {.item = it, .entry = (int)(entry - plan->entries)};
+    tsri_item *it = &plan->ir.items[entry->item];
+    tsri_step step = {.item = it, .entry = (int)(entry - plan->ir.entries)};
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         if (entry->phase == TSRI_PHASE_START)
             TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
@@ -176,7 +177,7 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
         step.kind = entry->phase == TSRI_PHASE_START    ? TSRI_STEP_START
                     : entry->phase == TSRI_PHASE_FINISH ? TSRI_STEP_FINISH
                                                         : TSRI_STEP_RELEASE;
-    } else if (plan->world->is_virtual) {
+    } else if (plan->ir.world->is_virtual) {
         tsri_lower_expect(plan, it);
         return TSR_OK;
     } else if (it->kind == TSRI_ITEM_LOCAL_BOX) {
@@ -190,21 +191,12 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
     return TSR_OK;
 }
 
-tsr_status tsri_plan_settle(tsr_plan *plan)
+size_t tsri_plan_scratch(const tsr_plan *plan)
 {
-    tsri_pool *pool = &plan->pool;
-    plan->values = tsri_pool_dup(pool, plan->values, (size_t)plan->nvalues * sizeof *plan->values);
-    plan->items = tsri_pool_dup(pool, plan->items, (size_t)plan->nitems * sizeof *plan->items);
-    plan->entries =
-        tsri_pool_dup(pool, plan->entries, (size_t)plan->nentries * sizeof *plan->entries);
-    TSRI_NEED(plan->values && plan->items && plan->entries);
-    for (int i = 0; i < plan->nitems; i++) {
-        tsri_item *it = &plan->items[i];
-        it->in = tsri_pool_dup(pool, it->in, (size_t)it->nin * sizeof *it->in);
-        it->out = tsri_pool_dup(pool, it->out, (size_t)it->nout * sizeof *it->out);
-        TSRI_NEED(it->in && it->out);
-    }
-    return TSR_OK;
+    size_t bytes = 0;
+    for (int k = 0; k < TSRI_DEVICES; k++)
+        bytes += plan->part[k].scratch_bytes;
+    return bytes;
 }
 
 /* Where values lie in the blocks of all kinds of device. */
@@ -212,7 +204,8 @@ static tsr_status lay_out(tsr_plan *plan)
 {
     for (int k = 1; k < TSRI_DEVICES; k++) {
         tsri_part *part = &plan->part[k];
-        TSRI_TRY(tsri_plan_memory(plan, plan->world->rank, (tsr_device)k, &part->scratch_offset));
+        TSRI_TRY(tsri_plan_memory(&plan->ir, plan->ir.world->rank, (tsr_device)k,
+                                  &part->scratch_offset));
         part->arena_bytes = part->scratch_offset + part->scratch_bytes;
     }
     return TSR_OK;
@@ -260,7 +253,7 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
     if (said && !strcmp(said, "0"))
         return NULL;
     /* Graphs that are launched by several threads of one process may wait for each other. */
-    if (plan->world->is_thread && !(said && !strcmp(said, "1")))
+    if (plan->ir.world->is_thread && !(said && !strcmp(said, "1")))
         return NULL;
     for (int i = 0; i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
@@ -275,25 +268,26 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
 
 tsr_status tsri_plan_lower(tsr_plan *plan)
 {
-    plan->steps = tsri_pool_alloc(&plan->pool, (size_t)plan->nentries * sizeof *plan->steps);
-    tsri_call **call_of = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems * sizeof *call_of);
+    plan->steps = tsri_pool_alloc(&plan->pool, (size_t)plan->ir.nentries * sizeof *plan->steps);
+    tsri_call **call_of =
+        tsri_pool_alloc(&plan->ir.scratch, (size_t)plan->ir.nitems * sizeof *call_of);
     TSRI_NEED(plan->steps && call_of);
-    for (int i = 0; i < plan->nentries; i++) {
-        const int item = plan->entries[i].item;
-        const tsri_item *it = &plan->items[item];
+    for (int i = 0; i < plan->ir.nentries; i++) {
+        const int item = plan->ir.entries[i].item;
+        const tsri_item *it = &plan->ir.items[item];
         /* The first item of a chain makes the step of all. */
         const bool goes_on = item && it->kind == TSRI_ITEM_KERNEL && it->kernel.chain &&
-                             tsri_chain_end(plan, item - 1) > item;
+                             tsri_chain_end(&plan->ir, item - 1) > item;
         if (here(plan, it) && !goes_on)
-            TSRI_TRY(make_step(plan, &plan->entries[i], call_of));
+            TSRI_TRY(make_step(plan, &plan->ir.entries[i], call_of));
     }
     TSRI_TRY(lay_out(plan));
-    return tsri_plan_check(plan, TSRI_PASS_MEMORY);
+    return tsri_plan_check(&plan->ir, TSRI_PASS_MEMORY);
 }
 
 tsr_status tsri_plan_bind(tsr_plan *plan)
 {
-    if (plan->world->is_virtual)
+    if (plan->ir.world->is_virtual)
         return TSR_OK;
     TSRI_TRY(take_blocks(plan));
     TSRI_TRY(allocate_ports(plan));
@@ -310,7 +304,7 @@ tsr_status tsri_plan_prepare(tsr_plan *plan)
 {
     tsr_status first = TSR_OK;
     char text[2000] = "";
-    for (int i = 0; i < plan->nsteps && !plan->world->is_virtual; i++) {
+    for (int i = 0; i < plan->nsteps && !plan->ir.world->is_virtual; i++) {
         const tsri_step *s = &plan->steps[i];
         tsr_status status = s->kind == TSRI_STEP_START ? prepare_call(s->item, s->call) : TSR_OK;
         if (status == TSR_OK || first != TSR_OK)

@@ -3,6 +3,7 @@
 #ifndef TESSERA_PLAN_LOWER_H
 #define TESSERA_PLAN_LOWER_H
 
+#include "src/plan/pass/pass.h"
 #include "src/plan/plan.h"
 
 /* order[i]: the axis that is i-th in memory. */

@@ -39,12 +39,12 @@ static tsr_status find_group(tsr_plan *plan, const tsri_item *it, int **out_rank
     if (it->box.from != it->placement)
         most += tsr_placement_nranks(it->box.from);
     if (most > plan->cgroup) {
-        plan->group = tsri_pool_alloc(&plan->scratch, (size_t)most * sizeof *plan->group);
+        plan->group = tsri_pool_alloc(&plan->ir.scratch, (size_t)most * sizeof *plan->group);
         plan->cgroup = plan->group ? most : 0;
         TSRI_NEED(plan->group);
     }
-    const tsri_route_query q = tsri_item_query(plan, it, 0);
-    *out_n = tsri_step_group(&q, &it->box.step, plan->world->rank, plan->group);
+    const tsri_route_query q = tsri_item_query(&plan->ir, it, 0);
+    *out_n = tsri_step_group(&q, &it->box.step, plan->ir.world->rank, plan->group);
     *out_ranks = plan->group;
     return TSR_OK;
 }
@@ -61,8 +61,8 @@ static int index_of(const int *ranks, int n, int rank)
 static tsri_route_step step_of(const tsr_plan *plan, const tsri_item *it, int pair)
 {
     tsri_route_step step = it->box.step;
-    step.from = plan->values[it->in[pair]].layout;
-    step.to = plan->values[it->out[pair]].layout;
+    step.from = plan->ir.values[it->in[pair]].layout;
+    step.to = plan->ir.values[it->out[pair]].layout;
     return step;
 }
 
@@ -112,7 +112,7 @@ static int physical_axis(const tsri_value *v, int axis)
 static bool fill_segment(const tsr_plan *plan, const tsri_item *it, int pair, int n,
                          tsri_segment *seg)
 {
-    const tsri_value *src = &plan->values[it->in[pair]], *dst = &plan->values[it->out[pair]];
+    const tsri_value *src = &plan->ir.values[it->in[pair]], *dst = &plan->ir.values[it->out[pair]];
     int from = axis_of(&src->layout, it->box.step.dims),
         to = axis_of(&dst->layout, it->box.step.dims);
     tsri_coll_kind kind = coll_kind(it);
@@ -180,8 +180,8 @@ static tsr_status fill_pull(tsr_plan *plan, const tsri_value *src, const tsri_va
 static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, const int *ranks, int n,
                              tsri_segment *seg)
 {
-    const tsri_value *src = &plan->values[it->in[pair]], *dst = &plan->values[it->out[pair]];
-    const tsri_route_query q = tsri_item_query(plan, it, pair);
+    const tsri_value *src = &plan->ir.values[it->in[pair]], *dst = &plan->ir.values[it->out[pair]];
+    const tsri_route_query q = tsri_item_query(&plan->ir, it, pair);
     const tsri_route_step step = step_of(plan, it, pair);
     tsri_piece *pieces;
     *seg = (tsri_segment){.dtype = src->dtype,
@@ -189,10 +189,10 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
                           .src_axis = -1,
                           .dst_axis = -1,
                           .dst_count = tsr_dims_count(dst->lshape)};
-    if (tsr_placement_find(dst->placement, plan->world->rank) < 0)
+    if (tsr_placement_find(dst->placement, plan->ir.world->rank) < 0)
         seg->dst_count = 0;
-    TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &step, plan->world->rank, &seg->npulls, &pieces,
-                              &seg->fill));
+    TSRI_TRY(tsri_step_pieces(&plan->ir.scratch, &q, &step, plan->ir.world->rank, &seg->npulls,
+                              &pieces, &seg->fill));
     tsri_pull *pulls = tsri_pool_alloc(&plan->pool, (size_t)seg->npulls * sizeof *pulls);
     TSRI_NEED(pulls);
     for (int i = 0; i < seg->npulls; i++)
@@ -204,7 +204,7 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
 /* --- the call --------------------------------------------------------------------------------- */
 tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_call)
 {
-    tsr_world *w = plan->world;
+    tsr_world *w = plan->ir.world;
     tsri_call *call = tsri_pool_alloc(&plan->pool, sizeof *call);
     tsri_segment *seg = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *seg);
     int *ranks, n;

@@ -52,14 +52,14 @@ static bool talks(const tsri_item *it, tsr_device kind)
 static int find_talkers(const tsr_plan *plan, tsr_device kind, bool *is_in)
 {
     int n = 0;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         const tsr_placement *sides[2] = {it->placement, it->box.from};
         for (int s = 0; s < 2 && talks(it, kind); s++)
             for (int r = 0; r < tsr_placement_nranks(sides[s]); r++)
                 is_in[tsr_placement_rank(sides[s], r)] = true;
     }
-    for (int r = 0; r < plan->world->nranks; r++)
+    for (int r = 0; r < plan->ir.world->nranks; r++)
         n += is_in[r];
     return n;
 }
@@ -74,7 +74,7 @@ static bool serves(const connection *c, const bool *is_in, int n)
 
 static tsr_status connect(tsr_plan *plan, tsr_device kind, const bool *is_in, int n)
 {
-    tsr_world *w = plan->world;
+    tsr_world *w = plan->ir.world;
     for (connection *c = w->connections[kind], *before = NULL; c; before = c, c = c->next)
         if (serves(c, is_in, n)) {
             if (!before)
@@ -138,12 +138,12 @@ static bool is_known(const partition *p, const partition *like)
 
 static tsr_status make_partition(tsr_plan *plan, const tsri_item *it, tsri_comm *comm, int lane)
 {
-    int n = plan->world->nranks;
-    int *color = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *color);
-    int *key = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *key);
-    int *group = tsri_pool_alloc(&plan->scratch, (size_t)(2 * n) * sizeof *group);
+    int n = plan->ir.world->nranks;
+    int *color = tsri_pool_alloc(&plan->ir.scratch, (size_t)n * sizeof *color);
+    int *key = tsri_pool_alloc(&plan->ir.scratch, (size_t)n * sizeof *key);
+    int *group = tsri_pool_alloc(&plan->ir.scratch, (size_t)(2 * n) * sizeof *group);
     TSRI_NEED(color && key && group);
-    const tsri_route_query q = tsri_item_query(plan, it, 0);
+    const tsri_route_query q = tsri_item_query(&plan->ir, it, 0);
     for (int r = 0; r < n; r++)
         color[r] = -1;
     for (int r = 0; r < n; r++) {
@@ -161,11 +161,11 @@ static tsr_status make_partition(tsr_plan *plan, const tsri_item *it, tsri_comm 
 static tsr_status make_partitions(tsr_plan *plan, tsr_device kind, tsri_comm *comm)
 {
     partition *known = NULL;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         if (!talks(it, kind))
             continue;
-        partition *p = tsri_pool_alloc(&plan->scratch, sizeof *p);
+        partition *p = tsri_pool_alloc(&plan->ir.scratch, sizeof *p);
         TSRI_NEED(p);
         *p = (partition){known,
                          it->placement,
@@ -183,17 +183,17 @@ static tsr_status make_partitions(tsr_plan *plan, tsr_device kind, tsri_comm *co
 
 tsr_status tsri_plan_connect(tsr_plan *plan)
 {
-    bool *is_in = tsri_pool_alloc(&plan->scratch, (size_t)plan->world->nranks);
+    bool *is_in = tsri_pool_alloc(&plan->ir.scratch, (size_t)plan->ir.world->nranks);
     TSRI_NEED(is_in);
     for (int k = 1; k < TSRI_DEVICES; k++) {
         if (!tsri_target_can((tsr_device)k, TSRI_CAN_QUEUE))
             continue;
-        memset(is_in, 0, (size_t)plan->world->nranks);
+        memset(is_in, 0, (size_t)plan->ir.world->nranks);
         int n = find_talkers(plan, (tsr_device)k, is_in);
         if (!n)
             continue;
         TSRI_TRY(connect(plan, (tsr_device)k, is_in, n));
-        tsri_comm *comm = ((connection *)plan->world->connections[k])->comm;
+        tsri_comm *comm = ((connection *)plan->ir.world->connections[k])->comm;
         if (comm && comm->ops->partition)
             TSRI_TRY(make_partitions(plan, (tsr_device)k, comm));
     }
@@ -246,7 +246,7 @@ static connection *find_counting(const tsr_world *world)
 
 void tsri_plan_count_replay(tsr_plan *plan)
 {
-    connection *c = find_counting(plan->world);
+    connection *c = find_counting(plan->ir.world);
     if (c)
         add_stats(&c->replayed, &plan->replay.per_run);
 }
@@ -254,9 +254,9 @@ void tsri_plan_count_replay(tsr_plan *plan)
 /* By unsigned numbers, which wrap around: the sum is what it was. */
 void tsri_plan_uncount(const tsr_plan *plan, const tsri_comm_stats *before)
 {
-    connection *c = find_counting(plan->world);
+    connection *c = find_counting(plan->ir.world);
     tsri_comm_stats now;
-    tsri_plan_stats(plan->world, &now);
+    tsri_plan_stats(plan->ir.world, &now);
     for (int k = 0; c && k < TSRI_COLL_KIND_COUNT_; k++) {
         c->replayed.calls[k] -= now.calls[k] - before->calls[k];
         c->replayed.bytes_read[k] -= now.bytes_read[k] - before->bytes_read[k];
@@ -272,6 +272,6 @@ tsri_comm **tsri_plan_connection(tsr_world *world, tsr_device kind)
 tsri_comm *tsri_plan_comm(const tsr_plan *plan, const tsri_item *it)
 {
     tsr_device kind = tsr_placement_device(it->placement);
-    const connection *c = plan->world->connections[kind];
-    return tsri_target_can(kind, TSRI_CAN_HOST_MEMORY) ? plan->world->comm : c ? c->comm : NULL;
+    const connection *c = plan->ir.world->connections[kind];
+    return tsri_target_can(kind, TSRI_CAN_HOST_MEMORY) ? plan->ir.world->comm : c ? c->comm : NULL;
 }

@@ -27,7 +27,7 @@ static bool overlaps(const range *list, int n, range r)
 
 static range range_of(const tsr_plan *plan, int value)
 {
-    const tsri_value *v = &plan->values[value];
+    const tsri_value *v = &plan->ir.values[value];
     return (range){v->ptr, v->ptr ? v->bytes : 0};
 }
 
@@ -80,8 +80,8 @@ static int run_length(const tsr_plan *plan, int first, touched *t)
 static tsr_status join_run(tsr_plan *plan, int first, int n, bool *out_joined)
 {
     tsri_kernel **parts = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *parts);
-    void *const **in = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *in);
-    void *const **out = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *out);
+    void *const **in = tsri_pool_alloc(&plan->ir.scratch, (size_t)n * sizeof *in);
+    void *const **out = tsri_pool_alloc(&plan->ir.scratch, (size_t)n * sizeof *out);
     TSRI_NEED(parts && in && out);
     for (int i = 0; i < n; i++) {
         parts[i] = plan->steps[first + i].kernel;
@@ -89,7 +89,7 @@ static tsr_status join_run(tsr_plan *plan, int first, int n, bool *out_joined)
         out[i] = plan->steps[first + i].out;
     }
     tsri_kernel *joined;
-    tsr_status status = parts[0]->join(&plan->world->mem, n, parts, in, out, &joined);
+    tsr_status status = parts[0]->join(&plan->ir.world->mem, n, parts, in, out, &joined);
     *out_joined = status == TSR_OK;
     if (status == TSR_ERR_UNSUPPORTED) {
         tsri_error_clear();
@@ -107,8 +107,8 @@ static tsr_status join_run(tsr_plan *plan, int first, int n, bool *out_joined)
 tsr_status tsri_lower_join(tsr_plan *plan)
 {
     size_t most = (size_t)plan->nsteps * TSRI_KERNEL_MAX_ARGS + 1;
-    touched t = {.written = tsri_pool_alloc(&plan->scratch, most * sizeof *t.written),
-                 .read = tsri_pool_alloc(&plan->scratch, most * sizeof *t.read)};
+    touched t = {.written = tsri_pool_alloc(&plan->ir.scratch, most * sizeof *t.written),
+                 .read = tsri_pool_alloc(&plan->ir.scratch, most * sizeof *t.read)};
     TSRI_NEED(t.written && t.read);
     int kept = 0;
     for (int i = 0, n; i < plan->nsteps; i += n) {

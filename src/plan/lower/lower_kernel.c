@@ -32,9 +32,9 @@ tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it)
                           .groups = it->kernel.groups};
     d.stream = plan->part[tsr_placement_device(it->placement)].device->stream;
     for (int i = 0; i < it->nin; i++)
-        d.in[i] = tsri_plan_arg(&plan->values[it->in[i]]);
+        d.in[i] = tsri_plan_arg(&plan->ir.values[it->in[i]]);
     for (int i = 0; i < it->nout; i++)
-        d.out[i] = tsri_plan_arg(&plan->values[it->out[i]]);
+        d.out[i] = tsri_plan_arg(&plan->ir.values[it->out[i]]);
     return d;
 }
 
@@ -64,11 +64,11 @@ static size_t expected_scratch(const tsr_plan *plan, const tsri_item *it)
     if (!def->is_product || !tsri_placement_can(it->placement, TSRI_CAN_USE_WORKSPACE))
         return 0;
     if (!def->is_attention) {
-        const int64_t n = tsr_dims_count(plan->values[it->out[0]].lshape);
+        const int64_t n = tsr_dims_count(plan->ir.values[it->out[0]].lshape);
         const size_t parts = (size_t)n * MOST_PARTS * sizeof(float);
         return parts < MOST_OF_PRODUCT ? parts : MOST_OF_PRODUCT;
     }
-    const tsr_dims q = plan->values[it->in[0]].lshape;
+    const tsr_dims q = plan->ir.values[it->in[0]].lshape;
     const size_t rows = (size_t)(q.d[0] * q.d[1] * q.d[2]) * sizeof(float);
     return it->nout < 3 ? rows : rows * (2 + (size_t)q.d[3]);
 }
@@ -90,6 +90,6 @@ void tsri_lower_took(tsr_plan *plan, tsri_item *it, const char *impl, size_t scr
         part->scratch_bytes = scratch;
     const char *verbose = getenv("TESSERA_VERBOSE");
     if (verbose && strstr(verbose, "dispatch"))
-        tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s",
+        tsri_log(plan->ir.world, TSR_LOG_INFO, "dispatch: %s %s -> %s",
                  tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name, impl);
 }

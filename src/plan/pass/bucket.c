@@ -27,7 +27,7 @@ typedef struct open_call {
 } open_call;
 
 typedef struct joiner {
-    tsr_plan *plan;
+    tsri_ir *ir;
     const int *maker;
     int *first_read; /* per value */
     waiting *list;
@@ -38,10 +38,10 @@ typedef struct joiner {
     int *of_bucket; /* [nitems + 2] by a bucket's number: its last call, -1 */
 } joiner;
 
-int tsri_maker_position(const tsr_plan *plan, const int *maker, int value)
+int tsri_maker_position(const tsri_ir *ir, const int *maker, int value)
 {
-    while (maker[value] >= 0 && tsri_item_shows(&plan->items[maker[value]]))
-        value = plan->items[maker[value]].in[0];
+    while (maker[value] >= 0 && tsri_item_shows(&ir->items[maker[value]]))
+        value = ir->items[maker[value]].in[0];
     return maker[value];
 }
 
@@ -63,13 +63,13 @@ static bool same_call(const tsri_item *a, const tsri_item *b)
 /* Which item reads each value first; readers of a view read what it shows. */
 static void find_first_reads(joiner *j, int nitems)
 {
-    const tsr_plan *plan = j->plan;
-    for (int i = 0; i < plan->nvalues; i++)
+    const tsri_ir *ir = j->ir;
+    for (int i = 0; i < ir->nvalues; i++)
         j->first_read[i] = INT_MAX;
     for (int i = nitems; i-- > 0;)
-        for (int k = 0; k < plan->items[i].nin; k++) {
-            int v = plan->items[i].in[k];
-            int at = tsri_item_shows(&plan->items[i]) ? j->first_read[plan->items[i].out[0]] : i;
+        for (int k = 0; k < ir->items[i].nin; k++) {
+            int v = ir->items[i].in[k];
+            int at = tsri_item_shows(&ir->items[i]) ? j->first_read[ir->items[i].out[0]] : i;
             j->first_read[v] = at < j->first_read[v] ? at : j->first_read[v];
         }
 }
@@ -79,23 +79,23 @@ static void find_first_reads(joiner *j, int nitems)
  * items. */
 static int ready_at(const joiner *j, int item)
 {
-    const tsri_item *it = &j->plan->items[item];
-    int made = tsri_maker_position(j->plan, j->maker, it->in[0]);
+    const tsri_item *it = &j->ir->items[item];
+    int made = tsri_maker_position(j->ir, j->maker, it->in[0]);
     return it->box.part_of > 0 && item > made ? item : made;
 }
 
 static tsr_status list_waiting(joiner *j, int nitems)
 {
-    tsr_plan *plan = j->plan;
-    j->first_read = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *j->first_read);
-    j->list = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->list);
-    j->next = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->next);
-    j->of_bucket = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *j->of_bucket);
+    tsri_ir *ir = j->ir;
+    j->first_read = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *j->first_read);
+    j->list = tsri_pool_alloc(&ir->scratch, (size_t)nitems * sizeof *j->list);
+    j->next = tsri_pool_alloc(&ir->scratch, (size_t)nitems * sizeof *j->next);
+    j->of_bucket = tsri_pool_alloc(&ir->scratch, (size_t)(nitems + 1) * sizeof *j->of_bucket);
     TSRI_NEED(j->first_read && j->list && j->next && j->of_bucket);
     memset(j->of_bucket, -1, (size_t)(nitems + 1) * sizeof *j->of_bucket);
     find_first_reads(j, nitems);
     for (int i = 0; i < nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+        const tsri_item *it = &ir->items[i];
         if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.part.number)
             j->list[j->nlist++] = (waiting){i, ready_at(j, i), j->first_read[it->out[0]]};
     }
@@ -106,7 +106,7 @@ static tsr_status list_waiting(joiner *j, int nitems)
 /* Returns whether a call makes the operand of item `it`. */
 static bool makes_operand(const joiner *j, const open_call *call, const tsri_item *it)
 {
-    const int made = tsri_maker_position(j->plan, j->maker, it->in[0]);
+    const int made = tsri_maker_position(j->ir, j->maker, it->in[0]);
     for (int i = call->first; i >= 0; i = j->next[i])
         if (j->list[i].item == made)
             return true;
@@ -116,13 +116,13 @@ static bool makes_operand(const joiner *j, const open_call *call, const tsri_ite
 /* Adds member i to the open call that it fits, or opens one. */
 static tsr_status add_member(joiner *j, int i)
 {
-    tsr_plan *plan = j->plan;
-    const tsri_item *it = &plan->items[j->list[i].item];
+    tsri_ir *ir = j->ir;
+    const tsri_item *it = &ir->items[j->list[i].item];
     j->next[i] = -1;
     int *last_call = &j->of_bucket[it->box.part.number];
     for (int c = *last_call; c >= 0; c = j->open[c].other) {
         open_call *call = &j->open[c];
-        const tsri_item *other = &plan->items[j->list[call->first].item];
+        const tsri_item *other = &ir->items[j->list[call->first].item];
         if (!same_call(it, other) || call->first_read < j->list[i].made ||
             makes_operand(j, call, it))
             continue;
@@ -133,7 +133,7 @@ static tsr_status add_member(joiner *j, int i)
             call->first_read = j->list[i].first_read;
         return TSR_OK;
     }
-    TSRI_NEED(TSRI_PUSH(&plan->scratch, j->open, j->nopen, j->copen));
+    TSRI_NEED(TSRI_PUSH(&ir->scratch, j->open, j->nopen, j->copen));
     j->open[j->nopen] = (open_call){i, i, 1, j->list[i].first_read, *last_call, -1};
     *last_call = j->nopen++;
     return TSR_OK;
@@ -142,14 +142,14 @@ static tsr_status add_member(joiner *j, int i)
 /* Makes one item of a call's members, appended to the items. */
 static tsr_status join_members(joiner *j, const open_call *call, int number, int *bucket_of)
 {
-    tsr_plan *plan = j->plan;
+    tsri_ir *ir = j->ir;
     size_t n = (size_t)call->n;
-    int *in = tsri_pool_alloc(&plan->scratch, n * sizeof *in);
-    int *out = tsri_pool_alloc(&plan->scratch, n * sizeof *out);
-    tsri_joint *joint = tsri_pool_alloc(&plan->scratch, n * sizeof *joint);
+    int *in = tsri_pool_alloc(&ir->scratch, n * sizeof *in);
+    int *out = tsri_pool_alloc(&ir->scratch, n * sizeof *out);
+    tsri_joint *joint = tsri_pool_alloc(&ir->scratch, n * sizeof *joint);
     TSRI_NEED(in && out && joint);
     for (int i = call->first, k = 0; i >= 0; i = j->next[i], k++) {
-        tsri_item *it = &plan->items[j->list[i].item];
+        tsri_item *it = &ir->items[j->list[i].item];
         in[k] = it->in[0];
         out[k] = it->out[0];
         joint[k] = it->box.joint;
@@ -159,7 +159,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     /* All members share what same_call compares; a bucket's place in the program is its first
      * one's.
      */
-    const tsri_item *first = &plan->items[j->list[call->first].item];
+    const tsri_item *first = &ir->items[j->list[call->first].item];
     bool gathers = first->box.part_of > 0, two_phase;
     double seconds = tsri_joint_price(joint, call->n, 1, &two_phase), bytes = 0;
     for (int k = 0; k < call->n; k++)
@@ -177,14 +177,14 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                               .nin = call->n,
                               .nout = call->n,
                               .placement = first->placement,
-                              .name = tsri_pool_printf(&plan->program, "%s bucket %d",
+                              .name = tsri_pool_printf(&ir->program, "%s bucket %d",
                                                        gathers ? "update" : "gradient", number),
                               .loc = first->loc,
                               .backward = first->backward,
                               .cost_s = seconds,
                               .box = box};
     TSRI_NEED(bucket.name);
-    return tsri_plan_add_item(plan, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    return tsri_ir_add_item(ir, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 /* By where they can start; of two at one place the one whose members are made first. */
@@ -202,15 +202,15 @@ static int by_start(const void *a, const void *b)
  * the call, its members stay conversions by themselves. */
 static tsr_status find_starts(joiner *j, int nitems)
 {
-    int *start = tsri_pool_alloc(&j->plan->scratch, ((size_t)nitems + 1) * sizeof *start);
+    int *start = tsri_pool_alloc(&j->ir->scratch, ((size_t)nitems + 1) * sizeof *start);
     TSRI_NEED(start);
     memset(start, -1, ((size_t)nitems + 1) * sizeof *start);
     for (int c = 0; c < j->nopen; c++) {
         open_call *call = &j->open[c];
         call->started_after = j->list[call->last].made;
         for (int i = call->first; i >= 0; i = j->next[i]) {
-            const int value = j->plan->items[j->list[i].item].in[0];
-            const int made = tsri_maker_position(j->plan, j->maker, value);
+            const int value = j->ir->items[j->list[i].item].in[0];
+            const int made = tsri_maker_position(j->ir, j->maker, value);
             if (made >= 0 && start[made] > call->started_after)
                 call->started_after = start[made];
         }
@@ -222,14 +222,14 @@ static tsr_status find_starts(joiner *j, int nitems)
     return TSR_OK;
 }
 
-tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_of,
+tsr_status tsri_plan_join_buckets(tsri_ir *ir, const int *maker, int *bucket_of,
                                   tsri_bucket_call **out_calls, int *out_n)
 {
-    joiner j = {.plan = plan, .maker = maker};
-    TSRI_TRY(list_waiting(&j, plan->nitems));
+    joiner j = {.ir = ir, .maker = maker};
+    TSRI_TRY(list_waiting(&j, ir->nitems));
     for (int i = 0; i < j.nlist; i++)
         TSRI_TRY(add_member(&j, i));
-    TSRI_TRY(find_starts(&j, plan->nitems));
+    TSRI_TRY(find_starts(&j, ir->nitems));
     int n = 0;
     for (int i = 0; i < j.nopen; i++)
         if (j.open[i].n)
@@ -237,10 +237,10 @@ tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_
     j.nopen = n;
     if (j.nopen)
         qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
-    tsri_bucket_call *calls = tsri_pool_alloc(&plan->scratch, (size_t)j.nopen * sizeof *calls);
+    tsri_bucket_call *calls = tsri_pool_alloc(&ir->scratch, (size_t)j.nopen * sizeof *calls);
     TSRI_NEED(calls);
     for (int i = 0; i < j.nopen; i++) {
-        calls[i] = (tsri_bucket_call){plan->nitems, j.open[i].started_after};
+        calls[i] = (tsri_bucket_call){ir->nitems, j.open[i].started_after};
         TSRI_TRY(join_members(&j, &j.open[i], i, bucket_of));
     }
     *out_calls = calls;

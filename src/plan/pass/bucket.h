@@ -3,7 +3,7 @@
 #ifndef TESSERA_PLAN_BUCKET_H
 #define TESSERA_PLAN_BUCKET_H
 
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 typedef struct tsri_bucket_call {
     int item;          /* that does all of its members, which are dead */
@@ -12,11 +12,11 @@ typedef struct tsri_bucket_call {
 
 /* The item that makes a value, by maker[] of items per value (-1: none). Views make nothing: what
  * they show does. */
-int tsri_maker_position(const tsr_plan *plan, const int *maker, int value);
+int tsri_maker_position(const tsri_ir *ir, const int *maker, int value);
 
 /* Joins what waits; sets bucket_of[item] of the members to the number of their call. Calls are in
  * the order in which they start. */
-tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_of,
+tsr_status tsri_plan_join_buckets(tsri_ir *ir, const int *maker, int *bucket_of,
                                   tsri_bucket_call **out_calls, int *out_n);
 
 #endif

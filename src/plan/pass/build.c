@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "placement/placement.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 /* A graph's tensor as far as it exists: its value in each signature that was asked for. */
 typedef struct made {
@@ -17,7 +17,7 @@ typedef struct made {
 } made;
 
 typedef struct builder {
-    tsr_plan *plan;
+    tsri_ir *ir;
     tsr_graph *g;
     const tsri_inferred *inferred;
     made **of; /* per tensor */
@@ -25,7 +25,7 @@ typedef struct builder {
 
 static tsr_status remember(builder *b, int tensor, int value)
 {
-    made *m = value < 0 ? NULL : tsri_pool_alloc(&b->plan->scratch, sizeof *m);
+    made *m = value < 0 ? NULL : tsri_pool_alloc(&b->ir->scratch, sizeof *m);
     TSRI_NEED(m);
     made **tail = &b->of[tensor];
     while (*tail)
@@ -35,35 +35,28 @@ static tsr_status remember(builder *b, int tensor, int value)
     return TSR_OK;
 }
 
-tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *it, int pair)
+tsri_route_query tsri_item_query(const tsri_ir *ir, const tsri_item *it, int pair)
 {
-    const tsri_value *from = &plan->values[it->in[pair]], *to = &plan->values[it->out[pair]];
+    const tsri_value *from = &ir->values[it->in[pair]], *to = &ir->values[it->out[pair]];
     return (tsri_route_query){.shape = from->shape,
                               .element = tsr_dtype_size(from->dtype),
                               .from = {tsri_mesh_of(from->placement), from->layout},
                               .to = {tsri_mesh_of(to->placement), to->layout}};
 }
 
-bool tsri_item_has(const tsri_item *it, int rank)
-{
-    return tsr_placement_find(it->placement, rank) >= 0 ||
-           (tsri_item_converts(it) && it->box.from != it->placement &&
-            tsr_placement_find(it->box.from, rank) >= 0);
-}
-
 /* One step of a conversion, as an item with a value of its own. */
 static tsr_status add_conversion(builder *b, int from, const tsri_route_step *step,
                                  const tsr_placement *placement, tsri_item base, int *out_value)
 {
-    tsr_plan *plan = b->plan;
-    tsri_value v = plan->values[from];
+    tsri_ir *ir = b->ir;
+    tsri_value v = ir->values[from];
     v.layout = step->to;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
     v.source = v.said = v.is_loss = false;
     v.alternatives = NULL;
     v.placement = placement;
-    int value = tsri_plan_add_value(plan, &v);
+    int value = tsri_ir_add_value(ir, &v);
     if (value < 0)
         return TSR_ERR_NO_MEMORY;
     bool talks = tsri_box_is_collective(step->kind) && step->bytes > 0;
@@ -71,20 +64,20 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
                 : step->kind == TSRI_BOX_RELABEL ? TSRI_ITEM_RELABEL
                                                  : TSRI_ITEM_LOCAL_BOX;
     if (base.kind == TSRI_ITEM_RELABEL) {
-        plan->values[value].storage = TSRI_STORAGE_ALIAS;
-        plan->values[value].alias = from;
+        ir->values[value].storage = TSRI_STORAGE_ALIAS;
+        ir->values[value].alias = from;
     }
     base.box.step = *step;
     base.cost_s = step->cost_s;
     base.nin = base.nout = 1;
     base.placement = placement;
-    base.box.from = plan->values[from].placement;
+    base.box.from = ir->values[from].placement;
     if (!talks)
         base.box.part = (tsri_bucket_part){0};
     if (base.box.part.number)
         base.cost_s = tsri_joint_price(&base.box.joint, 1, base.box.part.share, NULL);
     *out_value = value;
-    return tsri_plan_add_item(plan, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    return tsri_ir_add_item(ir, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 /* The route to `want`, and its price: that of a single step in a bucket, if it may wait in one and
@@ -92,13 +85,13 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
 static tsr_status find_route(const builder *b, const tsri_route_query *q, tsri_item *base,
                              tsri_route *out_route, double *out_price)
 {
-    TSRI_TRY(tsri_route_find(&b->plan->model, q, out_route));
+    TSRI_TRY(tsri_route_find(&b->ir->model, q, out_route));
     *out_price = out_route->cost_s;
     base->box.joint = (tsri_joint){0};
     if (!base->box.part.number)
         return TSR_OK;
     tsri_route single;
-    tsri_joint joint = tsri_route_join(&b->plan->model, q, &single);
+    tsri_joint joint = tsri_route_join(&b->ir->model, q, &single);
     double price = joint.joins ? tsri_joint_price(&joint, 1, base->box.part.share, NULL) : INFINITY;
     if (price <= *out_price * (1 + 1e-9)) {
         base->box.joint = joint;
@@ -108,7 +101,7 @@ static tsr_status find_route(const builder *b, const tsri_route_query *q, tsri_i
         /* The first of several steps may wait too; inference has not counted on it. */
         tsri_route_query first = *q;
         first.to = (tsri_end){q->from.mesh, out_route->step[0].to};
-        base->box.joint = tsri_route_join(&b->plan->model, &first, &single);
+        base->box.joint = tsri_route_join(&b->ir->model, &first, &single);
         base->box.part.share = 1;
     }
     return TSR_OK;
@@ -119,11 +112,11 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_place
                           const tsri_end *want, tsri_item *base, int *out_value,
                           tsri_route *out_route)
 {
-    const tsr_plan *plan = b->plan;
+    const tsri_ir *ir = b->ir;
     double least = INFINITY;
     bool fills = true; /* what is a sum already is nearer than what is made one */
     for (const made *m = b->of[t->id]; m; m = m->next) {
-        const tsri_value *v = &plan->values[m->value];
+        const tsri_value *v = &ir->values[m->value];
         const tsri_route_query q = {.shape = t->shape,
                                     .element = tsr_dtype_size(t->dtype),
                                     .from = {tsri_mesh_of(v->placement), v->layout},
@@ -149,9 +142,9 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_place
 
 /* --- between kinds of device ------------------------------------------------------------------ */
 /* Interns a placement of the same ranks on the host. */
-static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const tsr_placement **out)
+static tsr_status twin_of(const tsri_ir *ir, const tsr_placement *p, const tsr_placement **out)
 {
-    return tsri_placement_intern(plan->world, TSRI_TARGET_HOST, p->ndim, p->dim, p->ranks, out);
+    return tsri_placement_intern(ir->world, TSRI_TARGET_HOST, p->ndim, p->dim, p->ranks, out);
 }
 
 /* Crosses to the other kind of device, in one layout on the same ranks: ranks talk as CPUs, so that
@@ -159,8 +152,8 @@ static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const ts
 static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placement *to,
                                tsri_item base, int *value)
 {
-    tsr_plan *plan = b->plan;
-    tsri_value v = plan->values[*value];
+    tsri_ir *ir = b->ir;
+    tsri_value v = ir->values[*value];
     base.kind = TSRI_ITEM_LOCAL_BOX;
     base.nin = base.nout = 1;
     base.placement = to;
@@ -173,8 +166,8 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     v.source = v.said = false;
     v.alternatives = NULL;
     v.placement = to;
-    int copy = tsri_plan_add_value(plan, &v);
-    if (copy < 0 || !tsri_plan_add_item(plan, &base, value, &copy))
+    int copy = tsri_ir_add_value(ir, &v);
+    if (copy < 0 || !tsri_ir_add_item(ir, &base, value, &copy))
         return TSR_ERR_NO_MEMORY;
     *value = copy;
     return remember(b, t->id, copy);
@@ -185,11 +178,11 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
 static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement *placement,
                             tsr_sbp sbp, tsri_item base, int *out_value)
 {
-    tsr_plan *plan = b->plan;
+    tsri_ir *ir = b->ir;
     tsri_end want = {.mesh = tsri_mesh_of(placement)};
     want.layout = tsri_layout_of(&want.mesh, sbp);
     for (const made *m = b->of[t->id]; m; m = m->next) {
-        const tsri_value *v = &plan->values[m->value];
+        const tsri_value *v = &ir->values[m->value];
         if (v->placement == placement && tsri_layout_equal(&v->layout, &want.layout)) {
             *out_value = m->value;
             return TSR_OK;
@@ -198,14 +191,14 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     tsri_route route = {0};
     int value = -1;
     TSRI_TRY(nearest(b, t, placement, &want, &base, &value, &route));
-    base.name = plan->values[value].name;
-    const tsr_placement *from = plan->values[value].placement, *last = placement;
+    base.name = ir->values[value].name;
+    const tsr_placement *from = ir->values[value].placement, *last = placement;
     bool crosses = tsr_placement_device(from) != tsr_placement_device(placement);
     if (crosses && !tsri_placement_can(from, TSRI_CAN_HOST_MEMORY)) {
-        TSRI_TRY(twin_of(plan, from, &from));
+        TSRI_TRY(twin_of(ir, from, &from));
         TSRI_TRY(add_crossing(b, t, from, base, &value));
     } else if (crosses) {
-        TSRI_TRY(twin_of(plan, placement, &placement));
+        TSRI_TRY(twin_of(ir, placement, &placement));
     }
     for (int i = 0; i < route.n; i++) {
         TSRI_TRY(add_conversion(b, value, &route.step[i], route.step[i].on_dst ? placement : from,
@@ -219,16 +212,10 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     return TSR_OK;
 }
 
-bool tsri_item_crosses(const tsri_item *it)
-{
-    return it->kind == TSRI_ITEM_LOCAL_BOX &&
-           tsr_placement_device(it->box.from) != tsr_placement_device(it->placement);
-}
-
 static tsr_status build_source(builder *b, const tsri_op *op, int value)
 {
-    tsr_plan *plan = b->plan;
-    tsri_value *v = &plan->values[value];
+    tsri_ir *ir = b->ir;
+    tsri_value *v = &ir->values[value];
     if (op->kind == TSRI_OP_VARIABLE) {
         v->storage = TSRI_STORAGE_VARIABLE;
         v->variable = op->variable;
@@ -251,7 +238,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
     /* Local to global with B: the first rank's value of each group becomes everyone's. */
     tsri_value shared = *v;
     shared.storage = TSRI_STORAGE_ARENA;
-    int out = tsri_plan_add_value(plan, &shared);
+    int out = tsri_ir_add_value(ir, &shared);
     const double part = tsri_largest_part(v->shape, op->placement, v->layout.sbp);
     const int64_t bytes = (int64_t)(part * (double)tsr_dtype_size(v->dtype));
     const tsri_item base = {
@@ -266,7 +253,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
                 .broadcast = true,
                 .reason = "from_local in B: the first rank's value is "
                           "everyone's"}};
-    if (out < 0 || !tsri_plan_add_item(plan, &base, &value, &out))
+    if (out < 0 || !tsri_ir_add_item(ir, &base, &value, &out))
         return TSR_ERR_NO_MEMORY;
     b->of[op->out[0]->id]->value = out;
     return TSR_OK;
@@ -277,7 +264,7 @@ static int64_t groups_here(const builder *b, const tsri_op *op)
 {
     bool conv = tsri_op_def_of(op->kind)->has_groups;
     int64_t groups = conv ? op->attrs.conv.groups : 0, offset;
-    int at = tsr_placement_find(op->placement, b->plan->world->rank);
+    int at = tsr_placement_find(op->placement, b->ir->world->rank);
     int index = b->inferred->groups_index[op->id], inner = tsr_placement_nranks(op->placement);
     const tsri_nd_signature *sig = b->inferred->chosen[op->id];
     for (int d = 0; conv && at >= 0 && index >= 0 && d < tsr_placement_ndim(op->placement); d++) {
@@ -311,7 +298,7 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
 /* Makes a value the new one of a variable: over what it had, if the graph reads that. */
 static void store_in_variable(const builder *b, int value, tsr_variable *var)
 {
-    tsri_value *v = &b->plan->values[value];
+    tsri_value *v = &b->ir->values[value];
     const tsr_tensor *read = tsri_graph_find_read(b->g, var);
     if (read && b->of[read->id]) {
         v->storage = TSRI_STORAGE_ALIAS;
@@ -336,7 +323,7 @@ static tsr_sbp signature_of(const builder *b, const tsr_variable *var)
  * signature. Nothing is left to do where the op updates the variable in place. */
 static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
 {
-    tsr_plan *plan = b->plan;
+    tsri_ir *ir = b->ir;
     tsr_variable *var = op->out[i]->writes;
     if (!var || op->out[i]->superseded)
         return TSR_OK;
@@ -346,15 +333,15 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
                                     .part_of = 1 + i,
                                     .reason = "the variable keeps its signature"}};
     TSRI_TRY(get_value(b, op->out[i], op->placement, signature_of(b, var), base, &value));
-    const tsri_value *root = &plan->values[tsri_plan_root(plan, value)];
+    const tsri_value *root = &ir->values[tsri_ir_root(ir, value)];
     if (root->storage == TSRI_STORAGE_VARIABLE && root->variable == var)
         return TSR_OK;
-    if (plan->values[value].storage == TSRI_STORAGE_ARENA) {
+    if (ir->values[value].storage == TSRI_STORAGE_ARENA) {
         store_in_variable(b, value, var);
         return TSR_OK;
     }
     /* A view of bytes that are not the variable's. */
-    int copy = tsri_plan_add_copy(plan, &base, value, plan->values[value].nhwc);
+    int copy = tsri_plan_add_copy(ir, &base, value, ir->values[value].nhwc);
     if (copy < 0)
         return TSR_ERR_NO_MEMORY;
     store_in_variable(b, copy, var);
@@ -377,7 +364,7 @@ static void note_said(const tsri_op *op, tsri_value *v)
 
 static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int *out)
 {
-    tsr_plan *plan = b->plan;
+    tsri_ir *ir = b->ir;
     const tsri_mesh mesh = tsri_mesh_of(op->placement);
     for (int i = 0; i < op->nout; i++) {
         const tsr_tensor *t = op->out[i];
@@ -389,13 +376,13 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
                         .tensor = t->origin,
                         .is_loss = t->is_loss};
         note_said(op, &v);
-        out[i] = tsri_plan_add_value(plan, &v);
+        out[i] = tsri_ir_add_value(ir, &v);
         if (out[i] < 0)
             return TSR_ERR_NO_MEMORY;
         int over = tsri_op_over(op->kind, i);
         if (over >= 0) {
-            plan->values[out[i]].storage = TSRI_STORAGE_ALIAS;
-            plan->values[out[i]].alias = in[over];
+            ir->values[out[i]].storage = TSRI_STORAGE_ALIAS;
+            ir->values[out[i]].alias = in[over];
         }
         TSRI_TRY(remember(b, t->id, out[i]));
     }
@@ -405,7 +392,7 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
 /* Keeps what else the op could do, if that was asked for: a copy that outlives inference. */
 static tsr_status keep_alternatives(builder *b, const tsri_op *op, const int *out)
 {
-    tsri_pool *pool = &b->plan->program;
+    tsri_pool *pool = &b->ir->program;
     if (!b->inferred->alternatives || !op->nout)
         return TSR_OK;
     tsri_alternatives *alt = tsri_pool_dup(pool, &b->inferred->alternatives[op->id], sizeof *alt);
@@ -417,13 +404,13 @@ static tsr_status keep_alternatives(builder *b, const tsri_op *op, const int *ou
         if (!(alt->sig[i] = tsri_pool_dup(pool, alt->sig[i], sizeof *alt->sig[i])))
             return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < op->nout; i++)
-        b->plan->values[out[i]].alternatives = alt;
+        b->ir->values[out[i]].alternatives = alt;
     return alt ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status build_op(builder *b, const tsri_op *op)
 {
-    tsr_plan *plan = b->plan;
+    tsri_ir *ir = b->ir;
     int in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
     TSRI_TRY(get_operands(b, op, in));
     TSRI_TRY(add_results(b, op, in, out));
@@ -431,7 +418,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
     if (op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE)
         return build_source(b, op, out[0]);
     if (op->kind == TSRI_OP_RANK_SUM)
-        return tsri_plan_build_rank_sum(plan, op, in, out);
+        return tsri_plan_build_rank_sum(ir, op, in, out);
     tsri_item item = {.kind = TSRI_ITEM_KERNEL,
                       .nin = op->nin,
                       .nout = op->nout,
@@ -450,10 +437,10 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                                  .dtype = tsri_op_computes_in(op)}};
     if (tsri_op_def_of(op->kind)->is_view) {
         item.kind = TSRI_ITEM_VIEW;
-        plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
-        plan->values[out[0]].alias = in[0];
+        ir->values[out[0]].storage = TSRI_STORAGE_ALIAS;
+        ir->values[out[0]].alias = in[0];
     }
-    TSRI_NEED(tsri_plan_add_item(plan, &item, in, out));
+    TSRI_NEED(tsri_ir_add_item(ir, &item, in, out));
     for (int i = 0; i < op->nout; i++)
         TSRI_TRY(keep_result(b, op, i, out[i]));
     return TSR_OK;
@@ -461,12 +448,12 @@ static tsr_status build_op(builder *b, const tsri_op *op)
 
 static tsr_status build_output(builder *b, int i)
 {
-    tsr_plan *plan = b->plan;
+    tsri_ir *ir = b->ir;
     const tsri_graph_port *from = &b->g->ports[i];
     const tsr_tensor *t = from->tensor;
     int value = b->of[t->id]->value;
-    tsr_sbp sbp = from->is_local ? plan->values[value].layout.sbp : from->sbp;
-    plan->ports[i].info.sbp = sbp;
+    tsr_sbp sbp = from->is_local ? ir->values[value].layout.sbp : from->sbp;
+    ir->ports[i].info.sbp = sbp;
     const tsri_item base = {.loc = from->loc, .backward = t->op->backward};
     TSRI_TRY(get_value(b, t, from->placement, sbp, base, &value));
     const tsri_item item = {.kind = TSRI_ITEM_OUTPUT,
@@ -475,15 +462,15 @@ static tsr_status build_output(builder *b, int i)
                             .name = from->name,
                             .loc = from->loc,
                             .port = i};
-    return tsri_plan_add_item(plan, &item, &value, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    return tsri_ir_add_item(ir, &item, &value, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status describe_ports(builder *b)
 {
-    tsr_plan *plan = b->plan;
-    for (int i = 0; i < plan->nports; i++) {
+    tsri_ir *ir = b->ir;
+    for (int i = 0; i < ir->nports; i++) {
         const tsri_graph_port *from = &b->g->ports[i];
-        tsri_plan_port *to = &plan->ports[i];
+        tsri_ir_port *to = &ir->ports[i];
         const tsr_tensor *t = from->tensor;
         int64_t offset[TSR_MAX_NDIM];
         to->is_local = from->is_local;
@@ -494,14 +481,14 @@ static tsr_status describe_ports(builder *b)
             to->from_local = t->op->from_local;
             sbp = t->op->sbp.ndim ? t->op->sbp : b->inferred->chosen[t->op->id]->out[0];
         }
-        to->info = (tsr_port){.name = tsri_pool_strdup(&plan->program, from->name),
+        to->info = (tsr_port){.name = tsri_pool_strdup(&ir->program, from->name),
                               .is_input = from->is_input,
                               .dtype = t->dtype,
                               .dims = t->shape,
                               .sbp = sbp,
                               .placement = from->placement};
-        tsri_shard(t->shape, from->placement, sbp, plan->world->rank, &to->info.shard, offset);
-        if (tsr_placement_find(from->placement, plan->world->rank) >= 0)
+        tsri_shard(t->shape, from->placement, sbp, ir->world->rank, &to->info.shard, offset);
+        if (tsr_placement_find(from->placement, ir->world->rank) >= 0)
             to->bytes = (size_t)tsr_dims_count(to->info.shard) * tsr_dtype_size(t->dtype);
         TSRI_NEED(to->info.name);
     }
@@ -509,29 +496,29 @@ static tsr_status describe_ports(builder *b)
 }
 
 /* Names outlive the graph. */
-static tsr_status keep_names(tsr_plan *plan)
+static tsr_status keep_names(tsri_ir *ir)
 {
-    for (int i = 0; i < plan->nitems; i++)
-        if (!(plan->items[i].name = tsri_pool_strdup(&plan->program, plan->items[i].name)))
+    for (int i = 0; i < ir->nitems; i++)
+        if (!(ir->items[i].name = tsri_pool_strdup(&ir->program, ir->items[i].name)))
             return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < plan->nvalues; i++)
-        if (!(plan->values[i].name = tsri_pool_strdup(&plan->program, plan->values[i].name)))
+    for (int i = 0; i < ir->nvalues; i++)
+        if (!(ir->values[i].name = tsri_pool_strdup(&ir->program, ir->values[i].name)))
             return TSR_ERR_NO_MEMORY;
     return TSR_OK;
 }
 
 /* The lines that runs print; the graph may go before the plan. */
-static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
+static tsr_status copy_prints(tsri_ir *ir, const tsr_graph *g)
 {
-    plan->nprints = g->nprints;
+    ir->nprints = g->nprints;
     if (!g->nprints)
         return TSR_OK;
-    plan->prints = tsri_pool_dup(&plan->program, g->prints, (size_t)g->nprints * sizeof *g->prints);
-    TSRI_NEED(plan->prints);
+    ir->prints = tsri_pool_dup(&ir->program, g->prints, (size_t)g->nprints * sizeof *g->prints);
+    TSRI_NEED(ir->prints);
     for (int i = 0; i < g->nprints; i++) {
-        plan->prints[i].label = tsri_pool_strdup(&plan->program, g->prints[i].label);
-        plan->prints[i].port = tsri_pool_strdup(&plan->program, g->prints[i].port);
-        TSRI_NEED(plan->prints[i].label && plan->prints[i].port);
+        ir->prints[i].label = tsri_pool_strdup(&ir->program, g->prints[i].label);
+        ir->prints[i].port = tsri_pool_strdup(&ir->program, g->prints[i].port);
+        TSRI_NEED(ir->prints[i].label && ir->prints[i].port);
     }
     return TSR_OK;
 }
@@ -539,41 +526,41 @@ static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
 /* Keeps the signatures of all ops, for pricing the plan anew. */
 static tsr_status keep_chosen(builder *b)
 {
-    tsr_plan *plan = b->plan;
+    tsri_ir *ir = b->ir;
     const size_t n = (size_t)b->g->nops;
     size_t live = 0;
     if (!b->inferred->alternatives)
         return TSR_OK;
     for (size_t i = 0; i < n; i++)
         live += b->inferred->live[i];
-    tsri_nd_signature *copies = tsri_pool_alloc(&plan->program, live * sizeof *copies);
-    plan->chosen = tsri_pool_alloc(&plan->program, n * sizeof(tsri_nd_signature *));
-    TSRI_NEED(copies && plan->chosen);
+    tsri_nd_signature *copies = tsri_pool_alloc(&ir->program, live * sizeof *copies);
+    ir->chosen = tsri_pool_alloc(&ir->program, n * sizeof(tsri_nd_signature *));
+    TSRI_NEED(copies && ir->chosen);
     for (size_t i = 0; i < n; i++)
         if (b->inferred->live[i]) {
             *copies = *b->inferred->chosen[i];
-            plan->chosen[b->g->ops[i]->origin] = copies++;
+            ir->chosen[b->g->ops[i]->origin] = copies++;
         }
     return TSR_OK;
 }
 
-tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred)
+tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *inferred)
 {
-    builder b = {.plan = plan, .g = g, .inferred = inferred};
-    b.of = tsri_pool_alloc(&plan->scratch, (size_t)g->ntensors * sizeof *b.of);
-    plan->nhooks = g->nhooks;
-    plan->runner = g->runner;
-    plan->hooks = tsri_pool_dup(&plan->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
-    TSRI_NEED(b.of && plan->hooks);
-    TSRI_TRY(copy_prints(plan, g));
-    plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
-    plan->ports = tsri_pool_alloc(&plan->program, (size_t)g->nports * sizeof *plan->ports);
-    TSRI_NEED(plan->ports);
-    plan->nports = g->nports;
+    builder b = {.ir = ir, .g = g, .inferred = inferred};
+    b.of = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors * sizeof *b.of);
+    ir->nhooks = g->nhooks;
+    ir->runner = g->runner;
+    ir->hooks = tsri_pool_dup(&ir->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
+    TSRI_NEED(b.of && ir->hooks);
+    TSRI_TRY(copy_prints(ir, g));
+    ir->step_value = g->step_value == &g->own_step ? &ir->own_step : g->step_value;
+    ir->ports = tsri_pool_alloc(&ir->program, (size_t)g->nports * sizeof *ir->ports);
+    TSRI_NEED(ir->ports);
+    ir->nports = g->nports;
     for (int i = 0; i < g->nops; i++) {
         if (!inferred->live[i])
             continue;
-        plan->info.ops++;
+        ir->nops++;
         TSRI_TRY(build_op(&b, g->ops[i]));
     }
     for (int i = 0; i < g->nports; i++)
@@ -581,5 +568,5 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
             TSRI_TRY(build_output(&b, i));
     TSRI_TRY(describe_ports(&b));
     TSRI_TRY(keep_chosen(&b));
-    return keep_names(plan);
+    return keep_names(ir);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "src/plan/pass/chainer.h"
+#include "src/plan/pass/pass.h"
 
 typedef tsri_chainer chainer;
 
@@ -30,7 +31,7 @@ static bool has_rows(const tsri_value *v)
            (v->shape.ndim != 4 || v->nhwc || one_pixel || v->shape.d[1] == 1);
 }
 
-tsri_chain_role tsri_chain_role_of(const tsr_plan *plan, const tsri_item *it)
+tsri_chain_role tsri_chain_role_of(const tsri_ir *ir, const tsri_item *it)
 {
     if (it->kind != TSRI_ITEM_KERNEL || it->kernel.updates ||
         !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS))
@@ -39,15 +40,15 @@ tsri_chain_role tsri_chain_role_of(const tsr_plan *plan, const tsri_item *it)
     if (def->chain == TSRI_CHAIN_NONE || (def->may_chain && !def->may_chain(&it->kernel.attrs)))
         return TSRI_CHAIN_NONE;
     for (int i = 0; i < it->nin; i++) {
-        const tsri_value *v = &plan->values[it->in[i]];
+        const tsri_value *v = &ir->values[it->in[i]];
         if (!(def->walks >> i & 1))
             continue;
         if (!has_rows(v) || (def->chain == TSRI_CHAIN_MAP &&
-                             !tsr_dims_equal(v->shape, plan->values[it->out[0]].shape)))
+                             !tsr_dims_equal(v->shape, ir->values[it->out[0]].shape)))
             return TSRI_CHAIN_NONE;
     }
     const bool walked = def->chain == TSRI_CHAIN_MAP || def->chain == TSRI_CHAIN_PRODUCT;
-    return walked && !has_rows(&plan->values[it->out[0]]) ? TSRI_CHAIN_NONE : def->chain;
+    return walked && !has_rows(&ir->values[it->out[0]]) ? TSRI_CHAIN_NONE : def->chain;
 }
 
 static bool is_product(tsri_chain_role role)
@@ -59,8 +60,8 @@ static bool is_product(tsri_chain_role role)
 static bool is_for_products(const chainer *c, int value)
 {
     for (int r = c->flow.first[value]; r < c->flow.first[value + 1]; r++) {
-        const tsri_item *it = &c->plan->items[c->flow.reader[r]];
-        if (!is_product(tsri_chain_role_of(c->plan, it)))
+        const tsri_item *it = &c->ir->items[c->flow.reader[r]];
+        if (!is_product(tsri_chain_role_of(c->ir, it)))
             return false;
         for (int j = 0; j < it->nin; j++)
             if (it->in[j] == value && !(def_of(it)->walks >> j & 1))
@@ -71,20 +72,20 @@ static bool is_for_products(const chainer *c, int value)
 
 /* --- computing again -------------------------------------------------------------------------- */
 /* Gives reader r of a value that cheap item m makes its own one, made right before it. */
-static tsr_status compute_again(tsr_plan *plan, const tsri_item *m, tsri_item *reader)
+static tsr_status compute_again(tsri_ir *ir, const tsri_item *m, tsri_item *reader)
 {
     tsri_item again = *m;
     const int value = m->out[0];
-    tsri_value v = plan->values[value];
+    tsri_value v = ir->values[value];
     v.said = false;
     v.alternatives = NULL;
-    int copy = tsri_plan_add_value(plan, &v);
+    int copy = tsri_ir_add_value(ir, &v);
     if (copy < 0)
         return TSR_ERR_NO_MEMORY;
     again.kernel.again = value + 1;
     again.backward = reader->backward;
     again.cost_s = 0; /* it reads and writes what its reader is said to */
-    TSRI_NEED(tsri_plan_add_item(plan, &again, m->in, &copy));
+    TSRI_NEED(tsri_ir_add_item(ir, &again, m->in, &copy));
     for (int j = 0; j < reader->nin; j++)
         if (reader->in[j] == value)
             reader->in[j] = copy;
@@ -94,31 +95,31 @@ static tsr_status compute_again(tsr_plan *plan, const tsri_item *m, tsri_item *r
 /* Gives every reader of a cheap result but the first one a result of its own. */
 static tsr_status repeat_cheap(chainer *c)
 {
-    tsr_plan *plan = c->plan;
-    const tsri_item *old = plan->items;
-    const int nold = plan->nitems, nvalues = plan->nvalues;
-    bool *again = tsri_pool_alloc(&plan->scratch, (size_t)nvalues + 1);
+    tsri_ir *ir = c->ir;
+    const tsri_item *old = ir->items;
+    const int nold = ir->nitems, nvalues = ir->nvalues;
+    bool *again = tsri_pool_alloc(&ir->scratch, (size_t)nvalues + 1);
     TSRI_NEED(again);
     bool any = false;
     for (int v = 0; v < nvalues; v++) {
         const int m = c->flow.maker[v], readers = c->flow.first[v + 1] - c->flow.first[v];
-        again[v] = m >= 0 && readers > 1 && tsri_chain_role_of(plan, &old[m]) == TSRI_CHAIN_MAP &&
+        again[v] = m >= 0 && readers > 1 && tsri_chain_role_of(ir, &old[m]) == TSRI_CHAIN_MAP &&
                    def_of(&old[m])->is_cheap && is_for_products(c, v);
         any |= again[v];
     }
     if (!any)
         return TSR_OK;
-    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    TSRI_TRY(tsri_ir_new_items(ir, nold));
     for (int i = 0; i < nold; i++) {
         tsri_item it = old[i];
         for (int j = 0; j < it.nin && it.kind == TSRI_ITEM_KERNEL; j++) {
             const int v = it.in[j];
             if (v < nvalues && again[v] && c->flow.reader[c->flow.first[v]] != i)
-                TSRI_TRY(compute_again(plan, &old[c->flow.maker[v]], &it));
+                TSRI_TRY(compute_again(ir, &old[c->flow.maker[v]], &it));
         }
-        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+        TSRI_NEED(tsri_ir_add_item(ir, &it, it.in, it.out));
     }
-    return tsri_flow_find(plan, &plan->scratch, &c->flow);
+    return tsri_flow_find(ir, &ir->scratch, &c->flow);
 }
 
 /* --- growing a chain -------------------------------------------------------------------------- */
@@ -126,7 +127,7 @@ static tsr_status repeat_cheap(chainer *c)
  * what reads it comes behind or is one. */
 static bool fits(const chainer *c, int item)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->ir->items[item];
     for (int j = 0; j < it->nin; j++) {
         const int m = c->flow.maker[it->in[j]];
         if (m >= 0 && !tsri_chainer_is_member(c, m) && c->position[m] >= c->at)
@@ -147,20 +148,20 @@ static bool fits(const chainer *c, int item)
 static bool may_join(const chainer *c, int item)
 {
     return c->nmembers < TSRI_CHAIN_MAX && !c->chain[item] && !tsri_chainer_is_member(c, item) &&
-           c->plan->items[item].placement == c->plan->items[c->member[0]].placement;
+           c->ir->items[item].placement == c->ir->items[c->member[0]].placement;
 }
 
 /* Joins an item, and before it what makes rows for it behind the chain's place. */
 static bool join(chainer *c, int item)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->ir->items[item];
     const int before = c->nmembers;
     if (!may_join(c, item))
         return false;
     for (int j = 0; j < it->nin; j++) {
         const int m = c->flow.maker[it->in[j]];
         if (m >= 0 && def_of(it)->walks >> j & 1 && c->position[m] >= c->at && may_join(c, m) &&
-            tsri_chain_role_of(c->plan, &c->plan->items[m]) == TSRI_CHAIN_MAP && fits(c, m))
+            tsri_chain_role_of(c->ir, &c->ir->items[m]) == TSRI_CHAIN_MAP && fits(c, m))
             c->member[c->nmembers++] = m;
     }
     if (c->nmembers < TSRI_CHAIN_MAX && fits(c, item)) {
@@ -174,19 +175,19 @@ static bool join(chainer *c, int item)
 /* Joins what makes the rows that member m reads, and what reads the rows that it reads or makes. */
 static bool join_neighbours(chainer *c, int m)
 {
-    const tsr_plan *plan = c->plan;
-    const tsri_item *it = &plan->items[m];
-    const tsri_chain_role own = tsri_chain_role_of(plan, it);
+    const tsri_ir *ir = c->ir;
+    const tsri_item *it = &ir->items[m];
+    const tsri_chain_role own = tsri_chain_role_of(ir, it);
     bool any = false;
     for (int j = 0; j < it->nin; j++) {
         const int v = it->in[j], maker = c->flow.maker[v];
         if (!(def_of(it)->walks >> j & 1))
             continue;
-        if (maker >= 0 && tsri_chain_role_of(plan, &plan->items[maker]) == TSRI_CHAIN_MAP)
+        if (maker >= 0 && tsri_chain_role_of(ir, &ir->items[maker]) == TSRI_CHAIN_MAP)
             any |= join(c, maker);
         for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++)
             if (is_product(own) &&
-                is_product(tsri_chain_role_of(plan, &plan->items[c->flow.reader[r]])))
+                is_product(tsri_chain_role_of(ir, &ir->items[c->flow.reader[r]])))
                 any |= join(c, c->flow.reader[r]);
     }
     if (own != TSRI_CHAIN_MAP && own != TSRI_CHAIN_PRODUCT)
@@ -194,7 +195,7 @@ static bool join_neighbours(chainer *c, int m)
     const int v = it->out[0];
     for (int r = c->flow.first[v]; r < c->flow.first[v + 1]; r++) {
         const int reader = c->flow.reader[r];
-        const tsri_chain_role role = tsri_chain_role_of(plan, &plan->items[reader]);
+        const tsri_chain_role role = tsri_chain_role_of(ir, &ir->items[reader]);
         if (role == TSRI_CHAIN_SUMS || role == TSRI_CHAIN_MAP)
             any |= join(c, reader);
     }
@@ -221,16 +222,16 @@ static void make_chain(chainer *c, int product)
  * first product. */
 static tsr_status list_order(chainer *c, int *order)
 {
-    tsr_plan *plan = c->plan;
-    const size_t n = (size_t)plan->nitems + 1;
-    int *head = tsri_pool_alloc(&plan->scratch, 2 * n * sizeof *head), *next = head + n, count = 0;
+    tsri_ir *ir = c->ir;
+    const size_t n = (size_t)ir->nitems + 1;
+    int *head = tsri_pool_alloc(&ir->scratch, 2 * n * sizeof *head), *next = head + n, count = 0;
     TSRI_NEED(head);
     memset(head, -1, n * sizeof *head);
-    for (int i = plan->nitems - 1; i >= 0; i--) {
+    for (int i = ir->nitems - 1; i >= 0; i--) {
         next[i] = head[c->position[i]];
         head[c->position[i]] = i;
     }
-    for (int at = 0; at < plan->nitems; at++)
+    for (int at = 0; at < ir->nitems; at++)
         for (int i = head[at]; i >= 0; i = next[i])
             order[count++] = i;
     return TSR_OK;
@@ -240,16 +241,16 @@ static tsr_status list_order(chainer *c, int *order)
  * what is allocated here is kept until the plan is made. */
 static tsr_status line_up(chainer *c)
 {
-    tsri_item *items = c->plan->items;
-    int *order = tsri_pool_alloc(&c->plan->scratch, (size_t)c->plan->nitems * sizeof *order + 1);
+    tsri_item *items = c->ir->items;
+    int *order = tsri_pool_alloc(&c->ir->scratch, (size_t)c->ir->nitems * sizeof *order + 1);
     TSRI_NEED(order);
     TSRI_TRY(list_order(c, order));
-    for (int i = 0; i < c->plan->nitems; i++) {
+    for (int i = 0; i < c->ir->nitems; i++) {
         items[i].place = i + 1;
         if (items[i].kind == TSRI_ITEM_KERNEL)
             items[i].kernel.chain = c->chain[i];
     }
-    for (int i = 0; i < c->plan->nitems; i++) {
+    for (int i = 0; i < c->ir->nitems; i++) {
         const tsri_item first = items[i];
         int at = i;
         for (int from; order[at] != i; at = from) {
@@ -263,24 +264,24 @@ static tsr_status line_up(chainer *c)
     return TSR_OK;
 }
 
-tsr_status tsri_plan_chain(tsr_plan *plan)
+tsr_status tsri_plan_chain(tsri_ir *ir)
 {
-    chainer c = {.plan = plan};
-    const bool chains = tsri_plan_fuses(plan, TSR_FUSE_CHAINS);
-    const bool rows = tsri_plan_fuses(plan, TSR_FUSE_ROWS);
+    chainer c = {.ir = ir};
+    const bool chains = tsri_plan_fuses(ir, TSR_FUSE_CHAINS);
+    const bool rows = tsri_plan_fuses(ir, TSR_FUSE_ROWS);
     if (!chains && !rows)
         return TSR_OK;
-    TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &c.flow));
+    TSRI_TRY(tsri_flow_find(ir, &ir->scratch, &c.flow));
     if (chains)
         TSRI_TRY(repeat_cheap(&c));
-    const size_t n = (size_t)plan->nitems + 1;
-    c.chain = tsri_pool_alloc(&plan->scratch, n * sizeof *c.chain);
-    c.position = tsri_pool_alloc(&plan->scratch, n * sizeof *c.position);
+    const size_t n = (size_t)ir->nitems + 1;
+    c.chain = tsri_pool_alloc(&ir->scratch, n * sizeof *c.chain);
+    c.position = tsri_pool_alloc(&ir->scratch, n * sizeof *c.position);
     TSRI_NEED(c.chain && c.position);
-    for (int i = 0; i < plan->nitems; i++)
+    for (int i = 0; i < ir->nitems; i++)
         c.position[i] = i;
-    for (int i = 0; i < plan->nitems && chains; i++)
-        if (!c.chain[i] && is_product(tsri_chain_role_of(plan, &plan->items[i])))
+    for (int i = 0; i < ir->nitems && chains; i++)
+        if (!c.chain[i] && is_product(tsri_chain_role_of(ir, &ir->items[i])))
             make_chain(&c, i);
     if (rows)
         tsri_chainer_rows(&c);
@@ -288,29 +289,28 @@ tsr_status tsri_plan_chain(tsr_plan *plan)
 }
 
 /* --- once the order is known ------------------------------------------------------------------ */
-int tsri_chain_begin(const tsr_plan *plan, int item)
+int tsri_chain_begin(const tsri_ir *ir, int item)
 {
-    const int end = tsri_chain_end(plan, item);
-    while (item > 0 && tsri_chain_end(plan, item - 1) == end)
+    const int end = tsri_chain_end(ir, item);
+    while (item > 0 && tsri_chain_end(ir, item - 1) == end)
         item--;
     return item;
 }
 
-int tsri_chain_end(const tsr_plan *plan, int item)
+int tsri_chain_end(const tsri_ir *ir, int item)
 {
-    const int chain =
-        plan->items[item].kind == TSRI_ITEM_KERNEL ? plan->items[item].kernel.chain : 0;
+    const int chain = ir->items[item].kind == TSRI_ITEM_KERNEL ? ir->items[item].kernel.chain : 0;
     int end = item + 1;
-    while (chain && end < plan->nitems && plan->items[end].kind == TSRI_ITEM_KERNEL &&
-           plan->items[end].kernel.chain == chain)
+    while (chain && end < ir->nitems && ir->items[end].kind == TSRI_ITEM_KERNEL &&
+           ir->items[end].kernel.chain == chain)
         end++;
     return end;
 }
 
 /* Whether items [begin, end) alone read and write a value that one of them makes. */
-static bool is_inner(const tsr_plan *plan, const tsri_flow *flow, int value, int begin, int end)
+static bool is_inner(const tsri_ir *ir, const tsri_flow *flow, int value, int begin, int end)
 {
-    if (plan->values[value].storage != TSRI_STORAGE_ARENA ||
+    if (ir->values[value].storage != TSRI_STORAGE_ARENA ||
         flow->first[value] == flow->first[value + 1])
         return false;
     for (int r = flow->first[value]; r < flow->first[value + 1]; r++)
@@ -319,27 +319,27 @@ static bool is_inner(const tsr_plan *plan, const tsri_flow *flow, int value, int
     return true;
 }
 
-tsr_status tsri_plan_settle_chains(tsr_plan *plan)
+tsr_status tsri_plan_settle_chains(tsri_ir *ir)
 {
     tsri_flow flow;
-    int *length = tsri_pool_alloc(&plan->scratch, ((size_t)plan->nitems + 1) * sizeof *length);
+    int *length = tsri_pool_alloc(&ir->scratch, ((size_t)ir->nitems + 1) * sizeof *length);
     TSRI_NEED(length);
-    TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &flow));
-    for (int i = 0; i < plan->nitems; i++)
-        if (plan->items[i].kind == TSRI_ITEM_KERNEL)
-            length[plan->items[i].kernel.chain]++;
-    for (int i = 0, end; i < plan->nitems; i = end) {
-        end = tsri_chain_end(plan, i);
-        if (plan->items[i].kind != TSRI_ITEM_KERNEL || !plan->items[i].kernel.chain)
+    TSRI_TRY(tsri_flow_find(ir, &ir->scratch, &flow));
+    for (int i = 0; i < ir->nitems; i++)
+        if (ir->items[i].kind == TSRI_ITEM_KERNEL)
+            length[ir->items[i].kernel.chain]++;
+    for (int i = 0, end; i < ir->nitems; i = end) {
+        end = tsri_chain_end(ir, i);
+        if (ir->items[i].kind != TSRI_ITEM_KERNEL || !ir->items[i].kernel.chain)
             continue;
         /* Ordering updates may have put something between. */
-        const bool whole = end - i == length[plan->items[i].kernel.chain] && end - i > 1;
+        const bool whole = end - i == length[ir->items[i].kernel.chain] && end - i > 1;
         for (int m = i; m < end; m++) {
             if (!whole)
-                plan->items[m].kernel.chain = 0;
-            for (int j = 0; whole && j < plan->items[m].nout; j++)
-                if (is_inner(plan, &flow, plan->items[m].out[j], i, end))
-                    plan->values[plan->items[m].out[j]].storage = TSRI_STORAGE_INNER;
+                ir->items[m].kernel.chain = 0;
+            for (int j = 0; whole && j < ir->items[m].nout; j++)
+                if (is_inner(ir, &flow, ir->items[m].out[j], i, end))
+                    ir->values[ir->items[m].out[j]].storage = TSRI_STORAGE_INNER;
         }
     }
     return TSR_OK;

@@ -13,7 +13,7 @@ bool tsri_chainer_is_small(const tsri_chainer *c)
 {
     int n = 0;
     for (int i = 0; i < c->nmembers; i++)
-        n += c->plan->items[c->member[i]].nin + c->plan->items[c->member[i]].nout;
+        n += c->ir->items[c->member[i]].nin + c->ir->items[c->member[i]].nout;
     return n <= TSRI_CHAIN_VALUES;
 }
 

@@ -3,10 +3,10 @@
 #ifndef TESSERA_PLAN_CHAINER_H
 #define TESSERA_PLAN_CHAINER_H
 
-#include "src/plan/flow.h"
+#include "src/ir/flow.h"
 
 typedef struct tsri_chainer {
-    tsr_plan *plan;
+    tsri_ir *ir;
     tsri_flow flow;
     int *chain;    /* per item: its chain, 0 */
     int *position; /* per item: where it goes: that of its chain, or its own */

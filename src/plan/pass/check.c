@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "src/core/rng.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 typedef struct checker {
-    tsr_plan *plan;
+    tsri_ir *ir;
     tsri_pool *pool;
     tsri_pass after;
     int *maker;     /* per value: the item that makes it, a view too; -1 */
@@ -43,28 +43,28 @@ static const char *item_name(const tsri_item *it)
 
 static tsr_status fault(const checker *c, int item, const char *what, int value)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->ir->items[item];
     return tsri_fail(TSR_ERR_INTERNAL,
                      "the plan is wrong after the pass '%s': item %d, %s %s (%s:%d): %s, value %d "
                      "(%s)",
                      tsri_pass_name(c->after), item, item_name(it), it->name ? it->name : "",
                      tsri_basename(it->loc.file), it->loc.line, what, value,
-                     value >= 0 && c->plan->values[value].name ? c->plan->values[value].name : "");
+                     value >= 0 && c->ir->values[value].name ? c->ir->values[value].name : "");
 }
 
 static tsr_status start_check(checker *c)
 {
-    tsr_plan *plan = c->plan;
-    size_t n = (size_t)plan->nvalues;
+    tsri_ir *ir = c->ir;
+    size_t n = (size_t)ir->nvalues;
     int *all = tsri_pool_alloc(c->pool, 4 * n * sizeof *all);
     c->made = tsri_pool_alloc(c->pool, n);
-    c->phase = tsri_pool_alloc(c->pool, (size_t)plan->nitems);
+    c->phase = tsri_pool_alloc(c->pool, (size_t)ir->nitems);
     TSRI_NEED(all && c->made && c->phase);
     c->maker = all;
     c->version = all + n;
     c->holds = all + 2 * n;
     c->peers = all + 3 * n;
-    for (int v = 0; v < plan->nvalues; v++) {
+    for (int v = 0; v < ir->nvalues; v++) {
         c->maker[v] = -1;
         c->version[v] = c->holds[v] = v;
         c->peers[v] = 0;
@@ -81,7 +81,7 @@ static bool same_place(const tsri_value *a, const tsri_value *b)
 /* Checks what a result that shows or takes over an operand's bytes has in common with it. */
 static tsr_status check_alias(const checker *c, int item, int out, int in)
 {
-    const tsri_value *a = &c->plan->values[in], *b = &c->plan->values[out];
+    const tsri_value *a = &c->ir->values[in], *b = &c->ir->values[out];
     if (b->storage != TSRI_STORAGE_ALIAS || b->alias != in)
         return fault(c, item, "a result does not lie on its operand", out);
     if (tsr_dims_count(a->shape) != tsr_dims_count(b->shape) ||
@@ -92,11 +92,11 @@ static tsr_status check_alias(const checker *c, int item, int out, int in)
 
 static tsr_status check_conversion(const checker *c, int item)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->ir->items[item];
     if (it->box.ranks)
         return TSR_OK; /* between the graphs of several ranks: each has its own values */
     for (int j = 0; j < it->nin; j++) {
-        const tsri_value *from = &c->plan->values[it->in[j]], *to = &c->plan->values[it->out[j]];
+        const tsri_value *from = &c->ir->values[it->in[j]], *to = &c->ir->values[it->out[j]];
         if (!tsr_dims_equal(from->shape, to->shape) || from->dtype != to->dtype)
             return fault(c, item, "the ends differ in shape or dtype", it->out[j]);
         if (from->placement != it->box.from || to->placement != it->placement)
@@ -112,18 +112,18 @@ static tsr_status check_conversion(const checker *c, int item)
 
 static tsr_status check_kernel(const checker *c, int item)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->ir->items[item];
     for (int j = 0; j < it->nin; j++)
-        if (c->plan->values[it->in[j]].placement != it->placement)
+        if (c->ir->values[it->in[j]].placement != it->placement)
             return fault(c, item, "an operand lies elsewhere", it->in[j]);
     for (int j = 0; j < it->nout; j++) {
         int over = tsri_op_over(it->kernel.op, j);
-        if (c->plan->values[it->out[j]].placement != it->placement)
+        if (c->ir->values[it->out[j]].placement != it->placement)
             return fault(c, item, "a result lies elsewhere", it->out[j]);
         if (over < 0)
             continue;
         TSRI_TRY(check_alias(c, item, it->out[j], it->in[over]));
-        if (!same_place(&c->plan->values[it->in[over]], &c->plan->values[it->out[j]]))
+        if (!same_place(&c->ir->values[it->in[over]], &c->ir->values[it->out[j]]))
             return fault(c, item, "an update in place changes the signature", it->out[j]);
     }
     return TSR_OK;
@@ -131,17 +131,17 @@ static tsr_status check_kernel(const checker *c, int item)
 
 static tsr_status check_item(checker *c, int item)
 {
-    const tsr_plan *plan = c->plan;
-    const tsri_item *it = &plan->items[item];
+    const tsri_ir *ir = c->ir;
+    const tsri_item *it = &ir->items[item];
     for (int j = 0; j < it->nin; j++) {
         int v = it->in[j];
-        const tsri_value *value = &plan->values[v];
+        const tsri_value *value = &ir->values[v];
         bool source = value->storage == TSRI_STORAGE_PORT || value->source;
         if (c->maker[v] < 0 && !source)
             return fault(c, item, "reads what nothing before it makes", v);
     }
     for (int j = 0; j < it->nout; j++) {
-        if (c->maker[it->out[j]] >= 0 || plan->values[it->out[j]].source)
+        if (c->maker[it->out[j]] >= 0 || ir->values[it->out[j]].source)
             return fault(c, item, "makes what is there already", it->out[j]);
         c->maker[it->out[j]] = item;
     }
@@ -155,7 +155,7 @@ static tsr_status check_item(checker *c, int item)
 /* --- versions: who reads what is still there -------------------------------------------------- */
 static tsr_status read_value(const checker *c, int item, int v)
 {
-    int root = tsri_plan_root(c->plan, v);
+    int root = tsri_ir_root(c->ir, v);
     if (c->holds[root] != c->version[v])
         return fault(c, item, "reads what has been written over", v);
     return TSR_OK;
@@ -164,14 +164,14 @@ static tsr_status read_value(const checker *c, int item, int v)
 static void write_value(checker *c, int v)
 {
     c->version[v] = v;
-    c->holds[tsri_plan_root(c->plan, v)] = v;
+    c->holds[tsri_ir_root(c->ir, v)] = v;
 }
 
 static tsr_status check_items(checker *c)
 {
-    const tsr_plan *plan = c->plan;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    const tsri_ir *ir = c->ir;
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         TSRI_TRY(check_item(c, i));
@@ -190,24 +190,24 @@ static tsr_status check_items(checker *c)
 /* A value's version is made when its maker has done or finished; a view's when its operand's is. */
 static bool is_made(const checker *c, int v)
 {
-    const tsr_plan *plan = c->plan;
-    while (c->maker[v] >= 0 && tsri_item_shows(&plan->items[c->maker[v]]))
-        v = plan->items[c->maker[v]].in[0];
+    const tsri_ir *ir = c->ir;
+    while (c->maker[v] >= 0 && tsri_item_shows(&ir->items[c->maker[v]]))
+        v = ir->items[c->maker[v]].in[0];
     return c->maker[v] < 0 || c->made[v];
 }
 
 static tsr_status check_alive(const checker *c, int entry, int v)
 {
-    const tsri_value *root = &c->plan->values[tsri_plan_root(c->plan, v)];
+    const tsri_value *root = &c->ir->values[tsri_ir_root(c->ir, v)];
     if (root->storage == TSRI_STORAGE_ARENA && (entry < root->first || entry > root->last))
-        return fault(c, c->plan->entries[entry].item, "is used outside its lifetime", v);
+        return fault(c, c->ir->entries[entry].item, "is used outside its lifetime", v);
     return TSR_OK;
 }
 
 static tsr_status enter_reads(checker *c, int entry)
 {
-    const tsri_entry *e = &c->plan->entries[entry];
-    const tsri_item *it = &c->plan->items[e->item];
+    const tsri_entry *e = &c->ir->entries[entry];
+    const tsri_item *it = &c->ir->items[e->item];
     for (int j = 0; j < it->nin; j++) {
         int v = it->in[j];
         TSRI_TRY(check_alive(c, entry, v));
@@ -216,7 +216,7 @@ static tsr_status enter_reads(checker *c, int entry)
                 return fault(c, e->item, "reads what is not finished", v);
             TSRI_TRY(read_value(c, e->item, v));
         }
-        c->peers[tsri_plan_root(c->plan, v)] +=
+        c->peers[tsri_ir_root(c->ir, v)] +=
             (e->phase == TSRI_PHASE_START) - (e->phase == TSRI_PHASE_RELEASE);
     }
     return TSR_OK;
@@ -224,13 +224,13 @@ static tsr_status enter_reads(checker *c, int entry)
 
 static tsr_status enter_writes(checker *c, int entry)
 {
-    const tsri_entry *e = &c->plan->entries[entry];
-    const tsri_item *it = &c->plan->items[e->item];
-    bool early = e->phase == TSRI_PHASE_START && tsri_item_writes_early(c->plan, it);
+    const tsri_entry *e = &c->ir->entries[entry];
+    const tsri_item *it = &c->ir->items[e->item];
+    bool early = e->phase == TSRI_PHASE_START && tsri_item_writes_early(c->ir, it);
     if (e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH && !early)
         return TSR_OK;
     for (int j = 0; j < it->nout; j++) {
-        int v = it->out[j], root = tsri_plan_root(c->plan, v);
+        int v = it->out[j], root = tsri_ir_root(c->ir, v);
         TSRI_TRY(check_alive(c, entry, v));
         if (c->peers[root])
             return fault(c, e->item, "writes what peers may still read", v);
@@ -243,8 +243,8 @@ static tsr_status enter_writes(checker *c, int entry)
 /* START, FINISH, RELEASE, once each and in this order; or DO, once. */
 static tsr_status enter_phase(checker *c, int entry)
 {
-    const tsri_entry *e = &c->plan->entries[entry];
-    bool call = c->plan->items[e->item].kind == TSRI_ITEM_COLLECTIVE;
+    const tsri_entry *e = &c->ir->entries[entry];
+    bool call = c->ir->items[e->item].kind == TSRI_ITEM_COLLECTIVE;
     static const uint8_t wants[] = {[TSRI_PHASE_DO] = PHASE_NONE,
                                     [TSRI_PHASE_START] = PHASE_NONE,
                                     [TSRI_PHASE_FINISH] = PHASE_STARTED,
@@ -257,23 +257,23 @@ static tsr_status enter_phase(checker *c, int entry)
 
 static tsr_status check_entries(checker *c)
 {
-    const tsr_plan *plan = c->plan;
-    for (int i = 0; i < plan->nitems; i++)
-        for (int j = 0; j < plan->items[i].nout && plan->items[i].kind != TSRI_ITEM_DEAD; j++)
-            c->maker[plan->items[i].out[j]] = i;
+    const tsri_ir *ir = c->ir;
+    for (int i = 0; i < ir->nitems; i++)
+        for (int j = 0; j < ir->items[i].nout && ir->items[i].kind != TSRI_ITEM_DEAD; j++)
+            c->maker[ir->items[i].out[j]] = i;
     /* Views have no entry. In program order, a view's operand has its version by then. */
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (tsri_item_shows(it))
             c->version[it->out[0]] = c->version[it->in[0]];
     }
-    for (int e = 0; e < plan->nentries; e++) {
+    for (int e = 0; e < ir->nentries; e++) {
         TSRI_TRY(enter_phase(c, e));
         TSRI_TRY(enter_reads(c, e));
         TSRI_TRY(enter_writes(c, e));
     }
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (it->kind != TSRI_ITEM_DEAD && !tsri_item_shows(it) && c->phase[i] != PHASE_RELEASED)
             return fault(c, i, "is never done", -1);
     }
@@ -290,14 +290,14 @@ static int by_first(const void *a, const void *b)
 /* No two values of this rank that live at the same time share a byte. */
 static tsr_status check_offsets(checker *c)
 {
-    tsr_plan *plan = c->plan;
-    const size_t size = ((size_t)plan->nvalues + 1) * sizeof(tsri_value *);
+    tsri_ir *ir = c->ir;
+    const size_t size = ((size_t)ir->nvalues + 1) * sizeof(tsri_value *);
     tsri_value **all = tsri_pool_alloc(c->pool, size);
     tsri_value **alive = tsri_pool_alloc(c->pool, size);
     int n = 0, nalive = 0;
     TSRI_NEED(all && alive);
-    for (int i = 0; i < plan->nvalues; i++) {
-        tsri_value *v = &plan->values[i];
+    for (int i = 0; i < ir->nvalues; i++) {
+        tsri_value *v = &ir->values[i];
         if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && v->bytes)
             all[n++] = v;
     }
@@ -316,8 +316,7 @@ static tsr_status check_offsets(checker *c)
                 return tsri_fail(TSR_ERR_INTERNAL,
                                  "the plan is wrong after the pass 'memory': values %d (%s) and %d "
                                  "(%s) live at the same time and share bytes",
-                                 (int)(v - plan->values), v->name, (int)(w - plan->values),
-                                 w->name);
+                                 (int)(v - ir->values), v->name, (int)(w - ir->values), w->name);
         }
         nalive = kept;
         alive[nalive++] = all[i];
@@ -326,12 +325,12 @@ static tsr_status check_offsets(checker *c)
 }
 
 /* --- the order of communication --------------------------------------------------------------- */
-uint64_t tsri_plan_order_hash(const tsr_plan *plan)
+uint64_t tsri_plan_order_hash(const tsri_ir *ir)
 {
     uint64_t h = TSRI_HASH_INIT;
-    for (int e = 0; e < plan->nentries; e++) {
-        const tsri_entry *entry = &plan->entries[e];
-        const tsri_item *it = &plan->items[entry->item];
+    for (int e = 0; e < ir->nentries; e++) {
+        const tsri_entry *entry = &ir->entries[e];
+        const tsri_item *it = &ir->items[entry->item];
         if (it->kind != TSRI_ITEM_COLLECTIVE)
             continue;
         const int32_t what[] = {
@@ -343,19 +342,19 @@ uint64_t tsri_plan_order_hash(const tsr_plan *plan)
         h = tsri_hash(h, &it->box.step.bytes, sizeof it->box.step.bytes);
         h = tsri_hash(h, to, strlen(to));
         for (int j = 0; j < it->nin; j++)
-            h = tsri_hash(h, plan->values[it->in[j]].shape.d,
-                          (size_t)plan->values[it->in[j]].shape.ndim * sizeof(int64_t));
+            h = tsri_hash(h, ir->values[it->in[j]].shape.d,
+                          (size_t)ir->values[it->in[j]].shape.ndim * sizeof(int64_t));
     }
     return h;
 }
 
-tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after)
+tsr_status tsri_plan_check(tsri_ir *ir, tsri_pass after)
 {
     if (!tsri_checks())
         return TSR_OK;
     tsri_pool pool;
-    tsri_pool_init(&pool, &plan->world->mem);
-    checker c = {.plan = plan, .pool = &pool, .after = after};
+    tsri_pool_init(&pool, &ir->world->mem);
+    checker c = {.ir = ir, .pool = &pool, .after = after};
     tsr_status status = start_check(&c);
     if (status == TSR_OK)
         status = after == TSRI_PASS_MEMORY     ? check_offsets(&c)

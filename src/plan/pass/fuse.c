@@ -12,10 +12,10 @@
  */
 #include <string.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 typedef struct fuser {
-    tsr_plan *plan;
+    tsri_ir *ir;
     int *maker;   /* per value: the item that makes it, -1 */
     int *readers; /* per value: items that read it */
 } fuser;
@@ -36,13 +36,13 @@ static bool is_kernel(const tsri_item *it, tsri_op_kind op)
 
 static void scan(fuser *f)
 {
-    tsr_plan *plan = f->plan;
-    for (int i = 0; i < plan->nvalues; i++) {
+    tsri_ir *ir = f->ir;
+    for (int i = 0; i < ir->nvalues; i++) {
         f->maker[i] = -1;
         f->readers[i] = 0;
     }
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         for (int j = 0; j < it->nin; j++)
@@ -55,15 +55,15 @@ static void scan(fuser *f)
 /* bn_apply -> relu: becomes bn_act, in the activation's place. */
 static void fuse_forward(fuser *f)
 {
-    tsr_plan *plan = f->plan;
-    for (int i = 0; i < plan->nitems; i++) {
-        tsri_item *act = &plan->items[i];
+    tsri_ir *ir = f->ir;
+    for (int i = 0; i < ir->nitems; i++) {
+        tsri_item *act = &ir->items[i];
         if (!is_kernel(act, TSRI_OP_UNARY) || act_of(act) == TSRI_ACT_NONE)
             continue;
         int m = f->maker[act->in[0]];
-        if (m < 0 || f->readers[act->in[0]] != 1 || !is_kernel(&plan->items[m], TSRI_OP_BN_APPLY))
+        if (m < 0 || f->readers[act->in[0]] != 1 || !is_kernel(&ir->items[m], TSRI_OP_BN_APPLY))
             continue;
-        tsri_item *bn = &plan->items[m];
+        tsri_item *bn = &ir->items[m];
         bn->kernel.attrs.bn.act = act_of(act);
         bn->kernel.op = TSRI_OP_BN_ACT;
         bn->out[0] = act->out[0];
@@ -76,17 +76,17 @@ static void fuse_forward(fuser *f)
  * is none. */
 static tsri_item *reader_of(fuser *f, int maker, int value, tsri_op_kind op, int arg)
 {
-    for (int i = maker + 1; i < f->plan->nitems; i++) {
-        tsri_item *it = &f->plan->items[i];
+    for (int i = maker + 1; i < f->ir->nitems; i++) {
+        tsri_item *it = &f->ir->items[i];
         if (is_kernel(it, op) && it->in[arg] == value)
             return it;
     }
     return NULL;
 }
 
-static bool set_operands(tsr_plan *plan, tsri_item *it, int n, const int *in)
+static bool set_operands(tsri_ir *ir, tsri_item *it, int n, const int *in)
 {
-    int *copy = tsri_pool_dup(&plan->program, in, (size_t)n * sizeof *in);
+    int *copy = tsri_pool_dup(&ir->program, in, (size_t)n * sizeof *in);
     if (!copy)
         return false;
     it->in = copy;
@@ -97,15 +97,15 @@ static bool set_operands(tsr_plan *plan, tsri_item *it, int n, const int *in)
 /* relu' -> (bn_bwd_stats, bn_bwd_apply): the mask is taken inside both. */
 static tsr_status fuse_backward(fuser *f)
 {
-    tsr_plan *plan = f->plan;
-    for (int i = 0; i < plan->nitems; i++) {
-        tsri_item *grad = &plan->items[i];
+    tsri_ir *ir = f->ir;
+    for (int i = 0; i < ir->nitems; i++) {
+        tsri_item *grad = &ir->items[i];
         if (!is_kernel(grad, TSRI_OP_UNARY_GRAD) || act_of(grad) == TSRI_ACT_NONE)
             continue;
         int y = grad->in[0], dy = grad->in[1], g = grad->out[0], m = f->maker[y];
-        if (m < 0 || f->readers[g] != 2 || !is_kernel(&plan->items[m], TSRI_OP_BN_ACT))
+        if (m < 0 || f->readers[g] != 2 || !is_kernel(&ir->items[m], TSRI_OP_BN_ACT))
             continue;
-        const tsri_item *fwd = &plan->items[m];
+        const tsri_item *fwd = &ir->items[m];
         tsri_item *stats = reader_of(f, i, g, TSRI_OP_BN_BWD_STATS, 2);
         tsri_item *apply = reader_of(f, i, g, TSRI_OP_BN_BWD_APPLY, 3);
         if (!stats || !apply || stats->in[0] != fwd->in[0] || apply->in[0] != fwd->in[0] ||
@@ -114,8 +114,8 @@ static tsr_status fuse_backward(fuser *f)
             continue;
         int x = fwd->in[0], st = fwd->in[1], gamma = fwd->in[2], beta = fwd->in[3];
         int bstats = apply->in[4];
-        TSRI_NEED(set_operands(plan, stats, 5, (int[]){x, st, gamma, beta, dy}) &&
-                  set_operands(plan, apply, 6, (int[]){x, st, gamma, beta, dy, bstats}));
+        TSRI_NEED(set_operands(ir, stats, 5, (int[]){x, st, gamma, beta, dy}) &&
+                  set_operands(ir, apply, 6, (int[]){x, st, gamma, beta, dy, bstats}));
         stats->kernel.op = TSRI_OP_BN_ACT_BWD_STATS;
         apply->kernel.op = TSRI_OP_BN_ACT_BWD_APPLY;
         stats->kernel.attrs.bn.act = apply->kernel.attrs.bn.act = fwd->kernel.attrs.bn.act;
@@ -129,8 +129,8 @@ static tsr_status fuse_backward(fuser *f)
 static tsri_item *maker_of(fuser *f, int value, tsri_op_kind op, int readers)
 {
     int m = f->maker[value];
-    return m >= 0 && f->readers[value] == readers && is_kernel(&f->plan->items[m], op)
-               ? &f->plan->items[m]
+    return m >= 0 && f->readers[value] == readers && is_kernel(&f->ir->items[m], op)
+               ? &f->ir->items[m]
                : NULL;
 }
 
@@ -178,17 +178,17 @@ static tsr_status join_cross_entropy(fuser *f, tsri_item *it)
     if (!terms || !max || terms->in[0] != max->in[0] || terms->in[2] != it->in[1] ||
         (it->nin == 3 && terms->in[1] != it->in[2]))
         return TSR_OK;
-    TSRI_NEED(set_operands(f->plan, it, 2, (int[]){terms->in[0], terms->in[1]}));
+    TSRI_NEED(set_operands(f->ir, it, 2, (int[]){terms->in[0], terms->in[1]}));
     join(it, TSRI_OP_CE, 2, terms, max);
     return TSR_OK;
 }
 
 /* Whether a value is f32 and, beside x, one number for each run of features of a layer norm, or of
  * some in front of them. */
-static bool is_param(const tsr_plan *plan, int value, tsr_dims x)
+static bool is_param(const tsri_ir *ir, int value, tsr_dims x)
 {
     enum { RUN = 16 }; /* elements: shorter ones are not worth it */
-    const tsri_value *v = &plan->values[value];
+    const tsri_value *v = &ir->values[value];
     int64_t run = 1;
     int i = 1;
     for (; i <= v->shape.ndim && i <= x.ndim && v->shape.d[v->shape.ndim - i] == 1; i++)
@@ -201,16 +201,15 @@ static bool is_param(const tsr_plan *plan, int value, tsr_dims x)
 
 /* Whether an item is a function of two operands, of which one is a layer norm's parameter and the
  * other one as large as the result; sets which is the latter. */
-static bool takes_param(const tsr_plan *plan, const tsri_item *it, tsri_binary_fn fn,
-                        int *out_which)
+static bool takes_param(const tsri_ir *ir, const tsri_item *it, tsri_binary_fn fn, int *out_which)
 {
     if (!is_kernel(it, TSRI_OP_BINARY) || it->kernel.attrs.binary.fn != (int)fn ||
         !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS))
         return false;
-    const tsri_value *y = &plan->values[it->out[0]];
+    const tsri_value *y = &ir->values[it->out[0]];
     for (int i = 0; i < 2; i++)
-        if (tsr_dims_equal(plan->values[it->in[i]].shape, y->shape) && y->dtype == TSR_F32 &&
-            is_param(plan, it->in[1 - i], y->shape)) {
+        if (tsr_dims_equal(ir->values[it->in[i]].shape, y->shape) && y->dtype == TSR_F32 &&
+            is_param(ir, it->in[1 - i], y->shape)) {
             *out_which = i;
             return true;
         }
@@ -222,21 +221,21 @@ static bool takes_param(const tsr_plan *plan, const tsri_item *it, tsri_binary_f
 static tsr_status join_layer_norm(fuser *f, tsri_item *it)
 {
     int which, n = 2, in[4];
-    const bool product = takes_param(f->plan, it, TSRI_BINARY_MUL, &which);
-    if (!product && !takes_param(f->plan, it, TSRI_BINARY_ADD, &which))
+    const bool product = takes_param(f->ir, it, TSRI_BINARY_MUL, &which);
+    if (!product && !takes_param(f->ir, it, TSRI_BINARY_ADD, &which))
         return TSR_OK;
     tsri_item *norm = maker_of(f, it->in[which], TSRI_OP_LN_APPLY, 1);
-    const tsr_dims param = f->plan->values[it->in[1 - which]].shape;
+    const tsr_dims param = f->ir->values[it->in[1 - which]].shape;
     if (!norm || norm->kernel.attrs.ln.has_beta || (product && norm->kernel.attrs.ln.has_gamma) ||
         param.ndim < norm->kernel.attrs.ln.axes ||
-        (norm->nin == 3 && !tsr_dims_equal(f->plan->values[norm->in[2]].shape, param)))
+        (norm->nin == 3 && !tsr_dims_equal(f->ir->values[norm->in[2]].shape, param)))
         return TSR_OK;
     in[0] = norm->in[0];
     in[1] = norm->in[1];
     if (norm->nin == 3)
         in[n++] = norm->in[2];
     in[n++] = it->in[1 - which];
-    TSRI_NEED(set_operands(f->plan, it, n, in));
+    TSRI_NEED(set_operands(f->ir, it, n, in));
     it->kernel.attrs = norm->kernel.attrs;
     it->kernel.attrs.ln.has_gamma |= product;
     it->kernel.attrs.ln.has_beta |= !product;
@@ -247,19 +246,19 @@ static tsr_status join_layer_norm(fuser *f, tsri_item *it)
 /* product -> (ln_bwd_stats, ln_bwd_apply): it is taken inside both. */
 static tsr_status join_layer_norm_backward(fuser *f, int i)
 {
-    tsri_item *it = &f->plan->items[i];
+    tsri_item *it = &f->ir->items[i];
     int which;
-    if (!takes_param(f->plan, it, TSRI_BINARY_MUL, &which) || f->readers[it->out[0]] != 2)
+    if (!takes_param(f->ir, it, TSRI_BINARY_MUL, &which) || f->readers[it->out[0]] != 2)
         return TSR_OK;
     tsri_item *stats = reader_of(f, i, it->out[0], TSRI_OP_LN_BWD_STATS, 2);
     tsri_item *apply = reader_of(f, i, it->out[0], TSRI_OP_LN_BWD_APPLY, 2);
     if (!stats || !apply || stats->kernel.attrs.ln.has_gamma || apply->kernel.attrs.ln.has_gamma)
         return TSR_OK;
     const int dy = it->in[which], gamma = it->in[1 - which];
-    if (f->plan->values[gamma].shape.ndim < stats->kernel.attrs.ln.axes)
+    if (f->ir->values[gamma].shape.ndim < stats->kernel.attrs.ln.axes)
         return TSR_OK;
-    TSRI_NEED(set_operands(f->plan, stats, 4, (int[]){stats->in[0], stats->in[1], gamma, dy}) &&
-              set_operands(f->plan, apply, 5,
+    TSRI_NEED(set_operands(f->ir, stats, 4, (int[]){stats->in[0], stats->in[1], gamma, dy}) &&
+              set_operands(f->ir, apply, 5,
                            (int[]){apply->in[0], apply->in[1], gamma, dy, apply->in[3]}));
     stats->kernel.attrs.ln.has_gamma = apply->kernel.attrs.ln.has_gamma = true;
     it->kind = TSRI_ITEM_DEAD;
@@ -267,9 +266,9 @@ static tsr_status join_layer_norm_backward(fuser *f, int i)
 }
 
 /* --- layer norm on GPUs ----------------------------------------------------------------------- */
-static bool set_results(tsr_plan *plan, tsri_item *it, int n, const int *out)
+static bool set_results(tsri_ir *ir, tsri_item *it, int n, const int *out)
 {
-    int *copy = tsri_pool_dup(&plan->program, out, (size_t)n * sizeof *out);
+    int *copy = tsri_pool_dup(&ir->program, out, (size_t)n * sizeof *out);
     if (!copy)
         return false;
     it->out = copy;
@@ -281,7 +280,7 @@ static bool set_results(tsr_plan *plan, tsri_item *it, int n, const int *out)
 static bool is_read_between(const fuser *f, int first, int last, int value)
 {
     for (int i = first + 1; i < last; i++) {
-        const tsri_item *it = &f->plan->items[i];
+        const tsri_item *it = &f->ir->items[i];
         for (int j = 0; it->kind != TSRI_ITEM_DEAD && j < it->nin; j++)
             if (it->in[j] == value)
                 return true;
@@ -293,17 +292,17 @@ static bool is_read_between(const fuser *f, int first, int last, int value)
  * gradient reads them, too. */
 static tsr_status join_layer_norm_stats(fuser *f, int i)
 {
-    tsri_item *it = &f->plan->items[i];
+    tsri_item *it = &f->ir->items[i];
     const int x = it->in[0], value = it->in[1], m = f->maker[value];
-    tsri_item *stats = m < 0 ? NULL : &f->plan->items[m];
+    tsri_item *stats = m < 0 ? NULL : &f->ir->items[m];
     if (!stats || !is_kernel(stats, TSRI_OP_LN_STATS) || stats->in[0] != x ||
         is_read_between(f, m, i, value))
         return TSR_OK;
     int in[3] = {x}, n = 1;
     for (int j = 2; j < it->nin; j++)
         in[n++] = it->in[j];
-    TSRI_NEED(set_operands(f->plan, it, n, in) &&
-              set_results(f->plan, it, 2, (int[]){it->out[0], value}));
+    TSRI_NEED(set_operands(f->ir, it, n, in) &&
+              set_results(f->ir, it, 2, (int[]){it->out[0], value}));
     stats->kind = TSRI_ITEM_DEAD;
     f->maker[value] = i;
     f->readers[value]--;
@@ -315,19 +314,19 @@ static tsr_status join_layer_norm_stats(fuser *f, int i)
  * and beta, and so reads its operands once. */
 static tsr_status join_layer_norm_sums(fuser *f, int i)
 {
-    tsr_plan *plan = f->plan;
-    tsri_item *it = &plan->items[i];
+    tsri_ir *ir = f->ir;
+    tsri_item *it = &ir->items[i];
     const int n = it->nin - 1;
     tsri_item *sums = maker_of(f, it->in[n], TSRI_OP_LN_BWD_STATS, 1);
     if (!sums || sums->nin != n || memcmp(sums->in, it->in, (size_t)n * sizeof *it->in) != 0)
         return TSR_OK;
     join(it, TSRI_OP_LN_BWD_APPLY, n, sums, NULL);
-    for (int j = i + 1; j < plan->nitems; j++) {
-        tsri_item *grads = &plan->items[j];
+    for (int j = i + 1; j < ir->nitems; j++) {
+        tsri_item *grads = &ir->items[j];
         if (!is_kernel(grads, TSRI_OP_LN_PARAM_GRAD) || grads->in[0] != it->in[0] ||
             grads->in[1] != it->in[1] || grads->in[2] != it->in[n - 1])
             continue;
-        TSRI_NEED(set_results(plan, it, 3, (int[]){it->out[0], grads->out[0], grads->out[1]}));
+        TSRI_NEED(set_results(ir, it, 3, (int[]){it->out[0], grads->out[0], grads->out[1]}));
         f->maker[grads->out[0]] = f->maker[grads->out[1]] = i;
         grads->kind = TSRI_ITEM_DEAD;
         break;
@@ -338,7 +337,7 @@ static tsr_status join_layer_norm_sums(fuser *f, int i)
 /* Layer norm of rows that are whole: one pass forward and one back. */
 static tsr_status join_whole_layer_norm(fuser *f, int i)
 {
-    const tsri_item *it = &f->plan->items[i];
+    const tsri_item *it = &f->ir->items[i];
     if (it->kind != TSRI_ITEM_KERNEL ||
         !tsri_placement_can(it->placement, TSRI_CAN_WHOLE_LAYER_NORM))
         return TSR_OK;
@@ -352,7 +351,7 @@ static tsr_status join_whole_layer_norm(fuser *f, int i)
 static bool is_written_over(const fuser *f, int first, int last, int value)
 {
     for (int i = first + 1; i <= last; i++) {
-        const tsri_item *it = &f->plan->items[i];
+        const tsri_item *it = &f->ir->items[i];
         for (int j = 0; it->kind == TSRI_ITEM_KERNEL && j < it->nout; j++) {
             const int over = tsri_op_over(it->kernel.op, j);
             if (over >= 0 && it->in[over] == value)
@@ -370,9 +369,9 @@ static bool is_squares(const tsri_item *it)
 /* x x -> sum -> f64: becomes a sum of squares, in the conversion's place. */
 static tsr_status join_squares(fuser *f, int i)
 {
-    tsr_plan *plan = f->plan;
-    tsri_item *it = &plan->items[i];
-    if (plan->values[it->out[0]].dtype != TSR_F64 || plan->values[it->out[0]].shape.ndim > 0)
+    tsri_ir *ir = f->ir;
+    tsri_item *it = &ir->items[i];
+    if (ir->values[it->out[0]].dtype != TSR_F64 || ir->values[it->out[0]].shape.ndim > 0)
         return TSR_OK;
     tsri_item *sum = maker_of(f, it->in[0], TSRI_OP_REDUCE, 1);
     if (!sum || sum->kernel.attrs.reduce.op != TSR_REDUCE_SUM ||
@@ -382,12 +381,12 @@ static tsr_status join_squares(fuser *f, int i)
     if (!square || square->kernel.attrs.binary.fn != TSRI_BINARY_MUL ||
         square->in[0] != square->in[1])
         return TSR_OK;
-    const int x = square->in[0], ndim = plan->values[x].shape.ndim;
-    if (!tsri_is_float(plan->values[x].dtype) ||
+    const int x = square->in[0], ndim = ir->values[x].shape.ndim;
+    if (!tsri_is_float(ir->values[x].dtype) ||
         sum->kernel.attrs.reduce.axes != (uint32_t)((1ull << ndim) - 1) ||
         is_written_over(f, f->maker[sum->in[0]], i, x))
         return TSR_OK;
-    TSRI_NEED(set_operands(plan, it, 1, &x));
+    TSRI_NEED(set_operands(ir, it, 1, &x));
     it->kernel.attrs = sum->kernel.attrs;
     it->kernel.attrs.reduce.op = TSRI_REDUCE_SQUARES;
     join(it, TSRI_OP_REDUCE, 1, sum, square);
@@ -398,16 +397,16 @@ static tsr_status join_squares(fuser *f, int i)
 /* sum + a sum of squares: is added by the latter, in the addition's place. */
 static tsr_status join_squares_sum(fuser *f, int i)
 {
-    tsr_plan *plan = f->plan;
-    tsri_item *it = &plan->items[i];
+    tsri_ir *ir = f->ir;
+    tsri_item *it = &ir->items[i];
     const int part = it->in[1], m = f->maker[part];
-    tsri_item *squares = m < 0 ? NULL : &plan->items[m];
+    tsri_item *squares = m < 0 ? NULL : &ir->items[m];
     if (it->kernel.attrs.binary.fn != TSRI_BINARY_ADD || !squares || !is_squares(squares) ||
         squares->nin != 1 || f->readers[part] != 1 || it->in[0] == part ||
-        plan->values[it->in[0]].dtype != TSR_F64 || plan->values[it->in[0]].shape.ndim > 0 ||
+        ir->values[it->in[0]].dtype != TSR_F64 || ir->values[it->in[0]].shape.ndim > 0 ||
         is_written_over(f, m, i, squares->in[0]))
         return TSR_OK;
-    TSRI_NEED(set_operands(plan, it, 2, (int[]){squares->in[0], it->in[0]}));
+    TSRI_NEED(set_operands(ir, it, 2, (int[]){squares->in[0], it->in[0]}));
     it->kernel.attrs = squares->kernel.attrs;
     join(it, TSRI_OP_REDUCE, 2, squares, NULL);
     return TSR_OK;
@@ -417,8 +416,8 @@ static tsr_status join_squares_sum(fuser *f, int i)
 static tsr_status join_norms(fuser *f)
 {
     scan(f);
-    for (int i = 0; i < f->plan->nitems; i++) {
-        const tsri_item *it = &f->plan->items[i];
+    for (int i = 0; i < f->ir->nitems; i++) {
+        const tsri_item *it = &f->ir->items[i];
         if (it->kind != TSRI_ITEM_KERNEL ||
             !tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES))
             continue;
@@ -443,13 +442,13 @@ static bool is_relu(const tsri_item *it, tsri_op_kind op)
 }
 
 /* Adds a value like `like`, which no reader is known of. */
-static int add_like(tsr_plan *plan, int like)
+static int add_like(tsri_ir *ir, int like)
 {
-    tsri_value v = plan->values[like];
+    tsri_value v = ir->values[like];
     v.storage = TSRI_STORAGE_ARENA;
     v.said = false;
     v.alternatives = NULL;
-    return tsri_plan_add_value(plan, &v);
+    return tsri_ir_add_value(ir, &v);
 }
 
 static void swap_items(tsri_item *a, tsri_item *b)
@@ -462,10 +461,10 @@ static void swap_items(tsri_item *a, tsri_item *b)
 /* Returns the item that reads a value, if it is the one behind `pool` that does; else NULL. */
 static tsri_item *other_reader(fuser *f, const tsri_item *pool, int value)
 {
-    for (int i = (int)(pool - f->plan->items) + 1; i < f->plan->nitems; i++)
-        for (int j = 0; j < f->plan->items[i].nin && f->plan->items[i].kind != TSRI_ITEM_DEAD; j++)
-            if (f->plan->items[i].in[j] == value)
-                return &f->plan->items[i];
+    for (int i = (int)(pool - f->ir->items) + 1; i < f->ir->nitems; i++)
+        for (int j = 0; j < f->ir->items[i].nin && f->ir->items[i].kind != TSRI_ITEM_DEAD; j++)
+            if (f->ir->items[i].in[j] == value)
+                return &f->ir->items[i];
     return NULL;
 }
 
@@ -474,7 +473,7 @@ static tsri_item *other_reader(fuser *f, const tsri_item *pool, int value)
 static tsri_item *spreads_for(fuser *f, const tsri_item *pool, const tsri_item *grad)
 {
     const int m = is_relu(grad, TSRI_OP_UNARY_GRAD) ? f->maker[grad->in[1]] : -1;
-    tsri_item *dx = m < 0 ? NULL : &f->plan->items[m];
+    tsri_item *dx = m < 0 ? NULL : &f->ir->items[m];
     return dx && grad->in[0] == pool->in[0] && f->readers[grad->in[1]] == 1 &&
                    is_kernel(dx, TSRI_OP_MAX_POOL_DX) && dx->in[0] == pool->out[1] &&
                    f->readers[pool->out[1]] == 1
@@ -485,9 +484,9 @@ static tsri_item *spreads_for(fuser *f, const tsri_item *pool, const tsri_item *
 /* relu -> max_pool, max_pool_dx -> relu': the other way around. */
 static tsr_status swap_pool(fuser *f, tsri_item *pool)
 {
-    tsr_plan *plan = f->plan;
+    tsri_ir *ir = f->ir;
     const int y = pool->in[0], m = f->maker[y];
-    tsri_item *act = m < 0 ? NULL : &plan->items[m], *grad = NULL, *dx = NULL;
+    tsri_item *act = m < 0 ? NULL : &ir->items[m], *grad = NULL, *dx = NULL;
     if (!act || !is_relu(act, TSRI_OP_UNARY) || f->readers[y] > 2)
         return TSR_OK;
     if (f->readers[y] == 2) {
@@ -497,8 +496,8 @@ static tsr_status swap_pool(fuser *f, tsri_item *pool)
     /* The gradient of ReLU's own result goes by its places. */
     if (!dx && (f->readers[y] == 2 || f->readers[pool->out[1]] > 0))
         return TSR_OK;
-    const int z = pool->out[0], largest = add_like(plan, z);
-    const int slope = dx ? add_like(plan, dx->in[1]) : 0;
+    const int z = pool->out[0], largest = add_like(ir, z);
+    const int slope = dx ? add_like(ir, dx->in[1]) : 0;
     TSRI_NEED(largest >= 0 && slope >= 0);
     pool->in[0] = act->in[0];
     act->in[0] = pool->out[0] = largest;
@@ -521,35 +520,35 @@ static tsr_status swap_pool(fuser *f, tsri_item *pool)
 
 static tsr_status swap_pools(fuser *f)
 {
-    const int n = f->plan->nitems;
+    const int n = f->ir->nitems;
     scan(f);
     for (int i = 0; i < n; i++)
-        if (is_kernel(&f->plan->items[i], TSRI_OP_MAX_POOL))
-            TSRI_TRY(swap_pool(f, &f->plan->items[i]));
+        if (is_kernel(&f->ir->items[i], TSRI_OP_MAX_POOL))
+            TSRI_TRY(swap_pool(f, &f->ir->items[i]));
     return TSR_OK;
 }
 
-tsr_status tsri_plan_fuse(tsr_plan *plan)
+tsr_status tsri_plan_fuse(tsri_ir *ir)
 {
-    fuser f = {.plan = plan};
-    f.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.maker);
-    f.readers = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.readers);
+    fuser f = {.ir = ir};
+    f.maker = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *f.maker);
+    f.readers = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *f.readers);
     TSRI_NEED(f.maker && f.readers);
     scan(&f);
-    if (tsri_plan_fuses(plan, TSR_FUSE_ACTIVATIONS)) {
+    if (tsri_plan_fuses(ir, TSR_FUSE_ACTIVATIONS)) {
         fuse_forward(&f);
         TSRI_TRY(fuse_backward(&f));
-        for (int i = 0; i < plan->nitems; i++) {
+        for (int i = 0; i < ir->nitems; i++) {
             TSRI_TRY(join_layer_norm_backward(&f, i));
-            TSRI_TRY(join_layer_norm(&f, &plan->items[i]));
+            TSRI_TRY(join_layer_norm(&f, &ir->items[i]));
             TSRI_TRY(join_whole_layer_norm(&f, i));
         }
     }
-    for (int i = 0; i < plan->nitems && tsri_plan_fuses(plan, TSR_FUSE_SOFTMAX); i++) {
-        join_softmax(&f, &plan->items[i]);
-        TSRI_TRY(join_cross_entropy(&f, &plan->items[i]));
+    for (int i = 0; i < ir->nitems && tsri_plan_fuses(ir, TSR_FUSE_SOFTMAX); i++) {
+        join_softmax(&f, &ir->items[i]);
+        TSRI_TRY(join_cross_entropy(&f, &ir->items[i]));
     }
-    if (tsri_plan_fuses(plan, TSR_FUSE_UPDATES))
+    if (tsri_plan_fuses(ir, TSR_FUSE_UPDATES))
         TSRI_TRY(join_norms(&f));
-    return tsri_plan_fuses(plan, TSR_FUSE_POOLS) ? swap_pools(&f) : TSR_OK;
+    return tsri_plan_fuses(ir, TSR_FUSE_POOLS) ? swap_pools(&f) : TSR_OK;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "src/plan/pass/occupied.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -31,29 +31,16 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-tsr_device tsri_value_device(const tsri_value *v)
-{
-    return tsr_placement_device(v->placement);
-}
-
-size_t tsri_plan_scratch(const tsr_plan *plan)
-{
-    size_t bytes = 0;
-    for (int k = 0; k < TSRI_DEVICES; k++)
-        bytes += plan->part[k].scratch_bytes;
-    return bytes;
-}
-
 /* The values that need room, largest first. */
-static tsr_status list_blocks(const tsr_plan *plan, int rank, tsr_device kind, tsri_pool *pool,
+static tsr_status list_blocks(const tsri_ir *ir, int rank, tsr_device kind, tsri_pool *pool,
                               block **out_blocks, int *out_n)
 {
-    block *blocks = tsri_pool_alloc(pool, (size_t)plan->nvalues * sizeof *blocks);
+    block *blocks = tsri_pool_alloc(pool, (size_t)ir->nvalues * sizeof *blocks);
     if (!blocks)
         return TSR_ERR_NO_MEMORY;
     int n = 0;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < ir->nvalues; i++) {
+        const tsri_value *v = &ir->values[i];
         bool is_here =
             v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && tsri_value_device(v) == kind;
         size_t bytes = is_here ? aligned(tsri_value_bytes(v, rank)) : 0;
@@ -66,12 +53,12 @@ static tsr_status list_blocks(const tsr_plan *plan, int rank, tsr_device kind, t
     return TSR_OK;
 }
 
-static tsr_status place_all(tsr_plan *plan, int rank, tsr_device kind, tsri_pool *pool,
+static tsr_status place_all(tsri_ir *ir, int rank, tsr_device kind, tsri_pool *pool,
                             size_t *out_bytes)
 {
     block *blocks;
     int n, times = 0;
-    TSRI_TRY(list_blocks(plan, rank, kind, pool, &blocks, &n));
+    TSRI_TRY(list_blocks(ir, rank, kind, pool, &blocks, &n));
     for (int i = 0; i < n; i++)
         times = blocks[i].last >= times ? blocks[i].last + 1 : times;
     tsri_occupied taken;
@@ -82,30 +69,30 @@ static tsr_status place_all(tsr_plan *plan, int rank, tsr_device kind, tsri_pool
         size_t offset = tsri_occupied_lowest(&taken, b->first, b->last, b->bytes);
         TSRI_TRY(tsri_occupied_take(&taken, b->first, b->last, offset, b->bytes));
         *out_bytes = offset + b->bytes > *out_bytes ? offset + b->bytes : *out_bytes;
-        if (rank == plan->world->rank)
-            plan->values[b->value].arena_offset = offset;
+        if (rank == ir->world->rank)
+            ir->values[b->value].arena_offset = offset;
     }
     return TSR_OK;
 }
 
-tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *out_bytes)
+tsr_status tsri_plan_memory(tsri_ir *ir, int rank, tsr_device kind, size_t *out_bytes)
 {
     tsri_pool pool;
     *out_bytes = 0;
     if (!tsri_target_of(kind)) /* so no value is on it */
         return TSR_OK;
-    tsri_pool_init(&pool, &plan->world->mem);
-    tsr_status st = place_all(plan, rank, kind, &pool, out_bytes);
+    tsri_pool_init(&pool, &ir->world->mem);
+    tsr_status st = place_all(ir, rank, kind, &pool, out_bytes);
     tsri_pool_finish(&pool);
     return st;
 }
 
-tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
+tsr_status tsri_plan_rank_bytes(tsri_ir *ir, int rank, size_t *out_variables, size_t *out_ports,
                                 size_t *out_values)
 {
     size_t variables = 0, ports = 0, values = 0, bytes;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < ir->nvalues; i++) {
+        const tsri_value *v = &ir->values[i];
         if (v->storage == TSRI_STORAGE_VARIABLE && v->source)
             variables += tsri_value_bytes(v, rank);
         if (v->storage == TSRI_STORAGE_PORT)
@@ -114,7 +101,7 @@ tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables,
     *out_variables = variables;
     *out_ports = ports;
     for (int k = 1; k < TSRI_DEVICES; k++) {
-        TSRI_TRY(tsri_plan_memory(plan, rank, (tsr_device)k, &bytes));
+        TSRI_TRY(tsri_plan_memory(ir, rank, (tsr_device)k, &bytes));
         values += bytes;
     }
     *out_values = values;

@@ -22,10 +22,10 @@
 #include <string.h>
 
 #include "src/core/heap.h"
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 typedef struct orderer {
-    tsr_plan *plan;
+    tsri_ir *ir;
     /* Items are told by their positions in the plan. */
     int *version;     /* per value: the version that it shows */
     int *latest;      /* per root: the version that its bytes hold at the current item */
@@ -35,25 +35,25 @@ typedef struct orderer {
 } orderer;
 
 /* Returns whether an item writes its result v into bytes that hold another value. */
-static bool overwrites(const tsr_plan *plan, const tsri_item *it, int v)
+static bool overwrites(const tsri_ir *ir, const tsri_item *it, int v)
 {
-    return !tsri_item_shows(it) && plan->values[v].storage == TSRI_STORAGE_ALIAS;
+    return !tsri_item_shows(it) && ir->values[v].storage == TSRI_STORAGE_ALIAS;
 }
 
 /* Notes the versions that the item at `position` writes, and those that it writes over. */
 static void note_results(orderer *o, int position)
 {
-    const tsr_plan *plan = o->plan;
-    const tsri_item *it = &plan->items[position];
+    const tsri_ir *ir = o->ir;
+    const tsri_item *it = &ir->items[position];
     for (int j = 0; j < it->nout; j++) {
-        int v = it->out[j], root = tsri_plan_root(plan, v);
+        int v = it->out[j], root = tsri_ir_root(ir, v);
         if (tsri_item_shows(it)) {
             o->version[v] = o->version[it->in[0]];
             continue;
         }
         o->version[v] = v;
         o->maker[v] = position;
-        if (overwrites(plan, it, v))
+        if (overwrites(ir, it, v))
             o->overwrite[o->latest[root]] = position;
         o->latest[root] = v;
     }
@@ -63,25 +63,25 @@ static void note_results(orderer *o, int position)
  * reads a variable counts as a reader of the variable's first version, even behind the update. */
 static tsr_status find_versions(orderer *o)
 {
-    tsr_plan *plan = o->plan;
-    size_t n = (size_t)plan->nvalues;
-    int *all = tsri_pool_alloc(&plan->scratch, 5 * n * sizeof *all);
+    tsri_ir *ir = o->ir;
+    size_t n = (size_t)ir->nvalues;
+    int *all = tsri_pool_alloc(&ir->scratch, 5 * n * sizeof *all);
     TSRI_NEED(all);
     o->version = all;
     o->latest = all + n;
     o->maker = all + 2 * n;
     o->overwrite = all + 3 * n;
     o->last_reader = all + 4 * n;
-    for (int v = 0; v < plan->nvalues; v++) {
+    for (int v = 0; v < ir->nvalues; v++) {
         o->version[v] = o->latest[v] = v;
         o->maker[v] = o->overwrite[v] = o->last_reader[v] = -1;
     }
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         for (int j = 0; j < it->nin; j++)
-            o->last_reader[o->version[it->in[j]]] = it->kind == TSRI_ITEM_OUTPUT ? plan->nitems : i;
+            o->last_reader[o->version[it->in[j]]] = it->kind == TSRI_ITEM_OUTPUT ? ir->nitems : i;
         note_results(o, i);
     }
     return TSR_OK;
@@ -93,16 +93,16 @@ static tsr_status find_versions(orderer *o)
  * signature. */
 static bool needs_copy(const orderer *o, int position, int value)
 {
-    const tsri_value *root = &o->plan->values[tsri_plan_root(o->plan, value)];
+    const tsri_value *root = &o->ir->values[tsri_ir_root(o->ir, value)];
     return root->storage != TSRI_STORAGE_VARIABLE && o->last_reader[o->version[value]] > position;
 }
 
 /* Gives each update that needs one a copy of its operand to write over. */
 static tsr_status copy_shared_operands(orderer *o)
 {
-    tsr_plan *plan = o->plan;
-    tsri_item *old = plan->items;
-    int nold = plan->nitems;
+    tsri_ir *ir = o->ir;
+    tsri_item *old = ir->items;
+    int nold = ir->nitems;
     bool copies = false;
     for (int i = 0; i < nold && !copies; i++)
         for (int j = 0; j < old[i].nout && old[i].kind == TSRI_ITEM_KERNEL; j++) {
@@ -111,20 +111,20 @@ static tsr_status copy_shared_operands(orderer *o)
         }
     if (!copies)
         return TSR_OK;
-    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    TSRI_TRY(tsri_ir_new_items(ir, nold));
     for (int i = 0; i < nold; i++) {
         tsri_item it = old[i];
         for (int j = 0; j < it.nout && it.kind == TSRI_ITEM_KERNEL; j++) {
             int over = tsri_op_over(it.kernel.op, j);
             if (over < 0 || !needs_copy(o, i, it.in[over]))
                 continue;
-            int copy = tsri_plan_add_copy(plan, &it, it.in[over], plan->values[it.in[over]].nhwc);
+            int copy = tsri_plan_add_copy(ir, &it, it.in[over], ir->values[it.in[over]].nhwc);
             if (copy < 0)
                 return TSR_ERR_NO_MEMORY;
             it.in[over] = copy;
-            plan->values[it.out[j]].alias = copy;
+            ir->values[it.out[j]].alias = copy;
         }
-        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+        TSRI_NEED(tsri_ir_add_item(ir, &it, it.in, it.out));
     }
     return find_versions(o);
 }
@@ -174,18 +174,18 @@ static bool hands_on(const tsri_item *it)
  * updates, and stays. */
 static tsr_status mark_exchanging(const orderer *o, bool *exchanges)
 {
-    const tsr_plan *plan = o->plan;
+    const tsri_ir *ir = o->ir;
     int first = 0;
     /* Per value: whether an item that stays reads it. */
-    bool *is_read = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues);
+    bool *is_read = tsri_pool_alloc(&o->ir->scratch, (size_t)ir->nvalues);
     TSRI_NEED(is_read);
-    while (first < plan->nitems && !may_exchange(&plan->items[first]))
+    while (first < ir->nitems && !may_exchange(&ir->items[first]))
         first++;
-    for (int i = plan->nitems; i-- > first;) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = ir->nitems; i-- > first;) {
+        const tsri_item *it = &ir->items[i];
         exchanges[i] =
             may_exchange(it) || (hands_on(it) && !is_read[it->out[0]] &&
-                                 plan->values[it->out[0]].storage != TSRI_STORAGE_VARIABLE);
+                                 ir->values[it->out[0]].storage != TSRI_STORAGE_VARIABLE);
         for (int j = 0; j < it->nin && !exchanges[i]; j++)
             is_read[it->in[j]] = true;
     }
@@ -198,12 +198,12 @@ static tsr_status mark_exchanging(const orderer *o, bool *exchanges)
 static tsr_status find_ends(const orderer *o, const bool *exchanges, const int *bucket_end,
                             int *end)
 {
-    const tsr_plan *plan = o->plan;
-    int *made_by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *made_by);
+    const tsri_ir *ir = o->ir;
+    int *made_by = tsri_pool_alloc(&o->ir->scratch, (size_t)ir->nvalues * sizeof *made_by);
     TSRI_NEED(made_by);
-    memset(made_by, -1, (size_t)plan->nvalues * sizeof *made_by);
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    memset(made_by, -1, (size_t)ir->nvalues * sizeof *made_by);
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         const int own = bucket_of(it);
         end[i] = own ? bucket_end[own] : -1;
         for (int j = 0; j < it->nin && exchanges[i] && !own; j++) {
@@ -214,10 +214,10 @@ static tsr_status find_ends(const orderer *o, const bool *exchanges, const int *
         for (int j = 0; j < it->nout; j++)
             made_by[it->out[j]] = i;
     }
-    for (int i = plan->nitems; i-- > 0;)
-        for (int j = 0; j < plan->items[i].nin && exchanges[i]; j++) {
-            const int maker = made_by[plan->items[i].in[j]];
-            if (maker >= 0 && exchanges[maker] && hands_on(&plan->items[maker]) &&
+    for (int i = ir->nitems; i-- > 0;)
+        for (int j = 0; j < ir->items[i].nin && exchanges[i]; j++) {
+            const int maker = made_by[ir->items[i].in[j]];
+            if (maker >= 0 && exchanges[maker] && hands_on(&ir->items[maker]) &&
                 (end[maker] < 0 || end[maker] > end[i]))
                 end[maker] = end[i];
         }
@@ -229,30 +229,30 @@ static tsr_status find_ends(const orderer *o, const bool *exchanges, const int *
  * exchange places among themselves; all other items keep theirs. */
 static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *out_any)
 {
-    const tsr_plan *plan = o->plan;
-    size_t n = (size_t)plan->nitems;
+    const tsri_ir *ir = o->ir;
+    size_t n = (size_t)ir->nitems;
     int nupdates = 0;
-    update *updates = tsri_pool_alloc(&o->plan->scratch, n * sizeof *updates);
-    bool *exchanges = tsri_pool_alloc(&o->plan->scratch, n * sizeof *exchanges);
-    int *end = tsri_pool_alloc(&o->plan->scratch, n * sizeof *end);
+    update *updates = tsri_pool_alloc(&o->ir->scratch, n * sizeof *updates);
+    bool *exchanges = tsri_pool_alloc(&o->ir->scratch, n * sizeof *exchanges);
+    int *end = tsri_pool_alloc(&o->ir->scratch, n * sizeof *end);
     /* By number of the bucket, from 1 on. */
-    int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *bucket_end);
+    int *bucket_end = tsri_pool_alloc(&o->ir->scratch, (n + 1) * sizeof *bucket_end);
     TSRI_NEED(updates && exchanges && end && bucket_end);
     memset(bucket_end, -1, (n + 1) * sizeof *bucket_end);
-    for (int i = 0; i < plan->nitems; i++) {
-        int b = bucket_of(&plan->items[i]);
-        int maker = b ? o->maker[o->version[plan->items[i].in[0]]] : -1;
+    for (int i = 0; i < ir->nitems; i++) {
+        int b = bucket_of(&ir->items[i]);
+        int maker = b ? o->maker[o->version[ir->items[i].in[0]]] : -1;
         if (maker > bucket_end[b])
             bucket_end[b] = maker;
     }
     TSRI_TRY(mark_exchanging(o, exchanges));
     TSRI_TRY(find_ends(o, exchanges, bucket_end, end));
-    for (int i = 0; i < plan->nitems; i++)
+    for (int i = 0; i < ir->nitems; i++)
         if (exchanges[i])
             updates[nupdates++] = (update){end[i], i};
     qsort(updates, (size_t)nupdates, sizeof *updates, compare_updates);
     *out_any = false;
-    for (int i = 0, k = 0; i < plan->nitems; i++) {
+    for (int i = 0, k = 0; i < ir->nitems; i++) {
         item_at[i] = exchanges[i] ? updates[k++].item : i;
         place[item_at[i]] = i;
         *out_any |= item_at[i] != i;
@@ -280,7 +280,7 @@ static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
 {
     if (from < 0 || to < 0 || from == to)
         return TSR_OK;
-    TSRI_NEED(TSRI_PUSH(&o->plan->scratch, s->edges, s->nedges, s->cedges));
+    TSRI_NEED(TSRI_PUSH(&o->ir->scratch, s->edges, s->nedges, s->cedges));
     s->edges[s->nedges] = (edge){to, s->first[from]};
     s->first[from] = s->nedges++;
     s->waits[to]++;
@@ -291,14 +291,14 @@ static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
  * reads, and before the item that writes over that version. */
 static tsr_status add_edges(orderer *o, sorter *s)
 {
-    const tsr_plan *plan = o->plan;
+    const tsri_ir *ir = o->ir;
     /* Per value: the item that makes it, which may be a view; -1: none. */
-    int *made_by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *made_by);
+    int *made_by = tsri_pool_alloc(&o->ir->scratch, (size_t)ir->nvalues * sizeof *made_by);
     TSRI_NEED(made_by);
-    for (int i = 0; i < plan->nvalues; i++)
+    for (int i = 0; i < ir->nvalues; i++)
         made_by[i] = -1;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         for (int j = 0; j < it->nin; j++) {
@@ -319,37 +319,37 @@ static tsr_status add_edges(orderer *o, sorter *s)
 static tsr_status sort_items(orderer *o, const int *item_at, const int *place, bool *done,
                              int *out_done)
 {
-    tsr_plan *plan = o->plan;
-    tsri_item *old = plan->items;
-    int nold = plan->nitems, cold = plan->citems;
+    tsri_ir *ir = o->ir;
+    tsri_item *old = ir->items;
+    int nold = ir->nitems, cold = ir->citems;
     *out_done = 0;
     size_t n = (size_t)nold;
-    sorter s = {.first = tsri_pool_alloc(&plan->scratch, n * sizeof *s.first),
-                .waits = tsri_pool_alloc(&plan->scratch, n * sizeof *s.waits)};
-    double *equal = tsri_pool_alloc(&plan->scratch, n * sizeof *equal);
+    sorter s = {.first = tsri_pool_alloc(&ir->scratch, n * sizeof *s.first),
+                .waits = tsri_pool_alloc(&ir->scratch, n * sizeof *s.waits)};
+    double *equal = tsri_pool_alloc(&ir->scratch, n * sizeof *equal);
     TSRI_NEED(s.first && s.waits && equal);
-    TSRI_TRY(tsri_heap_init(&s.ready, &plan->scratch, nold, equal));
+    TSRI_TRY(tsri_heap_init(&s.ready, &ir->scratch, nold, equal));
     for (int i = 0; i < nold; i++)
         s.first[i] = -1;
     TSRI_TRY(add_edges(o, &s));
     for (int i = 0; i < nold; i++)
         if (!s.waits[i])
             tsri_heap_put(&s.ready, place[i]);
-    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    TSRI_TRY(tsri_ir_new_items(ir, nold));
     for (; s.ready.n; ++*out_done) {
         int i = item_at[s.ready.item[0]];
         done[i] = true;
         tsri_heap_take(&s.ready, place[i]);
-        TSRI_NEED(tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out));
+        TSRI_NEED(tsri_ir_add_item(ir, &old[i], old[i].in, old[i].out));
         for (int e = s.first[i]; e >= 0; e = s.edges[e].next)
             if (!--s.waits[s.edges[e].to])
                 tsri_heap_put(&s.ready, place[s.edges[e].to]);
     }
     if (*out_done == nold)
         return TSR_OK;
-    plan->items = old;
-    plan->nitems = nold;
-    plan->citems = cold;
+    ir->items = old;
+    ir->nitems = nold;
+    ir->citems = cold;
     return TSR_OK;
 }
 
@@ -358,9 +358,9 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place, b
  * of what it writes over alone. There is one: operands come from items before their reader. */
 static int find_blocked(const orderer *o, const bool *done)
 {
-    const tsr_plan *plan = o->plan;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    const tsri_ir *ir = o->ir;
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         bool made = !done[i] && it->kind != TSRI_ITEM_DEAD;
         for (int j = 0; j < it->nin && made; j++) {
             const int maker = o->maker[o->version[it->in[j]]];
@@ -368,7 +368,7 @@ static int find_blocked(const orderer *o, const bool *done)
         }
         if (made)
             for (int j = 0; j < it->nout; j++)
-                if (overwrites(plan, it, it->out[j]))
+                if (overwrites(ir, it, it->out[j]))
                     return i;
     }
     return -1;
@@ -379,13 +379,13 @@ static int find_blocked(const orderer *o, const bool *done)
  * each other's variables. */
 static tsr_status copy_for_readers(orderer *o, int blocked, const bool *done)
 {
-    tsr_plan *plan = o->plan;
-    tsri_item *old = plan->items;
-    const int nold = plan->nitems, nvalues = plan->nvalues;
-    int *copies = tsri_pool_alloc(&plan->scratch, (size_t)nvalues * sizeof *copies);
+    tsri_ir *ir = o->ir;
+    tsri_item *old = ir->items;
+    const int nold = ir->nitems, nvalues = ir->nvalues;
+    int *copies = tsri_pool_alloc(&ir->scratch, (size_t)nvalues * sizeof *copies);
     TSRI_NEED(copies);
     memset(copies, -1, (size_t)nvalues * sizeof *copies);
-    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    TSRI_TRY(tsri_ir_new_items(ir, nold));
     for (int i = 0; i < nold; i++) {
         tsri_item it = old[i];
         for (int j = 0; j < it.nin && !done[i] && i != blocked && it.kind != TSRI_ITEM_DEAD; j++) {
@@ -393,14 +393,14 @@ static tsr_status copy_for_readers(orderer *o, int blocked, const bool *done)
             if (o->overwrite[o->version[value]] != blocked)
                 continue;
             if (copies[value] < 0)
-                copies[value] = tsri_plan_add_copy(plan, &it, value, plan->values[value].nhwc);
+                copies[value] = tsri_plan_add_copy(ir, &it, value, ir->values[value].nhwc);
             if (copies[value] < 0)
                 return TSR_ERR_NO_MEMORY;
             it.in[j] = copies[value];
             for (int k = 0; k < it.nout && j == 0 && tsri_item_shows(&it); k++)
-                plan->values[it.out[k]].alias = copies[value];
+                ir->values[it.out[k]].alias = copies[value];
         }
-        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+        TSRI_NEED(tsri_ir_add_item(ir, &it, it.in, it.out));
     }
     return find_versions(o);
 }
@@ -409,14 +409,14 @@ static tsr_status copy_for_readers(orderer *o, int blocked, const bool *done)
  * have copies now. */
 static tsr_status order_once(orderer *o, bool *out_done)
 {
-    tsr_plan *plan = o->plan;
-    const size_t n = (size_t)plan->nitems;
-    int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
-    int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place), ndone = 0;
-    bool *done = tsri_pool_alloc(&plan->scratch, n * sizeof *done), moves; /* some item has to */
+    tsri_ir *ir = o->ir;
+    const size_t n = (size_t)ir->nitems;
+    int *item_at = tsri_pool_alloc(&ir->scratch, n * sizeof *item_at);
+    int *place = tsri_pool_alloc(&ir->scratch, n * sizeof *place), ndone = 0;
+    bool *done = tsri_pool_alloc(&ir->scratch, n * sizeof *done), moves; /* some item has to */
     TSRI_NEED(item_at && place && done);
     TSRI_TRY(exchange_updates(o, item_at, place, &moves));
-    for (int v = 0; v < plan->nvalues && !moves; v++)
+    for (int v = 0; v < ir->nvalues && !moves; v++)
         moves = o->overwrite[v] >= 0 && o->last_reader[v] > o->overwrite[v];
     *out_done = true;
     if (!moves)
@@ -430,9 +430,9 @@ static tsr_status order_once(orderer *o, bool *out_done)
                         : tsri_fail(TSR_ERR_INTERNAL, "updates wait for each other's readers");
 }
 
-tsr_status tsri_plan_order(tsr_plan *plan)
+tsr_status tsri_plan_order(tsri_ir *ir)
 {
-    orderer o = {.plan = plan};
+    orderer o = {.ir = ir};
     TSRI_TRY(find_versions(&o));
     TSRI_TRY(copy_shared_operands(&o));
     for (bool done = false; !done;)

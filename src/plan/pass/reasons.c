@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/plan/flow.h"
+#include "src/ir/flow.h"
+#include "src/plan/pass/pass.h"
 
 enum { MODULES = 6, SIGNATURES = 8 };
 
@@ -25,7 +26,7 @@ typedef struct wanted {
 } wanted;
 
 typedef struct giver {
-    tsr_plan *plan;
+    tsri_ir *ir;
     tsri_pool pool;
     tsri_flow flow;
     int *stack, *seen; /* per value: seen for which item */
@@ -77,17 +78,17 @@ static bool passes_on(const tsri_item *it)
 
 static void find_readers(giver *g, int item)
 {
-    const tsr_plan *plan = g->plan;
+    const tsri_ir *ir = g->ir;
     int n = 0;
     g->nlist = 0;
-    g->stack[n++] = plan->items[item].out[0];
+    g->stack[n++] = ir->items[item].out[0];
     while (n > 0) {
         int value = g->stack[--n];
-        const tsri_value *v = &plan->values[value];
-        if (v->storage == TSRI_STORAGE_PORT && v->port >= 0 && plan->ports[v->port].is_output)
-            add_reader(g, NULL, plan->ports[v->port].info.name, v);
+        const tsri_value *v = &ir->values[value];
+        if (v->storage == TSRI_STORAGE_PORT && v->port >= 0 && ir->ports[v->port].is_output)
+            add_reader(g, NULL, ir->ports[v->port].info.name, v);
         for (int r = g->flow.first[value]; r < g->flow.first[value + 1]; r++) {
-            const tsri_item *it = &plan->items[g->flow.reader[r]];
+            const tsri_item *it = &ir->items[g->flow.reader[r]];
             if (!passes_on(it)) {
                 add_reader(g, tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name, v);
                 continue;
@@ -130,19 +131,19 @@ static const char *say(giver *g)
         const char *one = say_wanted(g, &g->list[i]);
         text = one ? tsri_pool_printf(&g->pool, "%s%s%s", text, i ? "; " : "", one) : NULL;
     }
-    return text ? tsri_pool_strdup(&g->plan->program, text) : NULL;
+    return text ? tsri_pool_strdup(&g->ir->program, text) : NULL;
 }
 
 static tsr_status give_all(giver *g)
 {
-    tsr_plan *plan = g->plan;
-    TSRI_TRY(tsri_flow_find(plan, &g->pool, &g->flow));
-    g->stack = tsri_pool_alloc(&g->pool, ((size_t)plan->nvalues + 1) * sizeof *g->stack);
-    g->seen = tsri_pool_alloc(&g->pool, ((size_t)plan->nvalues + 1) * sizeof *g->seen);
+    tsri_ir *ir = g->ir;
+    TSRI_TRY(tsri_flow_find(ir, &g->pool, &g->flow));
+    g->stack = tsri_pool_alloc(&g->pool, ((size_t)ir->nvalues + 1) * sizeof *g->stack);
+    g->seen = tsri_pool_alloc(&g->pool, ((size_t)ir->nvalues + 1) * sizeof *g->seen);
     TSRI_NEED(g->stack && g->seen);
-    memset(g->seen, -1, ((size_t)plan->nvalues + 1) * sizeof *g->seen);
-    for (int i = 0; i < plan->nitems; i++) {
-        tsri_item *it = &plan->items[i];
+    memset(g->seen, -1, ((size_t)ir->nvalues + 1) * sizeof *g->seen);
+    for (int i = 0; i < ir->nitems; i++) {
+        tsri_item *it = &ir->items[i];
         if (!tsri_item_converts(it) || it->box.reason)
             continue;
         find_readers(g, i);
@@ -152,12 +153,12 @@ static tsr_status give_all(giver *g)
     return TSR_OK;
 }
 
-tsr_status tsri_plan_give_reasons(tsr_plan *plan)
+tsr_status tsri_plan_give_reasons(tsri_ir *ir)
 {
-    giver *g = tsri_mem_alloc(&plan->world->mem, sizeof *g);
+    giver *g = tsri_mem_alloc(&ir->world->mem, sizeof *g);
     TSRI_NEED(g);
-    g->plan = plan;
-    tsri_pool_init(&g->pool, &plan->world->mem);
+    g->ir = ir;
+    tsri_pool_init(&g->pool, &ir->world->mem);
     tsr_status status = give_all(g);
     tsri_pool_finish(&g->pool);
     tsri_mem_free(g);

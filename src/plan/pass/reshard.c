@@ -9,10 +9,10 @@
  */
 #include <string.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/pass/pass.h"
 
 typedef struct resharder {
-    tsr_plan *plan;
+    tsri_ir *ir;
     const tsri_item *old;
     int nold;
     int *maker;     /* per value: its item among the old ones; -1 */
@@ -39,7 +39,7 @@ static bool is_repeatable(const tsri_item *it)
 /* Finds what is gathered of variables before backward begins. */
 static void find_gathered(resharder *r)
 {
-    const tsri_value *values = r->plan->values;
+    const tsri_value *values = r->ir->values;
     bool ended = false;
     for (int i = 0; i < r->nold; i++) {
         const tsri_item *it = &r->old[i];
@@ -80,15 +80,15 @@ static int make_again(resharder *r, int value)
         return value;
     if (r->again[value] >= 0)
         return r->again[value];
-    tsr_plan *plan = r->plan;
+    tsri_ir *ir = r->ir;
     tsri_item it = r->old[r->maker[value]];
     const int in = make_again(r, it.in[0]);
-    tsri_value v = plan->values[value];
+    tsri_value v = ir->values[value];
     if (v.storage == TSRI_STORAGE_ALIAS)
         v.alias = in;
-    const int out = in < 0 ? -1 : tsri_plan_add_value(plan, &v);
+    const int out = in < 0 ? -1 : tsri_ir_add_value(ir, &v);
     it.backward = true;
-    if (out < 0 || !tsri_plan_add_item(plan, &it, &in, &out))
+    if (out < 0 || !tsri_ir_add_item(ir, &it, &in, &out))
         return -1;
     return r->again[value] = out;
 }
@@ -97,11 +97,11 @@ static int make_again(resharder *r, int value)
  * not: it writes over its operand. */
 static tsr_status read_again(resharder *r, tsri_item *it)
 {
-    tsr_plan *plan = r->plan;
+    tsri_ir *ir = r->ir;
     const bool updates = it->kind == TSRI_ITEM_KERNEL && it->kernel.updates;
     if (it->kind == TSRI_ITEM_DEAD || it->kind == TSRI_ITEM_OUTPUT || !it->backward || updates)
         return TSR_OK;
-    it->in = tsri_pool_dup(&plan->scratch, it->in, (size_t)it->nin * sizeof *it->in);
+    it->in = tsri_pool_dup(&ir->scratch, it->in, (size_t)it->nin * sizeof *it->in);
     TSRI_NEED(it->in);
     for (int j = 0; j < it->nin; j++) {
         const int value = it->in[j];
@@ -110,19 +110,19 @@ static tsr_status read_again(resharder *r, tsri_item *it)
         it->in[j] = make_again(r, value);
         TSRI_NEED(it->in[j] >= 0);
         if (tsri_item_shows(it))
-            plan->values[it->out[0]].alias = it->in[j];
+            ir->values[it->out[0]].alias = it->in[j];
     }
     return TSR_OK;
 }
 
-tsr_status tsri_plan_reshard(tsr_plan *plan)
+tsr_status tsri_plan_reshard(tsri_ir *ir)
 {
-    resharder r = {.plan = plan, .old = plan->items, .nold = plan->nitems, .last = -1};
-    const size_t n = (size_t)plan->nvalues;
-    if (!plan->opts.reshard_after_forward)
+    resharder r = {.ir = ir, .old = ir->items, .nold = ir->nitems, .last = -1};
+    const size_t n = (size_t)ir->nvalues;
+    if (!ir->opts.reshard_after_forward)
         return TSR_OK;
-    r.maker = tsri_pool_alloc(&plan->scratch, 3 * n * sizeof *r.maker);
-    r.made = tsri_pool_alloc(&plan->scratch, 2 * n * sizeof *r.made);
+    r.maker = tsri_pool_alloc(&ir->scratch, 3 * n * sizeof *r.maker);
+    r.made = tsri_pool_alloc(&ir->scratch, 2 * n * sizeof *r.made);
     TSRI_NEED(r.maker && r.made);
     memset(r.maker, -1, 3 * n * sizeof *r.maker);
     r.gathered = r.made + n;
@@ -130,11 +130,11 @@ tsr_status tsri_plan_reshard(tsr_plan *plan)
     r.again = r.maker + 2 * n;
     find_gathered(&r);
     find_readers(&r);
-    TSRI_TRY(tsri_plan_new_items(plan, r.nold));
+    TSRI_TRY(tsri_ir_new_items(ir, r.nold));
     for (int i = 0; i < r.nold; i++) {
         tsri_item it = r.old[i];
         TSRI_TRY(read_again(&r, &it));
-        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+        TSRI_NEED(tsri_ir_add_item(ir, &it, it.in, it.out));
     }
     return TSR_OK;
 }

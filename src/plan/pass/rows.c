@@ -30,14 +30,14 @@ typedef struct grower {
     part part[TSRI_CHAIN_MAX]; /* of c->member */
 } grower;
 
-static tsri_rows_role role_of(const tsr_plan *plan, const tsri_item *it)
+static tsri_rows_role role_of(const tsri_ir *ir, const tsri_item *it)
 {
     if (it->kind != TSRI_ITEM_KERNEL || it->kernel.updates || it->kernel.again ||
         !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS) || it->nout != 1)
         return TSRI_ROWS_NONE;
     const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
     for (int i = 0; i < it->nin + it->nout; i++) {
-        const tsri_value *v = &plan->values[i < it->nin ? it->in[i] : it->out[i - it->nin]];
+        const tsri_value *v = &ir->values[i < it->nin ? it->in[i] : it->out[i - it->nin]];
         const bool sums = def->rows == TSRI_ROWS_NORM && i > 0 && v->dtype == TSR_F64;
         if ((v->dtype != TSR_F32 && !sums) || v->nhwc)
             return TSRI_ROWS_NONE;
@@ -88,7 +88,7 @@ static bool spreads(tsr_dims d, tsr_dims y)
 
 static bool fit_map(const grower *g, const tsri_item *it, part *out)
 {
-    const tsri_value *values = g->c->plan->values;
+    const tsri_value *values = g->c->ir->values;
     const tsr_dims y = values[it->out[0]].shape;
     int nspread = 0;
     *out = (part){0, true};
@@ -126,7 +126,7 @@ static bool reduced_axes(const tsri_item *it, tsr_dims x, int *out_first, int *o
 
 static bool fit_fold(const grower *g, const tsri_item *it, part *out)
 {
-    const tsr_dims x = g->c->plan->values[it->in[0]].shape;
+    const tsr_dims x = g->c->ir->values[it->in[0]].shape;
     int first, end;
     if (!has_rows(&g->frame, x, x.ndim) || !reduced_axes(it, x, &first, &end))
         return false;
@@ -141,7 +141,7 @@ static bool fit_fold(const grower *g, const tsri_item *it, part *out)
  * if rows have parameters of their own. */
 static bool fit_norm(const grower *g, const tsri_item *it, part *out)
 {
-    const tsri_value *values = g->c->plan->values;
+    const tsri_value *values = g->c->ir->values;
     const tsr_dims x = values[it->in[0]].shape;
     *out = (part){0, true};
     if (g->frame.n > x.ndim - it->kernel.attrs.ln.axes || !has_rows(&g->frame, x, x.ndim))
@@ -159,8 +159,8 @@ static bool fit_norm(const grower *g, const tsri_item *it, part *out)
 /* Whether an item can be in a chain of the frame's rows. */
 static bool fit(const grower *g, int item, part *out)
 {
-    const tsri_item *it = &g->c->plan->items[item];
-    switch (role_of(g->c->plan, it)) {
+    const tsri_item *it = &g->c->ir->items[item];
+    switch (role_of(g->c->ir, it)) {
     case TSRI_ROWS_MAP:
         return fit_map(g, it, out);
     case TSRI_ROWS_FOLD:
@@ -176,7 +176,7 @@ static bool fit(const grower *g, int item, part *out)
 static bool join(grower *g, int item)
 {
     tsri_chainer *c = g->c;
-    const tsri_item *it = &c->plan->items[item], *first = &c->plan->items[c->member[0]];
+    const tsri_item *it = &c->ir->items[item], *first = &c->ir->items[c->member[0]];
     if (tsri_chainer_is_member(c, item))
         return true;
     if (c->nmembers == TSRI_CHAIN_MAX || c->chain[item] || it->placement != first->placement ||
@@ -193,7 +193,7 @@ static bool holds(const grower *g)
 {
     const tsri_chainer *c = g->c;
     for (int i = 0; i < c->nmembers; i++) {
-        const tsri_item *it = &c->plan->items[c->member[i]];
+        const tsri_item *it = &c->ir->items[c->member[i]];
         for (int j = 0; j < it->nin; j++) {
             const int maker = c->flow.maker[it->in[j]];
             const int from = maker >= 0 ? tsri_chainer_find(c, maker) : -1;
@@ -215,7 +215,7 @@ static bool join_around(grower *g, int value)
 {
     tsri_chainer *c = g->c;
     const int before = c->nmembers, at = c->at, maker = c->flow.maker[value];
-    bool all = maker >= 0 && c->plan->values[value].storage == TSRI_STORAGE_ARENA &&
+    bool all = maker >= 0 && c->ir->values[value].storage == TSRI_STORAGE_ARENA &&
                c->flow.first[value] < c->flow.first[value + 1] && join(g, maker);
     for (int r = c->flow.first[value]; r < c->flow.first[value + 1] && all; r++)
         all = join(g, c->flow.reader[r]);
@@ -241,10 +241,10 @@ static bool is_worth(const tsri_chainer *c)
     enum { PART = 8 };
     int64_t inner = 0, most = 0;
     for (int i = 0; i < c->nmembers; i++) {
-        const tsri_item *it = &c->plan->items[c->member[i]];
+        const tsri_item *it = &c->ir->items[c->member[i]];
         for (int j = 0; j <= it->nin; j++) {
             const int value = j < it->nin ? it->in[j] : it->out[0];
-            const tsri_value *v = &c->plan->values[value];
+            const tsri_value *v = &c->ir->values[value];
             const int64_t bytes = tsr_dims_count(v->shape) * (int64_t)tsr_dtype_size(v->dtype);
             most = bytes > most ? bytes : most;
             inner += j == it->nin && is_inner(c, value) ? bytes : 0;
@@ -265,7 +265,7 @@ static void grow(grower *g, int item)
     for (bool any = true; any;) {
         any = false;
         for (int i = 0; i < c->nmembers; i++) {
-            const tsri_item *it = &c->plan->items[c->member[i]];
+            const tsri_item *it = &c->ir->items[c->member[i]];
             for (int j = 0; j < it->nin; j++)
                 if (g->part[i].walks >> j & 1)
                     any |= join_around(g, it->in[j]);
@@ -282,11 +282,11 @@ static void grow(grower *g, int item)
  * 1), layer norm the axes in front of its own, and an element-wise item any number, most first. */
 static int frame_of(const grower *g, const tsri_item *it, int step, int tried)
 {
-    const tsr_dims x = g->c->plan->values[it->in[0]].shape;
+    const tsr_dims x = g->c->ir->values[it->in[0]].shape;
     const tsri_rows_role role = tsri_op_def_of(it->kernel.op)->rows;
     int first, end;
     if (role == TSRI_ROWS_MAP)
-        return step == 2 ? g->c->plan->values[it->out[0]].shape.ndim - tried : 0;
+        return step == 2 ? g->c->ir->values[it->out[0]].shape.ndim - tried : 0;
     if (tried > 0 || step == 2)
         return 0;
     if (role == TSRI_ROWS_NORM)
@@ -298,19 +298,19 @@ static int frame_of(const grower *g, const tsri_item *it, int step, int tried)
  * with an element-wise item. */
 void tsri_chainer_rows(tsri_chainer *c)
 {
-    const tsr_plan *plan = c->plan;
+    const tsri_ir *ir = c->ir;
     grower g = {.c = c};
     for (int step = 0; step < 3; step++)
-        for (int i = 0; i < plan->nitems; i++) {
-            const tsri_item *it = &plan->items[i];
-            if (c->chain[i] || it->nin == 0 || role_of(plan, it) == TSRI_ROWS_NONE)
+        for (int i = 0; i < ir->nitems; i++) {
+            const tsri_item *it = &ir->items[i];
+            if (c->chain[i] || it->nin == 0 || role_of(ir, it) == TSRI_ROWS_NONE)
                 continue;
             const bool is_map = tsri_op_def_of(it->kernel.op)->rows == TSRI_ROWS_MAP;
             for (int tried = 0; !c->chain[i]; tried++) {
                 g.frame.n = frame_of(&g, it, step, tried);
                 if (g.frame.n <= 0)
                     break;
-                memcpy(g.frame.dim, plan->values[is_map ? it->out[0] : it->in[0]].shape.d,
+                memcpy(g.frame.dim, ir->values[is_map ? it->out[0] : it->in[0]].shape.d,
                        sizeof g.frame.dim);
                 grow(&g, i);
             }

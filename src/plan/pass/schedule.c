@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/comm/comm.h"
 #include "src/plan/pass/bucket.h"
 
 typedef struct scheduler {
-    tsr_plan *plan;
+    tsri_ir *ir;
     int *maker;              /* per value: item; -1 */
     int *bucket_of;          /* per item: its bucket's call, -1 */
     tsri_bucket_call *calls; /* of buckets, in the order in which they start */
@@ -28,43 +29,43 @@ typedef struct scheduler {
 
 /* --- outputs ---------------------------------------------------------------------------------- */
 /* Gives each output a buffer that stays: the value's own if it has one to give, else a copy's. */
-static tsr_status place_outputs(tsr_plan *plan)
+static tsr_status place_outputs(tsri_ir *ir)
 {
     int kept = 0;
-    for (int i = 0; i < plan->nitems; i++) {
-        tsri_item it = plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        tsri_item it = ir->items[i];
         if (it.kind == TSRI_ITEM_OUTPUT) {
-            int root = tsri_plan_root(plan, it.in[0]);
-            if (plan->values[root].storage == TSRI_STORAGE_ARENA) {
-                plan->values[root].storage = TSRI_STORAGE_PORT;
-                plan->values[root].port = it.port;
+            int root = tsri_ir_root(ir, it.in[0]);
+            if (ir->values[root].storage == TSRI_STORAGE_ARENA) {
+                ir->values[root].storage = TSRI_STORAGE_PORT;
+                ir->values[root].port = it.port;
                 continue;
             }
-            tsri_value v = plan->values[it.in[0]];
+            tsri_value v = ir->values[it.in[0]];
             v.storage = TSRI_STORAGE_PORT;
             v.port = it.port;
             v.variable = NULL;
             v.source = false;
-            int copy = tsri_plan_add_value(plan, &v);
+            int copy = tsri_ir_add_value(ir, &v);
             it.kind = TSRI_ITEM_KERNEL;
             it.kernel = (tsri_item_kernel){.op = TSRI_OP_COPY};
             it.nout = 1;
-            it.out = tsri_pool_dup(&plan->scratch, &copy, sizeof copy);
+            it.out = tsri_pool_dup(&ir->scratch, &copy, sizeof copy);
             if (copy < 0 || !it.out)
                 return TSR_ERR_NO_MEMORY;
         }
-        plan->items[kept++] = it;
+        ir->items[kept++] = it;
     }
-    plan->nitems = kept;
+    ir->nitems = kept;
     return TSR_OK;
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
 static tsr_status emit(scheduler *s, int item, tsri_phase phase)
 {
-    tsr_plan *plan = s->plan;
-    TSRI_NEED(TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries));
-    plan->entries[plan->nentries++] = (tsri_entry){item, phase};
+    tsri_ir *ir = s->ir;
+    TSRI_NEED(TSRI_PUSH(&ir->scratch, ir->entries, ir->nentries, ir->centries));
+    ir->entries[ir->nentries++] = (tsri_entry){item, phase};
     return TSR_OK;
 }
 
@@ -84,10 +85,10 @@ static tsr_status start_call(scheduler *s, int item)
 
 /* Whether an item writes to bytes that hold another value, which peers may still read: a
  * variable's, or an operand's. */
-static bool overwrites(const tsr_plan *plan, const tsri_item *it)
+static bool overwrites(const tsri_ir *ir, const tsri_item *it)
 {
     for (int i = 0; i < it->nout; i++) {
-        tsri_storage storage = plan->values[it->out[i]].storage;
+        tsri_storage storage = ir->values[it->out[i]].storage;
         if (storage == TSRI_STORAGE_VARIABLE || storage == TSRI_STORAGE_ALIAS)
             return true;
     }
@@ -96,8 +97,8 @@ static bool overwrites(const tsr_plan *plan, const tsri_item *it)
 
 static tsr_status finish_call(scheduler *s, int item)
 {
-    tsr_plan *plan = s->plan;
-    TSRI_NEED(TSRI_PUSH(&plan->scratch, s->done, s->ndone, s->cdone));
+    tsri_ir *ir = s->ir;
+    TSRI_NEED(TSRI_PUSH(&ir->scratch, s->done, s->ndone, s->cdone));
     s->done[s->ndone++] = item;
     return emit(s, item, TSRI_PHASE_FINISH);
 }
@@ -107,7 +108,7 @@ static tsr_status finish_through(scheduler *s, int bucket)
 {
     for (; s->nfinished <= bucket && s->nfinished < s->nstarted; s->nfinished++) {
         int item = s->calls[s->nfinished].item;
-        if (overwrites(s->plan, &s->plan->items[item]))
+        if (overwrites(s->ir, &s->ir->items[item]))
             TSRI_TRY(release_finished(s));
         TSRI_TRY(finish_call(s, item));
     }
@@ -118,7 +119,7 @@ static tsr_status finish_through(scheduler *s, int bucket)
 static tsr_status finish_operands(scheduler *s, const tsri_item *it)
 {
     for (int j = 0; j < it->nin; j++) {
-        int m = tsri_maker_position(s->plan, s->maker, it->in[j]);
+        int m = tsri_maker_position(s->ir, s->maker, it->in[j]);
         if (m >= 0 && s->bucket_of[m] >= 0)
             TSRI_TRY(finish_through(s, s->bucket_of[m]));
     }
@@ -129,7 +130,7 @@ static tsr_status finish_operands(scheduler *s, const tsri_item *it)
  * finished early. */
 static bool shrinks(const scheduler *s, int bucket)
 {
-    const tsri_item *it = &s->plan->items[s->calls[bucket].item];
+    const tsri_item *it = &s->ir->items[s->calls[bucket].item];
     return it->box.part_of == 0 && it->box.step.kind == TSRI_BOX_REDUCE_SCATTER;
 }
 
@@ -142,7 +143,7 @@ static tsr_status start_buckets(scheduler *s, int i)
         const int before = s->nstarted - 1;
         if (before >= 0 && shrinks(s, before) && s->calls[before].started_after < i)
             TSRI_TRY(finish_through(s, before));
-        TSRI_TRY(finish_operands(s, &s->plan->items[s->calls[s->nstarted].item]));
+        TSRI_TRY(finish_operands(s, &s->ir->items[s->calls[s->nstarted].item]));
         TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
     }
     return TSR_OK;
@@ -150,13 +151,13 @@ static tsr_status start_buckets(scheduler *s, int i)
 
 static tsr_status do_item(scheduler *s, int i)
 {
-    tsr_plan *plan = s->plan;
-    const tsri_item *it = &plan->items[i];
+    tsri_ir *ir = s->ir;
+    const tsri_item *it = &ir->items[i];
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         TSRI_TRY(start_call(s, i));
         TSRI_TRY(finish_call(s, i));
     } else if (!tsri_item_shows(it) && it->kind != TSRI_ITEM_DEAD) {
-        if (overwrites(plan, it))
+        if (overwrites(ir, it))
             TSRI_TRY(release_finished(s));
         TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
     }
@@ -168,9 +169,9 @@ static tsr_status make_entries(scheduler *s, int nitems)
     TSRI_TRY(start_buckets(s, -1));
     /* A chain's items are done without anything between them. */
     for (int i = 0, end; i < nitems; i = end) {
-        end = tsri_chain_end(s->plan, i);
+        end = tsri_chain_end(s->ir, i);
         for (int k = i; k < end; k++)
-            TSRI_TRY(finish_operands(s, &s->plan->items[k]));
+            TSRI_TRY(finish_operands(s, &s->ir->items[k]));
         for (int k = i; k < end; k++)
             TSRI_TRY(do_item(s, k));
         for (int k = i; k < end; k++)
@@ -181,23 +182,23 @@ static tsr_status make_entries(scheduler *s, int nitems)
 }
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
-static void live(tsr_plan *plan, int value, int entry)
+static void live(tsri_ir *ir, int value, int entry)
 {
-    tsri_value *v = &plan->values[tsri_plan_root(plan, value)];
+    tsri_value *v = &ir->values[tsri_ir_root(ir, value)];
     if (v->first < 0 || entry < v->first)
         v->first = entry;
     v->last = entry > v->last ? entry : v->last;
 }
 
-bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
+bool tsri_item_in_place(const tsri_ir *ir, const tsri_item *it)
 {
     const uint32_t alike =
         it->kind == TSRI_ITEM_KERNEL ? tsri_op_alike(it->kernel.op, &it->kernel.attrs) : 0;
-    const tsri_value *out = &plan->values[it->out[0]];
+    const tsri_value *out = &ir->values[it->out[0]];
     for (int i = 0; i < it->nin && alike; i++) {
         if (!(alike >> i & 1))
             continue;
-        const tsri_value *in = &plan->values[it->in[i]];
+        const tsri_value *in = &ir->values[it->in[i]];
         if (!tsr_dims_equal(in->shape, out->shape) || in->dtype != out->dtype ||
             in->nhwc != out->nhwc)
             return false;
@@ -205,72 +206,72 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
     return alike != 0;
 }
 
-bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *it)
+bool tsri_item_writes_early(const tsri_ir *ir, const tsri_item *it)
 {
-    const tsri_comm *comm = plan->world->comm;
+    const tsri_comm *comm = ir->world->comm;
     return it->kind == TSRI_ITEM_COLLECTIVE &&
-           (tsri_target_can(tsri_value_device(&plan->values[it->out[0]]), TSRI_CAN_WRITE_EARLY) ||
+           (tsri_target_can(tsri_value_device(&ir->values[it->out[0]]), TSRI_CAN_WRITE_EARLY) ||
             (comm && comm->early));
 }
 
-static void find_lifetimes(tsr_plan *plan)
+static void find_lifetimes(tsri_ir *ir)
 {
-    for (int e = 0; e < plan->nentries; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
-        tsri_phase phase = plan->entries[e].phase;
+    for (int e = 0; e < ir->nentries; e++) {
+        const tsri_item *it = &ir->items[ir->entries[e].item];
+        tsri_phase phase = ir->entries[e].phase;
         for (int i = 0; i < it->nin; i++)
-            live(plan, it->in[i], e);
-        bool writes = phase != TSRI_PHASE_START || tsri_item_writes_early(plan, it);
+            live(ir, it->in[i], e);
+        bool writes = phase != TSRI_PHASE_START || tsri_item_writes_early(ir, it);
         for (int i = 0; i < it->nout && writes; i++)
-            live(plan, it->out[i], e);
+            live(ir, it->out[i], e);
     }
 }
 
 /* Steps that lowering joins, or may join, run at the first one's time, so what one of them reads
  * must not make room for what another writes. */
-static void keep_joined_apart(tsr_plan *plan)
+static void keep_joined_apart(tsri_ir *ir)
 {
-    for (int e = 0, end; e < plan->nentries; e = end) {
-        const tsri_item *first = &plan->items[plan->entries[e].item];
+    for (int e = 0, end; e < ir->nentries; e = end) {
+        const tsri_item *first = &ir->items[ir->entries[e].item];
         const int chain = first->kind == TSRI_ITEM_KERNEL ? first->kernel.chain : 0;
-        for (end = e + 1; end < plan->nentries && (chain || tsri_item_may_join(first)); end++) {
-            const tsri_item *next = &plan->items[plan->entries[end].item];
+        for (end = e + 1; end < ir->nentries && (chain || tsri_item_may_join(first)); end++) {
+            const tsri_item *next = &ir->items[ir->entries[end].item];
             if (chain ? next->kind != TSRI_ITEM_KERNEL || next->kernel.chain != chain
                       : !tsri_item_may_join(next) || next->kernel.op != first->kernel.op)
                 break;
         }
         for (int i = e; i < end && end > e + 1; i++) {
-            const tsri_item *it = &plan->items[plan->entries[i].item];
+            const tsri_item *it = &ir->items[ir->entries[i].item];
             for (int j = 0; j < it->nin; j++)
-                live(plan, it->in[j], end - 1);
+                live(ir, it->in[j], end - 1);
             for (int j = 0; j < it->nout; j++)
-                live(plan, it->out[j], e);
+                live(ir, it->out[j], e);
         }
     }
 }
 
 /* Whether a value's bytes are read by one operand of an item alone: kernels that add operands one
  * by one would read the result in the place of a later one. */
-static bool reads_once(const tsr_plan *plan, const tsri_item *it, int root)
+static bool reads_once(const tsri_ir *ir, const tsri_item *it, int root)
 {
     int n = 0;
     for (int j = 0; j < it->nin; j++)
-        n += tsri_plan_root(plan, it->in[j]) == root;
+        n += tsri_ir_root(ir, it->in[j]) == root;
     return n == 1;
 }
 
 /* Element-wise results take the place of a first operand that dies there. */
-static void share_in_place(tsr_plan *plan)
+static void share_in_place(tsri_ir *ir)
 {
-    for (int e = 0; e < plan->nentries; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
-        if (it->kind != TSRI_ITEM_KERNEL || it->kernel.chain || !tsri_item_in_place(plan, it))
+    for (int e = 0; e < ir->nentries; e++) {
+        const tsri_item *it = &ir->items[ir->entries[e].item];
+        if (it->kind != TSRI_ITEM_KERNEL || it->kernel.chain || !tsri_item_in_place(ir, it))
             continue;
-        int root = tsri_plan_root(plan, it->in[0]);
-        tsri_value *in = &plan->values[root], *out = &plan->values[it->out[0]];
+        int root = tsri_ir_root(ir, it->in[0]);
+        tsri_value *in = &ir->values[root], *out = &ir->values[it->out[0]];
         if (in->storage != TSRI_STORAGE_ARENA || out->storage != TSRI_STORAGE_ARENA ||
-            in->last != e || !reads_once(plan, it, root) ||
-            !tsri_layout_equal(&plan->values[it->in[0]].layout, &out->layout))
+            in->last != e || !reads_once(ir, it, root) ||
+            !tsri_layout_equal(&ir->values[it->in[0]].layout, &out->layout))
             continue;
         out->storage = TSRI_STORAGE_ALIAS;
         out->alias = root;
@@ -278,27 +279,27 @@ static void share_in_place(tsr_plan *plan)
     }
 }
 
-tsr_status tsri_plan_schedule(tsr_plan *plan)
+tsr_status tsri_plan_schedule(tsri_ir *ir)
 {
-    TSRI_TRY(place_outputs(plan));
-    TSRI_TRY(tsri_plan_settle_chains(plan));
-    scheduler s = {.plan = plan};
-    int nitems = plan->nitems;
-    s.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *s.maker);
+    TSRI_TRY(place_outputs(ir));
+    TSRI_TRY(tsri_plan_settle_chains(ir));
+    scheduler s = {.ir = ir};
+    int nitems = ir->nitems;
+    s.maker = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *s.maker);
     /* Merged buckets are appended: at most one per item. */
-    s.bucket_of = tsri_pool_alloc(&plan->scratch, 2 * (size_t)nitems * sizeof *s.bucket_of);
+    s.bucket_of = tsri_pool_alloc(&ir->scratch, 2 * (size_t)nitems * sizeof *s.bucket_of);
     TSRI_NEED(s.maker && s.bucket_of);
-    for (int i = 0; i < plan->nvalues; i++)
+    for (int i = 0; i < ir->nvalues; i++)
         s.maker[i] = -1;
     for (int i = 0; i < 2 * nitems; i++)
         s.bucket_of[i] = -1;
     for (int i = 0; i < nitems; i++)
-        for (int j = 0; j < plan->items[i].nout; j++)
-            s.maker[plan->items[i].out[j]] = i;
-    TSRI_TRY(tsri_plan_join_buckets(plan, s.maker, s.bucket_of, &s.calls, &s.ncalls));
+        for (int j = 0; j < ir->items[i].nout; j++)
+            s.maker[ir->items[i].out[j]] = i;
+    TSRI_TRY(tsri_plan_join_buckets(ir, s.maker, s.bucket_of, &s.calls, &s.ncalls));
     TSRI_TRY(make_entries(&s, nitems));
-    find_lifetimes(plan);
-    keep_joined_apart(plan);
-    share_in_place(plan);
+    find_lifetimes(ir);
+    keep_joined_apart(ir);
+    share_in_place(ir);
     return TSR_OK;
 }

@@ -10,10 +10,11 @@
  */
 #include <string.h>
 
-#include "src/plan/flow.h"
+#include "src/ir/flow.h"
+#include "src/plan/pass/pass.h"
 
 typedef struct mover {
-    tsr_plan *plan;
+    tsri_ir *ir;
     tsri_flow flow;
     int *touched; /* per root of values: the last item so far that reads or writes it; -1 */
     bool *talks;  /* per root: a call between ranks reads or writes it, at a time of its own */
@@ -24,25 +25,25 @@ typedef struct mover {
 
 static tsr_status start(mover *m)
 {
-    tsr_plan *plan = m->plan;
-    const size_t values = (size_t)plan->nvalues, items = (size_t)plan->nitems + 1;
-    TSRI_TRY(tsri_flow_find(plan, &plan->scratch, &m->flow));
-    m->touched = tsri_pool_alloc(&plan->scratch, values * sizeof *m->touched);
-    m->talks = tsri_pool_alloc(&plan->scratch, values);
-    m->behind = tsri_pool_alloc(&plan->scratch, items * sizeof *m->behind);
+    tsri_ir *ir = m->ir;
+    const size_t values = (size_t)ir->nvalues, items = (size_t)ir->nitems + 1;
+    TSRI_TRY(tsri_flow_find(ir, &ir->scratch, &m->flow));
+    m->touched = tsri_pool_alloc(&ir->scratch, values * sizeof *m->touched);
+    m->talks = tsri_pool_alloc(&ir->scratch, values);
+    m->behind = tsri_pool_alloc(&ir->scratch, items * sizeof *m->behind);
     TSRI_NEED(m->touched && m->talks && m->behind);
     memset(m->touched, -1, values * sizeof *m->touched);
     memset(m->behind, -1, items * sizeof *m->behind);
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
         if (it->kind == TSRI_ITEM_KERNEL && it->kernel.chain > m->nchains)
             m->nchains = it->kernel.chain;
         for (int j = 0; j < it->nin && it->kind == TSRI_ITEM_COLLECTIVE; j++)
-            m->talks[tsri_plan_root(plan, it->in[j])] = true;
+            m->talks[tsri_ir_root(ir, it->in[j])] = true;
         for (int j = 0; j < it->nout && it->kind == TSRI_ITEM_COLLECTIVE; j++)
-            m->talks[tsri_plan_root(plan, it->out[j])] = true;
+            m->talks[tsri_ir_root(ir, it->out[j])] = true;
     }
-    m->added = tsri_pool_alloc(&plan->scratch, (items + (size_t)m->nchains) * sizeof *m->added);
+    m->added = tsri_pool_alloc(&ir->scratch, (items + (size_t)m->nchains) * sizeof *m->added);
     return m->added ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
@@ -50,13 +51,13 @@ static tsr_status start(mover *m)
  * -1: there is none. */
 static int giver_of(const mover *m, const tsri_item *update)
 {
-    const tsr_plan *plan = m->plan;
+    const tsri_ir *ir = m->ir;
     const int g = update->in[update->nin - 2], maker = m->flow.maker[g];
     if (maker < 0 || m->flow.first[g + 1] - m->flow.first[g] != 1 ||
-        plan->values[g].storage != TSRI_STORAGE_ARENA || plan->values[g].dtype != TSR_F32 ||
-        plan->values[update->in[0]].dtype != TSR_F32)
+        ir->values[g].storage != TSRI_STORAGE_ARENA || ir->values[g].dtype != TSR_F32 ||
+        ir->values[update->in[0]].dtype != TSR_F32)
         return -1;
-    const tsri_item *it = &plan->items[maker];
+    const tsri_item *it = &ir->items[maker];
     return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->hands_on &&
                    it->placement == update->placement
                ? maker
@@ -66,13 +67,13 @@ static int giver_of(const mover *m, const tsri_item *update)
 /* Whether a chain with an update more has as many members and values as one may have. */
 static bool has_room(const mover *m, int begin, int end, const tsri_item *update)
 {
-    const tsr_plan *plan = m->plan;
-    const int added = m->added[plan->items[begin].kernel.chain];
+    const tsri_ir *ir = m->ir;
+    const int added = m->added[ir->items[begin].kernel.chain];
     int values = (1 + added) * (update->nin + update->nout);
-    if (plan->items[begin].kernel.chain == 0)
+    if (ir->items[begin].kernel.chain == 0)
         return true;
     for (int i = begin; i < end; i++)
-        values += plan->items[i].nin + plan->items[i].nout;
+        values += ir->items[i].nin + ir->items[i].nout;
     return end - begin + added < TSRI_CHAIN_MAX && values <= TSRI_CHAIN_VALUES;
 }
 
@@ -80,24 +81,24 @@ static bool has_room(const mover *m, int begin, int end, const tsri_item *update
  * makes its gradient; -1: it has to stay. */
 static int place_of(const mover *m, int position)
 {
-    const tsr_plan *plan = m->plan;
-    const tsri_item *update = &plan->items[position];
+    const tsri_ir *ir = m->ir;
+    const tsri_item *update = &ir->items[position];
     if (!tsri_item_is_update(update) ||
         !tsri_placement_can(update->placement, TSRI_CAN_ROW_KERNELS))
         return -1;
     const int giver = giver_of(m, update);
     if (giver < 0)
         return -1;
-    const int begin = tsri_chain_begin(plan, giver), end = tsri_chain_end(plan, giver);
+    const int begin = tsri_chain_begin(ir, giver), end = tsri_chain_end(ir, giver);
     if (end > position || !has_room(m, begin, end, update))
         return -1;
     for (int j = 0; j < update->nin; j++)
         if (m->flow.maker[update->in[j]] >= end)
             return -1;
     for (int j = 0; j < update->nout; j++) {
-        const int root = tsri_plan_root(plan, update->out[j]);
+        const int root = tsri_ir_root(ir, update->out[j]);
         if (m->touched[root] >= end || m->talks[root] ||
-            plan->values[root].storage != TSRI_STORAGE_VARIABLE)
+            ir->values[root].storage != TSRI_STORAGE_VARIABLE)
             return -1;
     }
     return end - 1;
@@ -105,11 +106,11 @@ static int place_of(const mover *m, int position)
 
 static void touch(mover *m, int item)
 {
-    const tsri_item *it = &m->plan->items[item];
+    const tsri_item *it = &m->ir->items[item];
     for (int j = 0; j < it->nin && it->kind != TSRI_ITEM_DEAD; j++)
-        m->touched[tsri_plan_root(m->plan, it->in[j])] = item;
+        m->touched[tsri_ir_root(m->ir, it->in[j])] = item;
     for (int j = 0; j < it->nout && it->kind != TSRI_ITEM_DEAD; j++)
-        m->touched[tsri_plan_root(m->plan, it->out[j])] = item;
+        m->touched[tsri_ir_root(m->ir, it->out[j])] = item;
 }
 
 /* Appends the updates that go behind old item i, as members of its chain. */
@@ -121,41 +122,41 @@ static tsr_status add_updates(mover *m, const tsri_item *old, int nold, int i)
         tsri_item it = old[u];
         it.kernel.chain = old[i].kernel.chain;
         it.backward = old[i].backward;
-        TSRI_NEED(tsri_plan_add_item(m->plan, &it, it.in, it.out));
+        TSRI_NEED(tsri_ir_add_item(m->ir, &it, it.in, it.out));
     }
     return TSR_OK;
 }
 
 static tsr_status move(mover *m)
 {
-    tsr_plan *plan = m->plan;
-    tsri_item *old = plan->items;
-    const int nold = plan->nitems;
-    bool *gets = tsri_pool_alloc(&plan->scratch, (size_t)nold);
+    tsri_ir *ir = m->ir;
+    tsri_item *old = ir->items;
+    const int nold = ir->nitems;
+    bool *gets = tsri_pool_alloc(&ir->scratch, (size_t)nold);
     TSRI_NEED(gets);
     for (int u = 0; u < nold; u++)
         if (m->behind[u] >= 0)
             gets[m->behind[u]] = true;
-    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    TSRI_TRY(tsri_ir_new_items(ir, nold));
     for (int i = 0; i < nold; i++) {
         if (m->behind[i] < 0)
-            TSRI_NEED(tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out));
+            TSRI_NEED(tsri_ir_add_item(ir, &old[i], old[i].in, old[i].out));
         if (gets[i])
             TSRI_TRY(add_updates(m, old, nold, i));
     }
     return TSR_OK;
 }
 
-tsr_status tsri_plan_update(tsr_plan *plan)
+tsr_status tsri_plan_update(tsri_ir *ir)
 {
-    mover m = {.plan = plan};
-    if (!tsri_plan_fuses(plan, TSR_FUSE_UPDATES))
+    mover m = {.ir = ir};
+    if (!tsri_plan_fuses(ir, TSR_FUSE_UPDATES))
         return TSR_OK;
     TSRI_TRY(start(&m));
-    for (int i = 0; i < plan->nitems; i++) {
+    for (int i = 0; i < ir->nitems; i++) {
         const int last = place_of(&m, i);
         if (last >= 0) {
-            tsri_item *giver = &plan->items[last];
+            tsri_item *giver = &ir->items[last];
             if (!giver->kernel.chain)
                 giver->kernel.chain = ++m.nchains;
             m.behind[i] = last;

@@ -38,7 +38,7 @@ tsr_dims tsri_shape_at(const tsri_shape *shape, int64_t more)
 /* --- sizes ------------------------------------------------------------------------------------ */
 typedef struct taker {
     tsri_pricer *p;
-    const tsr_plan *plan;
+    const tsri_ir *ir;
     const tsr_graph *g;
     const tsri_price_sizes *sizes;
 } taker;
@@ -128,7 +128,7 @@ static tsr_status learn_work(const taker *t, int op, tsri_priced_kernel *x)
     tsr_status status = TSR_OK;
     const tsri_op *first = t->g->ops[op];
     int n = t->sizes->graph[1] ? 3 : 1;
-    tsri_pool_init(&pool, &t->plan->world->mem);
+    tsri_pool_init(&pool, &t->ir->world->mem);
     for (int k = 0; k < n && status == TSR_OK; k++)
         status = tsri_op_work_of(&pool, t->sizes->graph[k]->ops[op], &work[k]);
     tsri_pool_finish(&pool);
@@ -162,7 +162,7 @@ static tsr_status take_kernel(taker *t, const tsri_item *it)
 {
     tsri_pricer *p = t->p;
     const tsri_op *op = t->g->ops[it->kernel.id];
-    const tsri_nd_signature *sig = t->plan->chosen[it->kernel.id];
+    const tsri_nd_signature *sig = t->ir->chosen[it->kernel.id];
     const tsri_mesh mesh = tsri_mesh_of(op->placement);
     tsri_priced_kernel x;
     memset(&x, 0, sizeof x);
@@ -199,7 +199,7 @@ static void set_layout(tsri_layout *to, const tsri_layout *from)
 /* The class of one conversion of an item; -1: no memory. */
 static int box_of(taker *t, const tsri_item *it, int pair)
 {
-    const tsri_value *from = &t->plan->values[it->in[pair]], *to = &t->plan->values[it->out[pair]];
+    const tsri_value *from = &t->ir->values[it->in[pair]], *to = &t->ir->values[it->out[pair]];
     tsri_priced_box x;
     memset(&x, 0, sizeof x);
     x.from_placement = from->placement;
@@ -227,7 +227,7 @@ static tsr_status take_boxes(taker *t, const tsri_item *it)
     int *box = tsri_pool_alloc(&p->pool, (size_t)it->nin * sizeof *box);
     TSRI_NEED(box);
     for (int j = 0; j < it->nin; j++) {
-        TSRI_TRY(check_value(t, &t->plan->values[it->in[j]]));
+        TSRI_TRY(check_value(t, &t->ir->values[it->in[j]]));
         if ((box[j] = box_of(t, it, j)) < 0)
             return TSR_ERR_NO_MEMORY;
     }
@@ -251,9 +251,9 @@ static tsr_status take_item(taker *t, const tsri_item *it)
 static tsr_status take_lives(taker *t)
 {
     tsri_pricer *p = t->p;
-    p->nentries = t->plan->nentries;
-    for (int i = 0; i < t->plan->nvalues; i++) {
-        const tsri_value *v = &t->plan->values[i];
+    p->nentries = t->ir->nentries;
+    for (int i = 0; i < t->ir->nvalues; i++) {
+        const tsri_value *v = &t->ir->values[i];
         if (!tsri_value_takes_memory(v))
             continue;
         TSRI_TRY(check_value(t, v));
@@ -266,18 +266,18 @@ static tsr_status take_lives(taker *t)
     return TSR_OK;
 }
 
-tsr_status tsri_price_classes(tsri_pricer *p, const tsr_plan *plan, const tsri_price_sizes *sizes)
+tsr_status tsri_price_classes(tsri_pricer *p, const tsri_ir *ir, const tsri_price_sizes *sizes)
 {
-    taker t = {p, plan, sizes->graph[0], sizes};
+    taker t = {p, ir, sizes->graph[0], sizes};
     p->shapes.size = sizeof(tsri_shape);
     p->parts.size = sizeof(tsri_priced_part);
     p->kernels.size = sizeof(tsri_priced_kernel);
     p->boxes.size = sizeof(tsri_priced_box);
-    if (!plan->chosen)
+    if (!ir->chosen)
         return tsri_fail(TSR_ERR_STATE, "the plan was compiled without .alternatives");
     TSRI_TRY(check_graphs(sizes));
     TSRI_TRY(take_shapes(&t));
-    for (int i = 0; i < plan->nitems; i++)
-        TSRI_TRY(take_item(&t, &plan->items[i]));
+    for (int i = 0; i < ir->nitems; i++)
+        TSRI_TRY(take_item(&t, &ir->items[i]));
     return take_lives(&t);
 }

@@ -106,7 +106,7 @@ int tsri_class_of(tsri_pool *pool, tsri_classes *t, const void *x);
 /* A hash of which ops there are, in order, with how many operands and results. */
 uint64_t tsri_ops_hash(const tsr_graph *g);
 /* Takes the plan apart. Errors as tsri_pricer_create's. */
-tsr_status tsri_price_classes(tsri_pricer *p, const tsr_plan *plan, const tsri_price_sizes *sizes);
+tsr_status tsri_price_classes(tsri_pricer *p, const tsri_ir *ir, const tsri_price_sizes *sizes);
 
 /* A shape at a size, which is told by its distance from the plan's. */
 tsr_dims tsri_shape_at(const tsri_shape *shape, int64_t more);

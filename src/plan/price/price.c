@@ -179,14 +179,14 @@ static tsr_status make_room(tsri_pricer *p)
 }
 
 /* Compares the pricer's price at the plan's own size and links with the plan's. */
-static tsr_status check_price(tsri_pricer *p, const tsr_plan *plan)
+static tsr_status check_price(tsri_pricer *p, const tsri_ir *ir)
 {
     tsri_price price;
     double seconds = 0;
-    for (int i = 0; i < plan->nitems; i++)
-        if (!tsri_item_shows(&plan->items[i]) && plan->items[i].kind != TSRI_ITEM_DEAD)
-            seconds += plan->items[i].cost_s;
-    TSRI_TRY(tsri_pricer_price(p, &plan->model, 0, &price));
+    for (int i = 0; i < ir->nitems; i++)
+        if (!tsri_item_shows(&ir->items[i]) && ir->items[i].kind != TSRI_ITEM_DEAD)
+            seconds += ir->items[i].cost_s;
+    TSRI_TRY(tsri_pricer_price(p, &ir->model, 0, &price));
     if (fabs(price.step_s - seconds) > 1e-9 * seconds)
         return tsri_fail(TSR_ERR_INTERNAL,
                          "a step is priced at %.9g s, and planned at %.9g s: please report this",
@@ -198,7 +198,7 @@ tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *size
                               const int *ranks, tsri_pricer **out_pricer)
 {
     tsri_pool pool;
-    tsri_pool_init(&pool, &plan->world->mem);
+    tsri_pool_init(&pool, &plan->ir.world->mem);
     tsri_pricer *p = tsri_pool_alloc(&pool, sizeof *p);
     TSRI_NEED(p);
     p->pool = pool;
@@ -206,11 +206,11 @@ tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *size
     p->scratch = tsri_plan_scratch(plan);
     p->nranks = nranks;
     p->ranks = tsri_pool_dup(&p->pool, ranks, (size_t)nranks * sizeof *ranks);
-    tsr_status status = p->ranks ? tsri_price_classes(p, plan, sizes) : TSR_ERR_NO_MEMORY;
+    tsr_status status = p->ranks ? tsri_price_classes(p, &plan->ir, sizes) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)
         status = make_room(p);
     if (status == TSR_OK)
-        status = check_price(p, plan);
+        status = check_price(p, &plan->ir);
     if (status != TSR_OK) {
         tsri_pricer_destroy(p);
         return status;

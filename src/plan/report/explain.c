@@ -6,6 +6,7 @@
 #include "src/core/shown.h"
 #include "src/core/live.h"
 #include "src/core/text_stream.h"
+#include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
 
 static void put_value(FILE *f, const tsri_value *v)
@@ -19,12 +20,12 @@ static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     for (int i = 0; i < it->nin; i++) {
         fputs(i ? ", " : "", f);
-        put_value(f, &plan->values[it->in[i]]);
+        put_value(f, &plan->ir.values[it->in[i]]);
     }
     tsri_fshow(f, " -> ");
     for (int i = 0; i < it->nout; i++) {
         fputs(i ? ", " : "", f);
-        put_value(f, &plan->values[it->out[i]]);
+        put_value(f, &plan->ir.values[it->out[i]]);
     }
 }
 
@@ -47,11 +48,11 @@ static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
         char from[TSRI_LAYOUT_TEXT_MAX];
         double bytes = 0;
         for (int i = 0; i < it->nin; i++) {
-            const tsri_value *v = &plan->values[it->in[i]];
+            const tsri_value *v = &plan->ir.values[it->in[i]];
             bytes += (double)tsr_dims_count(v->shape) * (double)tsr_dtype_size(v->dtype);
         }
         tsri_fshow(f, "%d tensors, %.0f bytes, from %s", it->nin, bytes,
-                   tsri_layout_format(&plan->values[it->in[0]].layout, from));
+                   tsri_layout_format(&plan->ir.values[it->in[0]].layout, from));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         tsri_fshow(f, "  group %s",
@@ -72,7 +73,7 @@ static void put_alternatives(FILE *f, const tsr_plan *plan, const tsri_item *it)
     char why[TSRI_WHY_MAX];
     if (!it->nout)
         return;
-    const tsri_value *made = &plan->values[it->out[0]];
+    const tsri_value *made = &plan->ir.values[it->out[0]];
     const tsri_report_row row = {.kind = TSRI_REPORT_OP,
                                  .item = it,
                                  .said = made->said,
@@ -87,9 +88,9 @@ static void put_items(FILE *f, const tsr_plan *plan)
 {
     bool backward = false;
     tsri_fshow(f, "program (in the order of this rank, %s):\n", "signatures behind shapes");
-    for (int e = 0; e < plan->nentries; e++) {
-        const tsri_item *it = &plan->items[plan->entries[e].item];
-        tsri_phase phase = plan->entries[e].phase;
+    for (int e = 0; e < plan->ir.nentries; e++) {
+        const tsri_item *it = &plan->ir.items[plan->ir.entries[e].item];
+        tsri_phase phase = plan->ir.entries[e].phase;
         if (it->backward && !backward && it->kind == TSRI_ITEM_KERNEL) {
             backward = true;
             tsri_fshow(f, "  backward:\n");
@@ -118,9 +119,9 @@ static bool put_fused(void *arg, const tsri_report_fused *line)
 
 static void put_ports(FILE *f, const tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nports; i++) {
+    for (int i = 0; i < plan->ir.nports; i++) {
         char sbp[TSR_SBP_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
-        const tsr_port *p = &plan->ports[i].info;
+        const tsr_port *p = &plan->ir.ports[i].info;
         tsri_fshow(f, "%s %-12s %s[%s] %s on %s\n", p->is_input ? "input " : "output", p->name,
                    tsr_dtype_name(p->dtype), tsri_dims_format(p->dims, dims),
                    tsr_sbp_format(p->sbp, sbp), tsr_placement_text(p->placement));
@@ -137,7 +138,7 @@ static void put_totals(FILE *f, const tsr_plan *plan)
             calls[c->coll.kind]++;
             bytes[c->coll.kind] += c->bytes;
         }
-    tsri_fshow(f, "communication of rank %d, per run:\n", plan->world->rank);
+    tsri_fshow(f, "communication of rank %d, per run:\n", plan->ir.world->rank);
     bool any = false;
     for (int i = 0; i < TSRI_COLL_KIND_COUNT_; i++)
         if (calls[i]) {
@@ -152,9 +153,9 @@ static void put_totals(FILE *f, const tsr_plan *plan)
 static tsr_status put_memory(FILE *f, tsr_plan *plan)
 {
     tsri_fshow(f, "memory, bytes:\n  rank      variables    activations          ports\n");
-    for (int r = 0; r < plan->world->nranks && r < 64; r++) {
+    for (int r = 0; r < plan->ir.world->nranks && r < 64; r++) {
         size_t variables, activations, ports;
-        TSRI_TRY(tsri_plan_rank_bytes(plan, r, &variables, &ports, &activations));
+        TSRI_TRY(tsri_plan_rank_bytes(&plan->ir, r, &variables, &ports, &activations));
         tsri_fshow(f, "  %4d %14zu %14zu %14zu\n", r, variables,
                    activations + tsri_plan_scratch(plan), ports);
     }
@@ -166,7 +167,7 @@ static void put_changes(FILE *f, const tsr_plan *plan)
 {
     bool any = false;
     for (int i = 0; i < TSRI_CHANGES; i++) {
-        const tsri_change *c = &plan->change[i];
+        const tsri_change *c = &plan->ir.change[i];
         if (!tsri_change_counts(plan, c))
             continue;
         if (!any)
@@ -198,12 +199,12 @@ const char *tsr_plan_explain(tsr_plan *plan)
     if (plan->explain)
         return plan->explain;
     tsri_text_stream t;
-    if (!tsri_text_open(&t, &plan->world->mem))
+    if (!tsri_text_open(&t, &plan->ir.world->mem))
         return NULL;
     const tsr_status status = put_all(t.stream, plan);
     char *text = tsri_text_close(&t, NULL);
     if (text && status == TSR_OK)
-        plan->explain = tsri_mem_strdup(&plan->world->mem, text);
+        plan->explain = tsri_mem_strdup(&plan->ir.world->mem, text);
     free(text);
     return plan->explain;
 }

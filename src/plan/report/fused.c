@@ -2,6 +2,7 @@
 /* The list of what a plan fuses, and why the rest of what could be fused stands alone. */
 #include <string.h>
 
+#include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
 
 typedef struct listing {
@@ -31,7 +32,7 @@ static bool is_relu(const tsri_item *it)
 
 static bool is_product(const tsr_plan *plan, const tsri_item *it)
 {
-    const tsri_chain_role role = tsri_chain_role_of(plan, it);
+    const tsri_chain_role role = tsri_chain_role_of(&plan->ir, it);
     return role == TSRI_CHAIN_PRODUCT || role == TSRI_CHAIN_OUTER;
 }
 
@@ -43,14 +44,14 @@ static void add_chain(listing *l, int begin, int end)
     size_t used = 0;
     const tsri_item *named = NULL;
     for (int i = begin; i < end; i++) {
-        const tsri_item *it = &l->plan->items[i];
+        const tsri_item *it = &l->plan->ir.items[i];
         if (!named && is_product(l->plan, it))
             named = it;
         used += (size_t)snprintf(
             text + used, sizeof text - used, "%s%.28s%s", i > begin ? ", " : "",
             tsri_op_word(it->kernel.op, &it->kernel.attrs), it->kernel.again ? " (again)" : "");
     }
-    add(l, named ? "chain" : "rows", named ? named : &l->plan->items[begin], text);
+    add(l, named ? "chain" : "rows", named ? named : &l->plan->ir.items[begin], text);
 }
 
 /* Tells why a product is in no chain; NULL: it could be in none, or is no product. */
@@ -60,7 +61,7 @@ static const char *alone(const tsr_plan *plan, const tsri_item *it)
     if ((def->chain != TSRI_CHAIN_PRODUCT && def->chain != TSRI_CHAIN_OUTER) ||
         !tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS))
         return NULL;
-    if (!tsri_plan_fuses(plan, TSR_FUSE_CHAINS))
+    if (!tsri_plan_fuses(&plan->ir, TSR_FUSE_CHAINS))
         return "chains are switched off";
     if (def->may_chain && !def->may_chain(&it->kernel.attrs))
         return "a row of its result is of several rows of its operand";
@@ -106,11 +107,11 @@ static const char *apart(const listing *l, const tsri_item *it)
     const bool parts =
         op == TSRI_OP_SOFTMAX_FINISH || op == TSRI_OP_SOFTMAX_BWD || op == TSRI_OP_CE_FINISH;
     if (parts)
-        return tsri_plan_fuses(l->plan, TSR_FUSE_SOFTMAX)
+        return tsri_plan_fuses(&l->plan->ir, TSR_FUSE_SOFTMAX)
                    ? "a conversion stands between its parts, or others read one of them"
                    : "fusion of softmax is switched off";
     if (op == TSRI_OP_MAX_POOL && is_relu(l->maker[it->in[0]]))
-        return tsri_plan_fuses(l->plan, TSR_FUSE_POOLS)
+        return tsri_plan_fuses(&l->plan->ir, TSR_FUSE_POOLS)
                    ? "others read what relu gives it, or its gradient"
                    : "fusion of pools is switched off";
     if (op != TSRI_OP_UNARY || !is_op(l->maker[it->in[0]], TSRI_OP_BN_APPLY))
@@ -118,26 +119,28 @@ static const char *apart(const listing *l, const tsri_item *it)
     if (it->kernel.attrs.unary.fn != TSRI_UNARY_RELU &&
         it->kernel.attrs.unary.fn != TSRI_UNARY_RELU6)
         return "batch norm is fused with relu and relu6 alone";
-    return tsri_plan_fuses(l->plan, TSR_FUSE_ACTIVATIONS) ? "others read what batch norm gives it"
-                                                          : "fusion of activations is switched off";
+    return tsri_plan_fuses(&l->plan->ir, TSR_FUSE_ACTIVATIONS)
+               ? "others read what batch norm gives it"
+               : "fusion of activations is switched off";
 }
 
 tsr_status tsri_report_fusions(const tsr_plan *plan,
                                bool (*each)(void *arg, const tsri_report_fused *line), void *arg)
 {
     listing l = {.plan = plan, .add = each, .arg = arg, .ok = true};
-    l.maker = tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof *l.maker);
+    l.maker =
+        tsri_mem_alloc(&plan->ir.world->mem, ((size_t)plan->ir.nvalues + 1) * sizeof *l.maker);
     TSRI_NEED(l.maker);
-    for (int i = 0, end; i < plan->nitems; i = end) {
-        const tsri_item *it = &plan->items[i];
-        end = tsri_chain_end(plan, i);
+    for (int i = 0, end; i < plan->ir.nitems; i = end) {
+        const tsri_item *it = &plan->ir.items[i];
+        end = tsri_chain_end(&plan->ir, i);
         for (int m = i; m < end; m++)
-            for (int j = 0; j < plan->items[m].nout && it->kind == TSRI_ITEM_KERNEL; j++)
-                l.maker[plan->items[m].out[j]] = &plan->items[m];
+            for (int j = 0; j < plan->ir.items[m].nout && it->kind == TSRI_ITEM_KERNEL; j++)
+                l.maker[plan->ir.items[m].out[j]] = &plan->ir.items[m];
         if (end > i + 1)
             add_chain(&l, i, end);
         for (int m = i; m < end; m++) {
-            const tsri_item *one = &plan->items[m];
+            const tsri_item *one = &plan->ir.items[m];
             if (one->kind != TSRI_ITEM_KERNEL || one->kernel.again)
                 continue;
             const char *ops = joined(one), *why = apart(&l, one);

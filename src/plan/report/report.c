@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
 
 #include <math.h>
@@ -25,18 +26,18 @@ static double touched(const tsr_plan *plan, const tsri_item *it)
 {
     double bytes = 0;
     for (int i = 0; i < it->nin; i++)
-        bytes += bytes_of(&plan->values[it->in[i]]);
+        bytes += bytes_of(&plan->ir.values[it->in[i]]);
     for (int i = 0; i < it->nout; i++)
-        bytes += bytes_of(&plan->values[it->out[i]]);
+        bytes += bytes_of(&plan->ir.values[it->out[i]]);
     return bytes;
 }
 
 /* A kernel takes its start and the longer of computing and touching memory; see strategies.c. */
 static void spend_on_kernel(const tsr_plan *plan, const tsri_item *it, tsri_report_row *row)
 {
-    double start = it->cost_s < plan->model.kernel_s ? it->cost_s : plan->model.kernel_s;
+    double start = it->cost_s < plan->ir.model.kernel_s ? it->cost_s : plan->ir.model.kernel_s;
     double rest = it->cost_s - start;
-    double memory = touched(plan, it) / plan->model.local_bytes_per_s;
+    double memory = touched(plan, it) / plan->ir.model.local_bytes_per_s;
     row->spent_s[TSRI_SPENT_START] = start;
     row->spent_s[rest > memory * 1.0001 ? TSRI_SPENT_FLOPS : TSRI_SPENT_MEMORY] = rest;
 }
@@ -47,7 +48,8 @@ static void spend_on_box(const tsr_plan *plan, tsri_report_row *row)
         row->spent_s[TSRI_SPENT_MEMORY] = row->cost_s;
         return;
     }
-    double shake = plan->model.link[row->link].latency_s * (1 + (int)row->item->box.step.two_phase);
+    double shake =
+        plan->ir.model.link[row->link].latency_s * (1 + (int)row->item->box.step.two_phase);
     shake = shake < row->cost_s ? shake : row->cost_s;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link] = row->cost_s - shake;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link + 1] = shake;
@@ -93,7 +95,7 @@ static void note_said(tsri_report_row *row, const tsri_value *v)
 
 static tsr_status add_source(reporter *m, int value)
 {
-    const tsri_value *v = &m->plan->values[value];
+    const tsri_value *v = &m->plan->ir.values[value];
     bool variable = v->storage == TSRI_STORAGE_VARIABLE;
     tsri_report_row *row = add_row(m, TSRI_REPORT_SOURCE, variable ? "variable" : "input", v->name);
     TSRI_NEED(row);
@@ -132,8 +134,8 @@ static tsr_status add_op(reporter *m, const tsri_item *it)
     row->cost_s = it->kind == TSRI_ITEM_VIEW ? 0 : it->cost_s;
     if (it->nout) {
         row->value = it->out[0];
-        note_said(row, &m->plan->values[it->out[0]]);
-        row->alternatives = m->plan->values[it->out[0]].alternatives;
+        note_said(row, &m->plan->ir.values[it->out[0]]);
+        row->alternatives = m->plan->ir.values[it->out[0]].alternatives;
         TSRI_TRY(drop_others(m, row));
     }
     if (it->kind != TSRI_ITEM_VIEW)
@@ -153,7 +155,7 @@ static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_cal
     if (it->box.ranks) {
         row->groups = 1;
         row->group_size = it->box.nranks;
-        row->link = tsri_plan_farthest(plan, it->box.ranks, it->box.nranks);
+        row->link = tsri_plan_farthest(&plan->ir, it->box.ranks, it->box.nranks);
         return;
     }
     for (int d = 0, stride = n; d < tsr_placement_ndim(p); d++) {
@@ -162,7 +164,8 @@ static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_cal
         if (!(it->box.step.dims >> d & 1) || it->box.step.crosses)
             continue;
         row->group_size *= k;
-        int far = tsri_link_between(&plan->model, first, tsr_placement_rank(p, stride * (k - 1)));
+        int far =
+            tsri_link_between(&plan->ir.model, first, tsr_placement_rank(p, stride * (k - 1)));
         row->link = far > row->link ? far : row->link;
     }
     row->groups = n / row->group_size;
@@ -173,7 +176,7 @@ static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_cal
     row->group_size = call && call->group ? call->group->nranks : tsr_placement_nranks(from);
     for (int i = 0; i < n; i++) {
         int rank = tsr_placement_rank(p, i);
-        int far = tsri_link_between(&plan->model, tsr_placement_rank(from, 0), rank);
+        int far = tsri_link_between(&plan->ir.model, tsr_placement_rank(from, 0), rank);
         row->link = far > row->link ? far : row->link;
         if (!(call && call->group))
             row->group_size += tsr_placement_find(from, rank) < 0;
@@ -203,22 +206,23 @@ static bool is_source(const tsr_plan *plan, const tsri_value *v)
 {
     if (v->storage == TSRI_STORAGE_VARIABLE)
         return v->source;
-    return v->storage == TSRI_STORAGE_PORT && (v->port < 0 || plan->ports[v->port].info.is_input);
+    return v->storage == TSRI_STORAGE_PORT &&
+           (v->port < 0 || plan->ir.ports[v->port].info.is_input);
 }
 
 static tsr_status add_rows(reporter *m)
 {
     tsr_plan *plan = m->plan;
-    const tsri_call **calls = tsri_pool_alloc(&m->r->pool, (size_t)plan->nitems * sizeof *calls);
+    const tsri_call **calls = tsri_pool_alloc(&m->r->pool, (size_t)plan->ir.nitems * sizeof *calls);
     TSRI_NEED(calls);
     for (int i = 0; i < plan->nsteps; i++)
         if (plan->steps[i].call)
-            calls[plan->steps[i].item - plan->items] = plan->steps[i].call;
-    for (int i = 0; i < plan->nvalues; i++)
-        if (is_source(plan, &plan->values[i]))
+            calls[plan->steps[i].item - plan->ir.items] = plan->steps[i].call;
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        if (is_source(plan, &plan->ir.values[i]))
             TSRI_TRY(add_source(m, i));
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         if (it->kind == TSRI_ITEM_KERNEL || it->kind == TSRI_ITEM_VIEW)
             TSRI_TRY(add_op(m, it));
         else if (tsri_item_converts(it))
@@ -257,7 +261,7 @@ static tsr_status add_up(tsri_report *r)
 tsr_status tsri_report_create(tsr_plan *plan, tsri_report **out_report)
 {
     tsri_pool pool;
-    tsri_pool_init(&pool, &plan->world->mem);
+    tsri_pool_init(&pool, &plan->ir.world->mem);
     tsri_report *r = tsri_pool_alloc(&pool, sizeof *r);
     TSRI_NEED(r);
     *r = (tsri_report){.plan = plan, .pool = pool};

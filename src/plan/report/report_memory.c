@@ -3,6 +3,7 @@
  * Memory by rank. Ranks whose parts of everything have the same sizes form a class, and one of each
  * class is looked at, so that thousands of ranks cost little more than one.
  */
+#include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
 
 #include <stdlib.h>
@@ -72,8 +73,8 @@ static void mix(memory_maker *m, const tsri_value *v)
 static tsr_status find_keys(memory_maker *m)
 {
     tsr_plan *plan = m->plan;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
         if (!tsri_value_takes_memory(v))
             continue;
         uint64_t h = tsri_hash(TSRI_HASH_INIT, v->shape.d, sizeof v->shape.d);
@@ -96,7 +97,7 @@ static tsr_status find_keys(memory_maker *m)
 static tsr_status find_classes(memory_maker *m)
 {
     tsri_report *r = m->r;
-    int n = m->plan->world->nranks;
+    int n = m->plan->ir.world->nranks;
     tsri_rank_classes classes;
     TSRI_TRY(tsri_rank_classes_find(&m->pool, n, m->key, &classes));
     r->memory = tsri_pool_alloc(&r->pool, (size_t)classes.n * sizeof *r->memory);
@@ -122,8 +123,8 @@ static tsri_memory_kind of_variable(const tsr_variable *v)
 /* Returns whether the value was of another kind. */
 static bool mark(memory_maker *m, int value, tsri_memory_kind c)
 {
-    const int root = tsri_plan_root(m->plan, value);
-    const tsri_storage storage = m->plan->values[root].storage;
+    const int root = tsri_ir_root(&m->plan->ir, value);
+    const tsri_storage storage = m->plan->ir.values[root].storage;
     if ((storage != TSRI_STORAGE_ARENA && storage != TSRI_STORAGE_INNER) || m->kind[root] == c)
         return false;
     m->kind[root] = (uint8_t)c;
@@ -132,7 +133,7 @@ static bool mark(memory_maker *m, int value, tsri_memory_kind c)
 
 static bool is_marked(const memory_maker *m, int value, tsri_memory_kind c)
 {
-    return m->kind[tsri_plan_root(m->plan, value)] == c;
+    return m->kind[tsri_ir_root(&m->plan->ir, value)] == c;
 }
 
 /* Whether result j of an item is operand j, or operand 0, element by element: converted, shown,
@@ -143,7 +144,8 @@ static bool keeps_elements(const memory_maker *m, const tsri_item *it, int j)
         return true;
     return it->kind == TSRI_ITEM_KERNEL && j == 0 && it->nin > 0 &&
            tsri_op_def_of(it->kernel.op)->rows == TSRI_ROWS_MAP &&
-           tsr_dims_equal(m->plan->values[it->in[0]].shape, m->plan->values[it->out[0]].shape);
+           tsr_dims_equal(m->plan->ir.values[it->in[0]].shape,
+                          m->plan->ir.values[it->out[0]].shape);
 }
 
 /* Values that optimizers read, those that they were made from element by element, and parts of them
@@ -151,8 +153,8 @@ static bool keeps_elements(const memory_maker *m, const tsri_item *it, int j)
 static void find_gradients(memory_maker *m)
 {
     tsr_plan *plan = m->plan;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         int arg =
             it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->kernel.op, it->nin) : -1;
         if (arg >= 0)
@@ -162,8 +164,8 @@ static void find_gradients(memory_maker *m)
      * also behind what converts their results further. */
     for (bool again = true; again;) {
         again = false;
-        for (int i = plan->nitems - 1; i >= 0; i--) {
-            const tsri_item *it = &plan->items[i];
+        for (int i = plan->ir.nitems - 1; i >= 0; i--) {
+            const tsri_item *it = &plan->ir.items[i];
             for (int j = 0; j < it->nout; j++)
                 if (keeps_elements(m, it, j) && is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
                     again |= mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
@@ -186,14 +188,14 @@ static bool moves(const tsri_item *it)
 static tsr_status find_variables(const memory_maker *m, tsri_pool *pool, int **out_of)
 {
     const tsr_plan *plan = m->plan;
-    int *of = tsri_pool_alloc(pool, (size_t)plan->nvalues * sizeof *of);
+    int *of = tsri_pool_alloc(pool, (size_t)plan->ir.nvalues * sizeof *of);
     TSRI_NEED(of);
-    for (int i = 0; i < plan->nvalues; i++)
-        of[i] = m->kind[i] == TSRI_MEMORY_PARAMETERS && plan->values[i].source ? i : -1;
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        of[i] = m->kind[i] == TSRI_MEMORY_PARAMETERS && plan->ir.values[i].source ? i : -1;
     for (bool again = true; again;) {
         again = false;
-        for (int i = 0; i < plan->nitems; i++) {
-            const tsri_item *it = &plan->items[i];
+        for (int i = 0; i < plan->ir.nitems; i++) {
+            const tsri_item *it = &plan->ir.items[i];
             const bool converts = tsri_item_converts(it);
             for (int j = 0; j < it->nout && (converts || moves(it)); j++) {
                 const int from = of[it->in[converts ? j : 0]];
@@ -213,14 +215,14 @@ static tsr_status find_masters(memory_maker *m)
     tsr_plan *plan = m->plan;
     int *of;
     TSRI_TRY(find_variables(m, &m->pool, &of));
-    for (int i = 0; i < plan->nvalues; i++)
-        if (of[i] >= 0 && m->kind[tsri_plan_root(plan, i)] == TSRI_MEMORY_ACTIVATIONS)
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        if (of[i] >= 0 && m->kind[tsri_ir_root(&plan->ir, i)] == TSRI_MEMORY_ACTIVATIONS)
             mark(m, i, TSRI_MEMORY_PARAMETERS);
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         if (it->kind != TSRI_ITEM_KERNEL || it->kernel.op != TSRI_OP_CAST || of[it->in[0]] < 0 ||
-            tsr_dtype_size(plan->values[it->out[0]].dtype) >=
-                tsr_dtype_size(plan->values[it->in[0]].dtype))
+            tsr_dtype_size(plan->ir.values[it->out[0]].dtype) >=
+                tsr_dtype_size(plan->ir.values[it->in[0]].dtype))
             continue;
         m->kind[of[it->in[0]]] = TSRI_MEMORY_MASTERS;
         mark(m, it->out[0], TSRI_MEMORY_PARAMETERS);
@@ -231,16 +233,16 @@ static tsr_status find_masters(memory_maker *m)
 static tsr_status categorise(memory_maker *m)
 {
     tsr_plan *plan = m->plan;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
         m->kind[i] = (uint8_t)(v->storage == TSRI_STORAGE_VARIABLE ? of_variable(v->variable)
                                : v->storage == TSRI_STORAGE_PORT   ? TSRI_MEMORY_PORTS
                                                                    : TSRI_MEMORY_ACTIVATIONS);
     }
-    for (int i = 0; i < plan->nitems; i++)
-        if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE)
-            for (int j = 0; j < plan->items[i].nout; j++)
-                mark(m, plan->items[i].out[j], TSRI_MEMORY_COMMUNICATION);
+    for (int i = 0; i < plan->ir.nitems; i++)
+        if (plan->ir.items[i].kind == TSRI_ITEM_COLLECTIVE)
+            for (int j = 0; j < plan->ir.items[i].nout; j++)
+                mark(m, plan->ir.items[i].out[j], TSRI_MEMORY_COMMUNICATION);
     find_gradients(m);
     return find_masters(m);
 }
@@ -254,11 +256,11 @@ typedef struct tally {
 static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entry)
 {
     tsr_plan *plan = m->plan;
-    size_t n = (size_t)plan->nentries + 1;
-    tally *change = tsri_mem_alloc(&plan->world->mem, n * sizeof *change);
+    size_t n = (size_t)plan->ir.nentries + 1;
+    tally *change = tsri_mem_alloc(&plan->ir.world->mem, n * sizeof *change);
     TSRI_NEED(change);
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsri_value *v = &plan->ir.values[i];
         if (v->storage != TSRI_STORAGE_ARENA || v->first < 0)
             continue;
         int64_t bytes = (int64_t)tsri_value_bytes(v, rank);
@@ -289,10 +291,10 @@ static tsr_status look_at(memory_maker *m, tsri_report_memory *to)
     TSRI_TRY(find_peak(m, to->rank, &t, &to->peak));
     for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
         to->alive += (uint64_t)t.by[c];
-    for (int i = 0; i < plan->nvalues; i++)
-        if (tsri_value_takes_memory(&plan->values[i]) &&
-            plan->values[i].storage != TSRI_STORAGE_ARENA)
-            t.by[m->kind[i]] += (int64_t)tsri_value_bytes(&plan->values[i], to->rank);
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        if (tsri_value_takes_memory(&plan->ir.values[i]) &&
+            plan->ir.values[i].storage != TSRI_STORAGE_ARENA)
+            t.by[m->kind[i]] += (int64_t)tsri_value_bytes(&plan->ir.values[i], to->rank);
     to->parameters = (uint64_t)t.by[TSRI_MEMORY_PARAMETERS];
     to->masters = (uint64_t)t.by[TSRI_MEMORY_MASTERS];
     to->buffers = (uint64_t)t.by[TSRI_MEMORY_BUFFERS];
@@ -318,7 +320,7 @@ static int by_total(const void *a, const void *b)
 static tsr_status add_gaps(memory_maker *m, tsri_report_memory *to)
 {
     size_t block, variables, ports;
-    TSRI_TRY(tsri_plan_rank_bytes(m->plan, to->rank, &variables, &ports, &block));
+    TSRI_TRY(tsri_plan_rank_bytes(&m->plan->ir, to->rank, &variables, &ports, &block));
     to->other = block - to->alive;
     to->total += to->other;
     to->exact = true;
@@ -329,25 +331,25 @@ static tsr_status look_at_classes(memory_maker *m)
 {
     tsri_report *r = m->r;
     /* Where classes are very many, the first ranks' are kept, which hold the largest parts. */
-    int most = (int)(4e6 / (m->plan->nvalues + 1));
+    int most = (int)(4e6 / (m->plan->ir.nvalues + 1));
     most = most > MAX_CLASSES ? most : MAX_CLASSES;
     r->nmemory = r->nmemory < most ? r->nmemory : most;
     for (int i = 0; i < r->nmemory; i++)
         TSRI_TRY(look_at(m, &r->memory[i]));
     qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_total);
     r->nmemory = r->nmemory < MAX_CLASSES ? r->nmemory : MAX_CLASSES;
-    double work = (double)m->plan->nvalues * m->plan->nvalues;
+    double work = (double)m->plan->ir.nvalues * m->plan->ir.nvalues;
     for (int i = 0; i < r->nmemory && (i == 0 || i * work < 5e8); i++)
         TSRI_TRY(add_gaps(m, &r->memory[i]));
     qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_total);
     /* From the number of the class's rank to the class's. */
-    int *class_of = tsri_pool_alloc(&m->pool, (size_t)m->plan->world->nranks * sizeof *class_of);
+    int *class_of = tsri_pool_alloc(&m->pool, (size_t)m->plan->ir.world->nranks * sizeof *class_of);
     TSRI_NEED(class_of);
-    for (int i = 0; i < m->plan->world->nranks; i++)
+    for (int i = 0; i < m->plan->ir.world->nranks; i++)
         class_of[i] = -1;
     for (int i = 0; i < r->nmemory; i++)
         class_of[r->memory[i].rank] = i;
-    for (int i = 0; i < m->plan->world->nranks; i++)
+    for (int i = 0; i < m->plan->ir.world->nranks; i++)
         r->memory_of[i] = class_of[r->memory_of[i]];
     return TSR_OK;
 }
@@ -355,9 +357,9 @@ static tsr_status look_at_classes(memory_maker *m)
 tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r)
 {
     memory_maker m = {.plan = plan, .r = r};
-    tsri_pool_init(&m.pool, &plan->world->mem);
-    r->kind_of = m.kind = tsri_pool_alloc(&r->pool, (size_t)plan->nvalues);
-    m.key = tsri_pool_alloc(&m.pool, (size_t)plan->world->nranks * sizeof *m.key);
+    tsri_pool_init(&m.pool, &plan->ir.world->mem);
+    r->kind_of = m.kind = tsri_pool_alloc(&r->pool, (size_t)plan->ir.nvalues);
+    m.key = tsri_pool_alloc(&m.pool, (size_t)plan->ir.world->nranks * sizeof *m.key);
     tsr_status status = m.kind && m.key ? find_keys(&m) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)
         status = find_classes(&m);

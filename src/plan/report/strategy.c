@@ -17,7 +17,7 @@ static bool is_parameter(const tsri_value *v)
 static int parameter_of(const tsri_strategist *s, const tsri_item *it, int j)
 {
     int value = tsri_variable_behind(&s->flow, it->in[j]);
-    return value >= 0 && is_parameter(&s->plan->values[value]) ? value : -1;
+    return value >= 0 && is_parameter(&s->plan->ir.values[value]) ? value : -1;
 }
 
 static tsr_sbp_kind kind_over(const tsri_value *v, int dim)
@@ -36,14 +36,14 @@ static tsr_status find_fed(tsri_strategist *s)
 {
     const tsr_plan *plan = s->plan;
     bool any = false;
-    s->fed = tsri_pool_alloc(&s->scratch, (size_t)plan->nvalues * sizeof *s->fed);
+    s->fed = tsri_pool_alloc(&s->scratch, (size_t)plan->ir.nvalues * sizeof *s->fed);
     TSRI_NEED(s->fed);
-    for (int i = 0; i < plan->nvalues; i++)
-        any |= s->fed[i] = plan->values[i].storage == TSRI_STORAGE_PORT &&
-                           plan->values[i].port >= 0 &&
-                           plan->ports[plan->values[i].port].info.is_input;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        any |= s->fed[i] = plan->ir.values[i].storage == TSRI_STORAGE_PORT &&
+                           plan->ir.values[i].port >= 0 &&
+                           plan->ir.ports[plan->ir.values[i].port].info.is_input;
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         bool fed = !any;
         for (int j = 0; j < it->nin; j++)
             fed |= s->fed[it->in[j]];
@@ -71,15 +71,15 @@ static bool is_forward(const tsri_item *it)
 static bool read_layer(const tsri_strategist *s, int item, tsri_layer *out)
 {
     const tsr_plan *plan = s->plan;
-    const tsri_item *it = &plan->items[item];
+    const tsri_item *it = &plan->ir.items[item];
     if (!is_forward(it) || tsri_op_def_of(it->kernel.op)->layout == TSRI_LAYOUT_ANY ||
         tsri_op_def_of(it->kernel.op)->is_update)
         return false;
     *out = (tsri_layer){.item = item, .x = data_operand(s, it)};
     for (int j = 0; j < it->nin && out->x >= 0; j++) {
         int variable = j == out->x ? -1 : parameter_of(s, it, j);
-        if (variable < 0 || plan->values[variable].shape.ndim < 2 ||
-            plan->values[it->in[j]].shape.ndim < 2)
+        if (variable < 0 || plan->ir.values[variable].shape.ndim < 2 ||
+            plan->ir.values[it->in[j]].shape.ndim < 2)
             continue;
         out->w = j;
         out->variable = variable;
@@ -96,9 +96,9 @@ static bool is_integer(tsr_dtype dtype)
 tsri_layer_kind tsri_layer_over(const tsri_strategist *s, const tsri_layer *l, int dim)
 {
     const tsr_plan *plan = s->plan;
-    const tsri_item *it = &plan->items[l->item];
-    const tsri_value *x = &plan->values[it->in[l->x]], *w = &plan->values[it->in[l->w]];
-    const tsri_value *y = &plan->values[it->out[0]], *kept = &plan->values[l->variable];
+    const tsri_item *it = &plan->ir.items[l->item];
+    const tsri_value *x = &plan->ir.values[it->in[l->x]], *w = &plan->ir.values[it->in[l->w]];
+    const tsri_value *y = &plan->ir.values[it->out[0]], *kept = &plan->ir.values[l->variable];
     tsr_sbp_kind kx = kind_over(x, dim), kw = kind_over(w, dim), ky = kind_over(y, dim);
     bool gathered = kept->placement == it->placement && is_split(kept, dim);
     if (kw == TSR_SBP_BROADCAST && kx == TSR_SBP_SPLIT && ky == TSR_SBP_SPLIT) {
@@ -126,9 +126,9 @@ static tsr_status find_layers(tsri_strategist *s)
 {
     tsri_layer layer;
     int capacity = 0;
-    s->layer_of = tsri_pool_alloc(&s->scratch, (size_t)s->plan->nitems * sizeof *s->layer_of);
+    s->layer_of = tsri_pool_alloc(&s->scratch, (size_t)s->plan->ir.nitems * sizeof *s->layer_of);
     TSRI_NEED(s->layer_of);
-    for (int i = 0; i < s->plan->nitems; i++) {
+    for (int i = 0; i < s->plan->ir.nitems; i++) {
         if (!read_layer(s, i, &layer))
             continue;
         TSRI_NEED(TSRI_PUSH(&s->scratch, s->layers, s->nlayers, capacity));
@@ -146,14 +146,14 @@ static tsr_status mark_pair(tsri_strategist *s, int layer, int dim, bool *out_fo
     const tsr_plan *plan = s->plan;
     int n = 0;
     tsri_layer *row = &s->layers[layer];
-    s->stack[n++] = plan->items[row->item].in[row->x];
+    s->stack[n++] = plan->ir.items[row->item].in[row->x];
     *out_found = false;
     while (n > 0) {
         int value = s->stack[--n], item = s->flow.maker[value];
-        if (item < 0 || s->seen[value] == layer + 1 || !is_split(&plan->values[value], dim))
+        if (item < 0 || s->seen[value] == layer + 1 || !is_split(&plan->ir.values[value], dim))
             continue;
         s->seen[value] = layer + 1;
-        const tsri_item *it = &plan->items[item];
+        const tsri_item *it = &plan->ir.items[item];
         tsri_layer *other = s->layer_of[item] ? &s->layers[s->layer_of[item] - 1] : NULL;
         tsri_layer_kind kind = other ? tsri_layer_over(s, other, dim) : TSRI_LAYER_OTHER;
         if (kind == TSRI_LAYER_COLUMN || kind == TSRI_LAYER_GROUP)
@@ -170,19 +170,19 @@ static tsr_status find_pairs(tsri_strategist *s, const tsri_stage_strategy *stag
                              tsri_axis_strategy *axis)
 {
     size_t operands = 1;
-    for (int i = 0; i < s->plan->nitems; i++)
-        operands += (size_t)s->plan->items[i].nin * (size_t)s->plan->items[i].nout;
+    for (int i = 0; i < s->plan->ir.nitems; i++)
+        operands += (size_t)s->plan->ir.items[i].nin * (size_t)s->plan->ir.items[i].nout;
     if (!s->stack) {
         s->stack = tsri_pool_alloc(&s->scratch, operands * sizeof *s->stack);
-        s->seen = tsri_pool_alloc(&s->scratch, (size_t)s->plan->nvalues * sizeof *s->seen);
+        s->seen = tsri_pool_alloc(&s->scratch, (size_t)s->plan->ir.nvalues * sizeof *s->seen);
     }
     TSRI_NEED(s->stack && s->seen);
-    memset(s->seen, 0, (size_t)s->plan->nvalues * sizeof *s->seen);
+    memset(s->seen, 0, (size_t)s->plan->ir.nvalues * sizeof *s->seen);
     for (int i = 0; i < s->nlayers; i++)
         s->layers[i].paired = false;
     for (int i = 0; i < s->nlayers; i++) {
         bool found = false;
-        if (s->plan->items[s->layers[i].item].placement == stage->placement &&
+        if (s->plan->ir.items[s->layers[i].item].placement == stage->placement &&
             tsri_layer_over(s, &s->layers[i], axis->dim) == TSRI_LAYER_ROW)
             TSRI_TRY(mark_pair(s, i, axis->dim, &found));
         axis->pairs += found;
@@ -196,8 +196,9 @@ static bool was_whole(const tsri_strategist *s, int value, int dim)
 {
     const tsr_plan *plan = s->plan;
     for (;;) {
-        const tsri_value *v = &plan->values[value];
-        const tsri_item *it = s->flow.maker[value] >= 0 ? &plan->items[s->flow.maker[value]] : NULL;
+        const tsri_value *v = &plan->ir.values[value];
+        const tsri_item *it =
+            s->flow.maker[value] >= 0 ? &plan->ir.items[s->flow.maker[value]] : NULL;
         if (kind_over(v, dim) == TSR_SBP_BROADCAST)
             return true;
         if (!it || !(tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW) ||
@@ -225,7 +226,7 @@ static kept_states states_of(const tsri_strategist *s, const tsri_item *it, int 
         if (value < 0)
             continue;
         n++;
-        split += is_split(&plan->values[value], dim);
+        split += is_split(&plan->ir.values[value], dim);
     }
     if (!n)
         return STATES_NONE;
@@ -244,7 +245,7 @@ static int updated_weight(const tsri_strategist *s, const tsri_stage_strategy *s
         tsri_op_gradient_operand(it->kernel.op, it->nin) < 0)
         return -1;
     int variable = parameter_of(s, it, 0);
-    return variable >= 0 && s->plan->values[variable].shape.ndim >= 2 ? variable : -1;
+    return variable >= 0 && s->plan->ir.values[variable].shape.ndim >= 2 ? variable : -1;
 }
 
 /* The way of the updates of nine tenths of a stage's weights, and of those with states in parts
@@ -254,12 +255,12 @@ static kept_states find_states(const tsri_strategist *s, const tsri_stage_strate
 {
     const tsr_plan *plan = s->plan;
     double weights[STATES_MIXED + 1] = {0}, all = 0;
-    for (int i = 0; i < plan->nitems; i++) {
-        int variable = updated_weight(s, stage, &plan->items[i]);
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        int variable = updated_weight(s, stage, &plan->ir.items[i]);
         if (variable < 0)
             continue;
-        double n = (double)tsr_dims_count(plan->values[variable].shape);
-        weights[states_of(s, &plan->items[i], dim)] += n;
+        double n = (double)tsr_dims_count(plan->ir.values[variable].shape);
+        weights[states_of(s, &plan->ir.items[i], dim)] += n;
         all += n;
     }
     if (weights[STATES_SPLIT] + weights[STATES_SPLIT_GRADIENT] >= 0.9 * all && all > 0)
@@ -282,7 +283,7 @@ static bool is_norm(const tsri_strategist *s, const tsri_item *it, int *out_x)
     bool scales = false;
     for (int j = 0; j < it->nin && *out_x >= 0; j++) {
         int variable = parameter_of(s, it, j);
-        scales |= variable >= 0 && s->plan->values[variable].shape.ndim == 1;
+        scales |= variable >= 0 && s->plan->ir.values[variable].shape.ndim == 1;
     }
     return scales;
 }
@@ -290,12 +291,12 @@ static bool is_norm(const tsri_strategist *s, const tsri_item *it, int *out_x)
 static void count_norms(const tsri_strategist *s, const tsri_stage_strategy *stage,
                         tsri_axis_strategy *axis)
 {
-    for (int i = 0; i < s->plan->nitems; i++) {
-        const tsri_item *it = &s->plan->items[i];
+    for (int i = 0; i < s->plan->ir.nitems; i++) {
+        const tsri_item *it = &s->plan->ir.items[i];
         int at;
         if (it->placement != stage->placement || !is_norm(s, it, &at))
             continue;
-        const tsri_value *x = &s->plan->values[it->in[at]];
+        const tsri_value *x = &s->plan->ir.values[it->in[at]];
         int arg = x->layout.sbp.d[axis->dim].arg;
         axis->of_norms++;
         axis->norms += is_split(x, axis->dim) && arg > 0 && arg < x->shape.ndim - 1;
@@ -307,8 +308,8 @@ static void count_norms(const tsri_strategist *s, const tsri_stage_strategy *sta
 static bool is_last(const tsri_strategist *s, int layer)
 {
     for (int i = layer + 1; i < s->nlayers; i++)
-        if (s->plan->items[s->layers[i].item].placement ==
-            s->plan->items[s->layers[layer].item].placement)
+        if (s->plan->ir.items[s->layers[i].item].placement ==
+            s->plan->ir.items[s->layers[layer].item].placement)
             return false;
     return true;
 }
@@ -318,20 +319,20 @@ static bool is_last(const tsri_strategist *s, int layer)
 static bool makes_words(const tsri_strategist *s, const tsri_layer *last)
 {
     const tsr_plan *plan = s->plan;
-    const tsr_dims y = plan->values[plan->items[last->item].out[0]].shape;
+    const tsr_dims y = plan->ir.values[plan->ir.items[last->item].out[0]].shape;
     const int64_t words = y.d[y.ndim - 1];
     for (int i = 0; i < s->nlayers; i++) {
-        const tsri_item *it = &plan->items[s->layers[i].item];
-        if (is_integer(plan->values[it->in[s->layers[i].x]].dtype) &&
-            plan->values[s->layers[i].variable].shape.d[0] == words)
+        const tsri_item *it = &plan->ir.items[s->layers[i].item];
+        if (is_integer(plan->ir.values[it->in[s->layers[i].x]].dtype) &&
+            plan->ir.values[s->layers[i].variable].shape.d[0] == words)
             return true;
     }
-    for (int i = last->item + 1; i < plan->nitems && y.ndim > 2; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = last->item + 1; i < plan->ir.nitems && y.ndim > 2; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         if (it->kind != TSRI_ITEM_KERNEL ||
             (it->kernel.op != TSRI_OP_CE && it->kernel.op != TSRI_OP_CE_TERMS))
             continue;
-        const tsr_dims x = plan->values[it->in[0]].shape;
+        const tsr_dims x = plan->ir.values[it->in[0]].shape;
         if (x.d[x.ndim - 1] == words && tsr_dims_count(x) == tsr_dims_count(y))
             return true;
     }
@@ -340,7 +341,7 @@ static bool makes_words(const tsri_strategist *s, const tsri_layer *last)
 
 static double weights_of(const tsri_strategist *s, const tsri_layer *l)
 {
-    return (double)tsr_dims_count(s->plan->values[l->variable].shape);
+    return (double)tsr_dims_count(s->plan->ir.values[l->variable].shape);
 }
 
 /* MEGATRON if there are pairs, and what is split without one is an embedding or the output; layers
@@ -351,7 +352,7 @@ static tsri_strategy_kind name_pairs(tsri_strategist *s, const tsri_stage_strate
     double all = 0, unfit = 0;
     for (int i = 0; i < s->nlayers; i++) {
         const tsri_layer *l = &s->layers[i];
-        if (s->plan->items[l->item].placement != stage->placement)
+        if (s->plan->ir.items[l->item].placement != stage->placement)
             continue;
         all += weights_of(s, l);
         if (l->paired)
@@ -376,7 +377,7 @@ static bool gathers_most(const tsri_strategist *s, const tsri_stage_strategy *st
     double gathered = 0, all = 0;
     for (int i = 0; i < s->nlayers; i++) {
         const tsri_layer *l = &s->layers[i];
-        if (s->plan->items[l->item].placement != stage->placement)
+        if (s->plan->ir.items[l->item].placement != stage->placement)
             continue;
         double n = weights_of(s, l);
         all += n;
@@ -390,13 +391,13 @@ static bool has_states_in_parts(const tsri_strategist *s, const tsri_stage_strat
 {
     const tsr_plan *plan = s->plan;
     bool any = false;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         int variable = updated_weight(s, stage, it);
         if (variable < 0)
             continue;
         kept_states kept = states_of(s, it, dim);
-        if (is_split(&plan->values[variable], dim) ||
+        if (is_split(&plan->ir.values[variable], dim) ||
             (kept != STATES_SPLIT && kept != STATES_SPLIT_GRADIENT))
             return false;
         any = true;
@@ -456,10 +457,10 @@ static int stage_of(const tsri_strategy *made, const tsr_placement *p)
 static tsr_status find_reached(tsri_strategist *s, int **out_reached)
 {
     const tsr_plan *plan = s->plan;
-    int *reached = tsri_pool_alloc(&s->scratch, (size_t)plan->nvalues * sizeof *reached);
+    int *reached = tsri_pool_alloc(&s->scratch, (size_t)plan->ir.nvalues * sizeof *reached);
     TSRI_NEED(reached);
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         int most = s->layer_of[i] ? 1 + stage_of(s->made, it->placement) : 0;
         for (int j = 0; j < it->nin; j++)
             most = reached[it->in[j]] > most ? reached[it->in[j]] : most;
@@ -474,8 +475,8 @@ static tsr_status find_reached(tsri_strategist *s, int **out_reached)
 static bool is_fed(const tsri_strategist *s, int i, const int *reached)
 {
     const tsri_stage_strategy *stages = s->made->stages;
-    for (int k = 0; k < s->plan->nitems; k++) {
-        const tsri_item *it = &s->plan->items[k];
+    for (int k = 0; k < s->plan->ir.nitems; k++) {
+        const tsri_item *it = &s->plan->ir.items[k];
         if (tsri_item_converts(it) && !it->backward && reached[it->in[0]] == i &&
             it->box.from == stages[i - 1].placement && it->placement == stages[i].placement)
             return true;
@@ -504,7 +505,7 @@ static tsr_status find_stages(tsri_strategist *s)
     tsri_strategy *made = s->made;
     int capacity = 0;
     for (int i = 0; i < s->nlayers; i++) {
-        const tsr_placement *p = s->plan->items[s->layers[i].item].placement;
+        const tsr_placement *p = s->plan->ir.items[s->layers[i].item].placement;
         int at = stage_of(made, p);
         if (at == made->nstages) {
             TSRI_NEED(TSRI_PUSH(s->pool, made->stages, made->nstages, capacity));
@@ -513,7 +514,7 @@ static tsr_status find_stages(tsri_strategist *s)
         tsri_stage_strategy *stage = &made->stages[at];
         TSRI_NEED(TSRI_PUSH(s->pool, stage->layers, stage->nlayers, stage->clayers));
         tsri_layer_way *way = &stage->layers[stage->nlayers];
-        const char *name = s->plan->values[s->layers[i].variable].name;
+        const char *name = s->plan->ir.values[s->layers[i].variable].name;
         *way = (tsri_layer_way){.name = name ? name : ""};
         if (stage->nlayers++ == 0)
             for (int d = 0; d < tsr_placement_ndim(p); d++)
@@ -531,7 +532,7 @@ static tsr_status find_stages(tsri_strategist *s)
 
 static tsr_status find_all(tsri_strategist *s)
 {
-    TSRI_TRY(tsri_flow_find(s->plan, &s->scratch, &s->flow));
+    TSRI_TRY(tsri_flow_find(&s->plan->ir, &s->scratch, &s->flow));
     TSRI_TRY(find_fed(s));
     TSRI_TRY(find_layers(s));
     TSRI_TRY(find_stages(s));
@@ -546,7 +547,7 @@ tsr_status tsri_strategy_find(const tsr_plan *plan, tsri_pool *pool, tsri_strate
 {
     tsri_strategist s = {.plan = plan, .pool = pool, .made = out_strategy};
     *out_strategy = (tsri_strategy){0};
-    tsri_pool_init(&s.scratch, &plan->world->mem);
+    tsri_pool_init(&s.scratch, &plan->ir.world->mem);
     tsr_status status = find_all(&s);
     tsri_pool_finish(&s.scratch);
     return status;

@@ -3,7 +3,7 @@
 #ifndef TESSERA_PLAN_STRATEGY_INSIDE_H
 #define TESSERA_PLAN_STRATEGY_INSIDE_H
 
-#include "src/plan/flow.h"
+#include "src/ir/flow.h"
 #include "src/plan/report/strategy.h"
 
 typedef struct tsri_layer {

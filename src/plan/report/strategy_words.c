@@ -55,8 +55,8 @@ static tsr_status count_blocks(tsri_strategist *s, const tsri_stage_strategy *st
     TSRI_NEED(all);
     for (int i = 0; i < s->nlayers; i++) {
         const tsri_layer *l = &s->layers[i];
-        const char *name = s->plan->values[l->variable].name;
-        if (s->plan->items[l->item].placement == stage->placement && name &&
+        const char *name = s->plan->ir.values[l->variable].name;
+        if (s->plan->ir.items[l->item].placement == stage->placement && name &&
             block_of(name, &all[n]))
             all[n++].paired = l->paired;
     }

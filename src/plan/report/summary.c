@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/plan/flow.h"
+#include "src/ir/flow.h"
 #include "src/plan/report/report.h"
 
 typedef struct summer {
@@ -40,8 +40,8 @@ const char *tsri_traffic_word(tsri_traffic_kind kind)
 /* --- traffic ---------------------------------------------------------------------------------- */
 static bool is_output(const tsr_plan *plan, int value)
 {
-    const tsri_value *v = &plan->values[value];
-    return v->storage == TSRI_STORAGE_PORT && v->port >= 0 && plan->ports[v->port].is_output;
+    const tsri_value *v = &plan->ir.values[value];
+    return v->storage == TSRI_STORAGE_PORT && v->port >= 0 && plan->ir.ports[v->port].is_output;
 }
 
 /* Whether nothing but outputs, or nothing but updates that take it as a gradient, reads a value,
@@ -51,7 +51,7 @@ static bool serves_only(const summer *s, int value, bool outputs)
     const tsri_flow *f = &s->flow;
     bool any = outputs && is_output(s->plan, value);
     for (int i = f->first[value]; i < f->first[value + 1]; i++) {
-        const tsri_item *it = &s->plan->items[f->reader[i]];
+        const tsri_item *it = &s->plan->ir.items[f->reader[i]];
         int gradient =
             it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->kernel.op, it->nin) : -1;
         bool serves = !outputs && gradient >= 0 && it->in[gradient] == value;
@@ -67,7 +67,7 @@ static bool serves_only(const summer *s, int value, bool outputs)
 static bool is_statistic(const summer *s, int value)
 {
     int maker = s->flow.maker[value];
-    const tsri_item *it = maker >= 0 ? &s->plan->items[maker] : NULL;
+    const tsri_item *it = maker >= 0 ? &s->plan->ir.items[maker] : NULL;
     if (it && tsri_item_converts(it))
         return is_statistic(s, tsri_operand_behind(it, value));
     const char *end = it && it->kind == TSRI_ITEM_KERNEL
@@ -82,7 +82,7 @@ static tsri_traffic_kind kind_of(const summer *s, const tsri_item *it)
     int variable = tsri_variable_behind(&s->flow, it->in[0]);
     if (it->box.is_bucket || it->box.part.number)
         return it->box.part_of ? TSRI_TRAFFIC_UPDATES : TSRI_TRAFFIC_GRADIENTS;
-    if (plan->values[tsri_plan_root(plan, it->out[0])].storage == TSRI_STORAGE_VARIABLE)
+    if (plan->ir.values[tsri_ir_root(&plan->ir, it->out[0])].storage == TSRI_STORAGE_VARIABLE)
         return TSRI_TRAFFIC_UPDATES;
     if (it->box.from != it->placement)
         return TSRI_TRAFFIC_STAGES;
@@ -143,8 +143,8 @@ static int ranks_alike(const tsr_plan *plan, const tsri_item *it)
         bool same = true;
         for (int j = 0; j < it->nin + it->nout; j++) {
             int value = j < it->nin ? it->in[j] : it->out[j - it->nin];
-            same &= plan->values[value].placement != it->placement ||
-                    plan->values[value].layout.sbp.d[d].kind == TSR_SBP_BROADCAST;
+            same &= plan->ir.values[value].placement != it->placement ||
+                    plan->ir.values[value].layout.sbp.d[d].kind == TSR_SBP_BROADCAST;
         }
         alike *= same ? tsr_placement_dim(it->placement, d) : 1;
     }
@@ -158,7 +158,7 @@ static int64_t count_tokens(const summer *s, const tsri_item *it)
     int64_t ids = 0;
     bool table = false;
     for (int j = 0; j < it->nin && !it->backward; j++) {
-        const tsri_value *v = &s->plan->values[it->in[j]];
+        const tsri_value *v = &s->plan->ir.values[it->in[j]];
         if (v->dtype == TSR_I64 && v->shape.ndim == 2 && v->shape.d[0] == s->r->summary.samples)
             ids = tsr_dims_count(v->shape);
         else
@@ -187,7 +187,7 @@ static void add_compute(summer *s, const tsri_report_row *row)
 static void add_source(summer *s, const tsri_report_row *row)
 {
     tsri_summary *sum = &s->r->summary;
-    const tsri_value *v = &s->plan->values[row->value];
+    const tsri_value *v = &s->plan->ir.values[row->value];
     if (!v->variable || !v->variable->scope || !v->variable->trainable)
         return;
     sum->parameters += tsr_dims_count(v->shape);
@@ -197,8 +197,8 @@ static void add_source(summer *s, const tsri_report_row *row)
 static void count_rows(summer *s)
 {
     tsri_summary *sum = &s->r->summary;
-    for (int i = 0; i < s->plan->nports; i++) {
-        const tsr_port *p = &s->plan->ports[i].info;
+    for (int i = 0; i < s->plan->ir.nports; i++) {
+        const tsr_port *p = &s->plan->ir.ports[i].info;
         if (!p->is_input || p->dims.ndim < 1 || (sum->samples > 1 && p->dims.d[0] <= 1))
             continue;
         if (sum->samples > 1)
@@ -221,10 +221,10 @@ static tsr_status count_ranks(summer *s, tsri_pool *scratch)
     const tsr_plan *plan = s->plan;
     const tsr_placement **seen = NULL;
     int n = 0, capacity = 0;
-    bool *has = tsri_pool_alloc(scratch, (size_t)plan->world->nranks * sizeof *has);
+    bool *has = tsri_pool_alloc(scratch, (size_t)plan->ir.world->nranks * sizeof *has);
     TSRI_NEED(has);
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsr_placement *p = plan->values[i].placement;
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        const tsr_placement *p = plan->ir.values[i].placement;
         if (was_seen(seen, n, p))
             continue;
         TSRI_NEED(TSRI_PUSH(scratch, seen, n, capacity));
@@ -232,7 +232,7 @@ static tsr_status count_ranks(summer *s, tsri_pool *scratch)
         for (int k = 0; k < tsr_placement_nranks(p); k++)
             has[tsr_placement_rank(p, k)] = true;
     }
-    for (int i = 0; i < plan->world->nranks; i++)
+    for (int i = 0; i < plan->ir.world->nranks; i++)
         s->r->summary.nranks += has[i];
     return TSR_OK;
 }
@@ -261,9 +261,9 @@ tsr_status tsri_summary_make(tsri_report *report)
 {
     summer s = {.r = report, .plan = report->plan};
     tsri_pool scratch;
-    tsri_pool_init(&scratch, &report->plan->world->mem);
+    tsri_pool_init(&scratch, &report->plan->ir.world->mem);
     report->summary = (tsri_summary){.alike = 1};
-    tsr_status status = tsri_flow_find(report->plan, &scratch, &s.flow);
+    tsr_status status = tsri_flow_find(&report->plan->ir, &scratch, &s.flow);
     if (status == TSR_OK)
         status = add_all(&s, &scratch);
     tsri_pool_finish(&scratch);

@@ -47,11 +47,11 @@ static tsr_status find_keys(clockwork *c, uint64_t *key)
     const tsr_plan *plan = c->plan;
     const tsr_placement **seen = NULL;
     int nseen = 0, cseen = 0;
-    for (int i = 0; i < plan->nitems; i++) {
-        const tsri_item *it = &plan->items[i];
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
         const tsr_placement *ends[2] = {it->placement,
                                         tsri_item_converts(it) ? it->box.from : NULL};
-        uint64_t number = (uint64_t)plan->nitems + (uint64_t)i;
+        uint64_t number = (uint64_t)plan->ir.nitems + (uint64_t)i;
         for (int j = 0; tsri_item_converts(it) && j < it->box.nranks; j++) {
             uint64_t *its = &key[it->box.ranks[j]];
             *its = tsri_hash(*its, &number, sizeof number);
@@ -69,7 +69,7 @@ static tsr_status find_keys(clockwork *c, uint64_t *key)
 static tsr_status find_groups(clockwork *c)
 {
     tsri_timeline *t = c->t;
-    int n = c->plan->world->nranks;
+    int n = c->plan->ir.world->nranks;
     uint64_t *key = tsri_pool_alloc(&c->pool, (size_t)n * sizeof *key);
     tsri_rank_classes classes;
     TSRI_NEED(key);
@@ -95,7 +95,7 @@ static tsr_status add_span(clockwork *c, int item, int group, int before, double
                                        .group = group,
                                        .before = before,
                                        .start_s = start_s,
-                                       .end_s = start_s + c->plan->items[item].cost_s};
+                                       .end_s = start_s + c->plan->ir.items[item].cost_s};
     return TSR_OK;
 }
 
@@ -106,7 +106,7 @@ static bool has_part(const clockwork *c, const tsri_item *it, int group)
 
 static tsr_status compute(clockwork *c, int item)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->plan->ir.items[item];
     for (int g = 0; g < c->t->ngroups; g++) {
         clock_hand *h = &c->hand[g];
         if (!has_part(c, it, g))
@@ -122,7 +122,7 @@ static tsr_status compute(clockwork *c, int item)
 /* All groups of a call start together, when the last of them is ready. */
 static tsr_status start(clockwork *c, int item)
 {
-    const tsri_item *it = &c->plan->items[item];
+    const tsri_item *it = &c->plan->ir.items[item];
     int lane = it->box.is_bucket, before = -1;
     double at = 0;
     for (int g = 0; g < c->t->ngroups; g++) {
@@ -181,19 +181,19 @@ static tsr_status run_clock(clockwork *c)
 {
     const tsr_plan *plan = c->plan;
     c->hand = tsri_pool_alloc(&c->pool, (size_t)c->t->ngroups * sizeof *c->hand);
-    c->span_of_call = tsri_pool_alloc(&c->pool, (size_t)plan->nitems * sizeof *c->span_of_call);
+    c->span_of_call = tsri_pool_alloc(&c->pool, (size_t)plan->ir.nitems * sizeof *c->span_of_call);
     TSRI_NEED(c->hand && c->span_of_call);
     for (int g = 0; g < c->t->ngroups; g++)
         c->hand[g] = (clock_hand){.last = -1, .lane_last = {-1, -1}};
-    for (int i = 0; i < plan->nitems; i++)
+    for (int i = 0; i < plan->ir.nitems; i++)
         c->span_of_call[i] = -1;
-    for (int e = 0; e < plan->nentries; e++) {
-        int item = plan->entries[e].item;
-        if (plan->entries[e].phase == TSRI_PHASE_DO)
+    for (int e = 0; e < plan->ir.nentries; e++) {
+        int item = plan->ir.entries[e].item;
+        if (plan->ir.entries[e].phase == TSRI_PHASE_DO)
             TSRI_TRY(compute(c, item));
-        else if (plan->entries[e].phase == TSRI_PHASE_START)
+        else if (plan->ir.entries[e].phase == TSRI_PHASE_START)
             TSRI_TRY(start(c, item));
-        else if (plan->entries[e].phase == TSRI_PHASE_FINISH)
+        else if (plan->ir.entries[e].phase == TSRI_PHASE_FINISH)
             finish(c, item);
     }
     mark_critical(c);
@@ -203,9 +203,9 @@ static tsr_status run_clock(clockwork *c)
 tsr_status tsri_timeline_make(const tsr_plan *plan, tsri_timeline *out_timeline)
 {
     *out_timeline = (tsri_timeline){0};
-    tsri_pool_init(&out_timeline->pool, &plan->world->mem);
+    tsri_pool_init(&out_timeline->pool, &plan->ir.world->mem);
     clockwork c = {.plan = plan, .t = out_timeline};
-    tsri_pool_init(&c.pool, &plan->world->mem);
+    tsri_pool_init(&c.pool, &plan->ir.world->mem);
     tsr_status status = find_groups(&c);
     if (status == TSR_OK)
         status = run_clock(&c);

@@ -51,7 +51,7 @@ static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
  * plan says. */
 static tsr_status run_watched(tsr_plan *plan)
 {
-    tsri_comm *recorder = *comm_in_use(plan->world);
+    tsri_comm *recorder = *comm_in_use(plan->ir.world);
     tsri_comm_stats before, after;
     uint64_t planned[TSRI_COLL_KIND_COUNT_] = {0}, all = 0;
     int count, at = 0;
@@ -380,10 +380,10 @@ static tsr_status net_program(tsr_world *w, void *arg)
     tsr_output(g, "loss", loss, p, TSR_B);
     TSRI_TRY(tsr_compile(g, &plan));
     n->channels_last[rank] = 0;
-    for (int i = 0; i < plan->nitems; i++)
-        if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE ||
-            plan->items[i].kind == TSRI_ITEM_LOCAL_BOX)
-            n->channels_last[rank] += plan->values[plan->items[i].in[0]].nhwc;
+    for (int i = 0; i < plan->ir.nitems; i++)
+        if (plan->ir.items[i].kind == TSRI_ITEM_COLLECTIVE ||
+            plan->ir.items[i].kind == TSRI_ITEM_LOCAL_BOX)
+            n->channels_last[rank] += plan->ir.values[plan->ir.items[i].in[0]].nhwc;
     TSRI_TRY(run_watched(plan));
     TSRI_TRY(tsr_fetch_scalar(plan, "loss", &n->loss[rank]));
     TSRI_TRY(tsr_fetch(plan, "y", n->out[rank], sizeof n->out[rank]));

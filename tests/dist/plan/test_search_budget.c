@@ -14,6 +14,7 @@
 #include <tessera/tessera.h>
 #include "src/core/rng.h"
 #include "src/core/status.h"
+#include "src/plan/pass/pass.h"
 #include "src/plan/plan.h"
 #include "tests/dist/comm/rank_checks.h"
 
@@ -87,9 +88,9 @@ static tsr_graph *declare(tsr_world *w)
 static uint64_t hash_chosen(const tsr_plan *plan)
 {
     uint64_t h = TSRI_HASH_INIT;
-    for (int i = 0; i < plan->nvalues; i++) {
+    for (int i = 0; i < plan->ir.nvalues; i++) {
         char text[TSRI_LAYOUT_TEXT_MAX];
-        tsri_layout_format(&plan->values[i].layout, text);
+        tsri_layout_format(&plan->ir.values[i].layout, text);
         h = tsri_hash(h, text, strlen(text));
     }
     return h;
@@ -140,7 +141,7 @@ static size_t find_limit(void)
     size_t variables, ports, values;
     assert_int_equal(tsr_world_create_virtual(RANKS, 0, &w), TSR_OK);
     assert_int_equal(tsr_compile(declare(w), &plan), TSR_OK);
-    assert_int_equal(tsri_plan_rank_bytes(plan, 0, &variables, &ports, &values), TSR_OK);
+    assert_int_equal(tsri_plan_rank_bytes(&plan->ir, 0, &variables, &ports, &values), TSR_OK);
     tsr_world_destroy(w);
     return (variables + ports + values) * SHARE / 100;
 }

@@ -441,7 +441,7 @@ static bool brings(const planned *p, const char *name, tsr_dims dims, const char
         const tsri_report_row *row = &p->report->rows[i];
         if (strcmp(row->what, "to_global") || strcmp(row->name, name) || !row->item)
             continue;
-        const tsri_value *v = &p->plan->values[row->item->out[0]];
+        const tsri_value *v = &p->plan->ir.values[row->item->out[0]];
         if (tsr_dims_equal(v->shape, dims) && !strcmp(tsri_layout_format(&v->layout, text), sbp))
             return true;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans of programs in a virtual world against recorded lines: what tsr_plan_explain says, the
- * program's text (src/plan/text/text.h), what else ops could have done, the report, and how many
+ * program's text (src/ir/text/text.h), what else ops could have done, the report, and how many
  * allocations compiling took. Some programs are recorded as a whole, in the folder plans. The other
  * suites prove that plans are right; a fault in a price, a tie, a merge or a figure gives another
  * plan that is right too, and only a difference to what was planned before shows it. After a change
@@ -19,7 +19,7 @@
 #include "src/core/world.h"
 #include "src/plan/agree.h"
 #include "src/plan/report/report.h"
-#include "src/plan/text/text.h"
+#include "src/ir/text/text.h"
 #include "tests/unit/record.h"
 
 #include <stdio.h>
@@ -83,7 +83,7 @@ static void add_program(const char *name, int rank, const tsr_plan *plan)
     tsri_text_stream t;
     char path[512];
     assert_true(tsri_text_open(&t, NULL));
-    assert_int_equal(tsri_text_write(plan, false, t.stream), TSR_OK);
+    assert_int_equal(tsri_text_write(&plan->ir, false, t.stream), TSR_OK);
     char *program = tsri_text_close(&t, NULL);
     assert_non_null(program);
     for (size_t i = 0; i < sizeof whole / sizeof *whole && !rank; i++)
@@ -128,7 +128,7 @@ static void add_report(tsr_plan *plan)
             (unsigned long long)m->communication, (unsigned long long)m->other,
             (unsigned long long)m->total, m->exact ? " exact" : "");
     }
-    for (int i = 0; i < plan->world->nranks; i++)
+    for (int i = 0; i < plan->ir.world->nranks; i++)
         add("%d ", r->memory_of[i]);
     add("%d classes, most %d, %.9g %.9g %.9g s, %llu bytes", r->nclasses, r->most, r->compute_s,
         r->comm_s, r->step_s, (unsigned long long)r->bytes);

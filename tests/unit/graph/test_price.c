@@ -12,6 +12,7 @@
 
 #include <tessera/tessera.h>
 #include "src/core/world.h"
+#include "src/exec/exec.h"
 #include "src/plan/infer/strategies.h"
 #include "src/plan/price/price.h"
 #include "src/plan/report/report.h"
@@ -69,9 +70,9 @@ static void expect_price(tsr_plan *plan, const tsri_price *price)
 
 static bool same_signatures(const tsr_plan *a, const tsr_plan *b)
 {
-    bool same = a->nvalues == b->nvalues && a->nitems == b->nitems;
-    for (int i = 0; i < a->nvalues && same; i++)
-        same = tsri_layout_equal(&a->values[i].layout, &b->values[i].layout);
+    bool same = a->ir.nvalues == b->ir.nvalues && a->ir.nitems == b->ir.nitems;
+    for (int i = 0; i < a->ir.nvalues && same; i++)
+        same = tsri_layout_equal(&a->ir.values[i].layout, &b->ir.values[i].layout);
     return same;
 }
 
@@ -211,9 +212,9 @@ static double pinned_cost(int tensor, tsr_sbp sbp, tsr_sbp *out_made)
         p.graph->pin = (tsri_pin){p.graph->tensors[tensor], sbp};
     if (tsr_compile_with(p.graph, NULL, &plan) == TSR_OK) {
         cost = plan->info.cost_s;
-        for (int i = plan->nvalues; i-- > 0;)
-            if (plan->values[i].tensor == tensor)
-                *out_made = plan->values[i].layout.sbp; /* the first is what its op makes */
+        for (int i = plan->ir.nvalues; i-- > 0;)
+            if (plan->ir.values[i].tensor == tensor)
+                *out_made = plan->ir.values[i].layout.sbp; /* the first is what its op makes */
     }
     tsr_world_destroy(p.world);
     return cost;
@@ -239,8 +240,8 @@ static void test_pins(void **state)
         const tsri_value *v = NULL;
         tsr_sbp *legal;
         int n;
-        for (int k = plan->nvalues; k-- > 0;)
-            v = plan->values[k].tensor == i ? &plan->values[k] : v;
+        for (int k = plan->ir.nvalues; k-- > 0;)
+            v = plan->ir.values[k].tensor == i ? &plan->ir.values[k] : v;
         if (!v || !v->alternatives || t->op->nout > 1 || t->writes)
             continue;
         assert_int_equal(tsri_legal_signatures(&m, t, &pool, &n, &legal), TSR_OK);

@@ -12,6 +12,7 @@
 #include <tessera/tessera.h>
 #include "src/core/world.h"
 #include "src/exec/trace.h"
+#include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
 
 enum { RANKS = 13 };
@@ -64,7 +65,8 @@ static void test_memory(void **state)
     for (int rank = 0; rank < RANKS; rank++) {
         size_t variables, ports, values;
         const tsri_report_memory *m = &r->memory[r->memory_of[rank]];
-        assert_int_equal(tsri_plan_rank_bytes(plan, rank, &variables, &ports, &values), TSR_OK);
+        assert_int_equal(tsri_plan_rank_bytes(&plan->ir, rank, &variables, &ports, &values),
+                         TSR_OK);
         assert_true(m->exact);
         assert_int_equal(m->parameters + m->buffers + m->optimizer, variables);
         assert_int_equal(m->ports, ports);
@@ -288,9 +290,9 @@ static void test_output_elsewhere(void **state)
         tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(256, 256), p, TSR_B);
         tsr_output(g, "y", tsr_matmul(x, x), tsr_placement_parse(w, places[i]), TSR_B);
         assert_int_equal(tsr_compile(g, &plan), TSR_OK);
-        for (int k = 0; k < plan->nitems; k++)
-            if (plan->items[k].kind == TSRI_ITEM_KERNEL && plan->items[k].kernel.flops > 0)
-                product_s[i] = plan->items[k].cost_s;
+        for (int k = 0; k < plan->ir.nitems; k++)
+            if (plan->ir.items[k].kind == TSRI_ITEM_KERNEL && plan->ir.items[k].kernel.flops > 0)
+                product_s[i] = plan->ir.items[k].cost_s;
         tsr_world_destroy(w);
     }
     assert_true(product_s[0] > 1e-4); /* 34 million operations at the CPU's rate */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs single passes on programs in text form (src/plan/text/text.h). A case is a file: comments
+ * Runs single passes on programs in text form (src/ir/text/text.h). A case is a file: comments
  * (#), the line "pass NAME OPTIONS", the program before the pass, the line "=>", and the program
  * after it. `test_passes --print FILE` prints the case with the current result; with
  * TESSERA_PASS_TEXTS=DIR any program writes such texts.
@@ -12,7 +12,9 @@
 
 #include <tessera/tessera.h>
 #include "src/core/text_stream.h"
-#include "src/plan/text/text.h"
+#include "src/exec/exec.h"
+#include "src/ir/text/text.h"
+#include "src/plan/pass/pass.h"
 #include "tests/unit/record.h"
 
 #include <dirent.h>
@@ -22,7 +24,7 @@
 
 static const struct {
     tsri_pass pass;
-    tsr_status (*run)(tsr_plan *plan);
+    tsr_status (*run)(tsri_ir *ir);
 } passes[] = {
     {TSRI_PASS_FUSE, tsri_plan_fuse},     {TSRI_PASS_RESHARD, tsri_plan_reshard},
     {TSRI_PASS_LAYOUT, tsri_plan_layout}, {TSRI_PASS_CHAIN, tsri_plan_chain},
@@ -84,24 +86,19 @@ static char *run_case(const char *path, const pass_case *c)
         fail_msg("%s: the first line of a program is expected", path);
     assert_int_equal(tsr_world_create_virtual(ranks, rank, &w), TSR_OK);
     const bool on_gpus = strstr(c->before, " cuda:") != NULL;
-    tsr_plan plan = {
-        .world = w,
-        .opts = c->opts,
-        .model = tsri_plan_cost_model(&c->opts, on_gpus ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU)};
-    tsri_pool_init(&plan.pool, &w->mem);
-    tsri_pool_init(&plan.program, &w->mem);
-    tsri_pool_init(&plan.scratch, &w->mem);
-    if (tsri_text_read(&plan, c->before, NULL) != TSR_OK || passes[c->pass].run(&plan) != TSR_OK ||
-        tsri_plan_check(&plan, passes[c->pass].pass) != TSR_OK)
+    tsri_ir ir;
+    tsri_ir_init(&ir, w);
+    ir.opts = c->opts;
+    ir.model = tsri_plan_cost_model(&c->opts, on_gpus ? TSR_DEVICE_CUDA : TSR_DEVICE_CPU);
+    if (tsri_text_read(&ir, c->before, NULL) != TSR_OK || passes[c->pass].run(&ir) != TSR_OK ||
+        tsri_plan_check(&ir, passes[c->pass].pass) != TSR_OK)
         fail_msg("%s: %s", path, tsr_last_error());
     tsri_text_stream t;
     assert_true(tsri_text_open(&t, NULL));
-    assert_int_equal(tsri_text_write(&plan, true, t.stream), TSR_OK);
+    assert_int_equal(tsri_text_write(&ir, true, t.stream), TSR_OK);
     char *text = tsri_text_close(&t, NULL);
     assert_non_null(text);
-    tsri_pool_finish(&plan.scratch);
-    tsri_pool_finish(&plan.program);
-    tsri_pool_finish(&plan.pool);
+    tsri_ir_finish(&ir);
     tsr_world_destroy(w);
     return text;
 }
@@ -172,16 +169,12 @@ static void test_wrong_texts(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tsr_world *w;
         assert_int_equal(tsr_world_create_virtual(1, 0, &w), TSR_OK);
-        tsr_plan plan = {.world = w};
-        tsri_pool_init(&plan.pool, &w->mem);
-        tsri_pool_init(&plan.program, &w->mem);
-        tsri_pool_init(&plan.scratch, &w->mem);
-        assert_int_not_equal(tsri_text_read(&plan, wrong[i].text, NULL), TSR_OK);
+        tsri_ir ir;
+        tsri_ir_init(&ir, w);
+        assert_int_not_equal(tsri_text_read(&ir, wrong[i].text, NULL), TSR_OK);
         if (!strstr(tsr_last_error(), wrong[i].says))
             fail_msg("'%s' says '%s', not '%s'", wrong[i].text, tsr_last_error(), wrong[i].says);
-        tsri_pool_finish(&plan.scratch);
-        tsri_pool_finish(&plan.program);
-        tsri_pool_finish(&plan.pool);
+        tsri_ir_finish(&ir);
         tsr_world_destroy(w);
     }
 }

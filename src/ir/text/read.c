@@ -5,12 +5,12 @@
 
 #include "placement/placement.h"
 #include "src/core/attrs_text.h"
-#include "src/plan/text/text.h"
-#include "src/plan/text/words.h"
+#include "src/ir/text/text.h"
+#include "src/ir/text/words.h"
 
 typedef struct reader {
-    tsr_plan *plan;
-    const tsr_plan *of;
+    tsri_ir *ir;
+    const tsri_ir *of;
     const char *at; /* the next character to parse */
     int line;
     const tsr_placement **placement;
@@ -98,7 +98,7 @@ static bool get_numbered(reader *r, char letter, int n, int *out)
 static tsr_status get_quoted(reader *r, const char **out)
 {
     EXPECT(accept_char(r, '"'), "a quoted name");
-    char *text = tsri_pool_alloc(&r->plan->program, strcspn(r->at, "\n") + 1), *t = text;
+    char *text = tsri_pool_alloc(&r->ir->program, strcspn(r->at, "\n") + 1), *t = text;
     TSRI_NEED(text);
     while (*r->at && *r->at != '\n' && *r->at != '"') {
         const bool escaped = *r->at == '\\' && r->at[1];
@@ -212,11 +212,11 @@ static tsr_status read_placement(reader *r)
            "the next placement's number");
     skip_blanks(r);
     const size_t length = strcspn(r->at, "\n");
-    char *text = tsri_pool_alloc(&r->plan->scratch, length + 1);
-    TSRI_NEED(text && TSRI_PUSH(&r->plan->scratch, r->placement, r->nplacement, r->cplacement));
+    char *text = tsri_pool_alloc(&r->ir->scratch, length + 1);
+    TSRI_NEED(text && TSRI_PUSH(&r->ir->scratch, r->placement, r->nplacement, r->cplacement));
     memcpy(text, r->at, length);
     r->at += length;
-    TSRI_TRY(tsri_placement_parse(r->plan->world, text, &r->placement[n]));
+    TSRI_TRY(tsri_placement_parse(r->ir->world, text, &r->placement[n]));
     r->nplacement++;
     return TSR_OK;
 }
@@ -225,9 +225,9 @@ static tsr_status read_placement(reader *r)
 static tsr_status make_variable(reader *r, int number, const tsri_value *v, tsr_variable **out)
 {
     if (number == r->nvariable) {
-        tsr_variable *made = tsri_pool_alloc(&r->plan->program, sizeof *made);
-        TSRI_NEED(made && TSRI_PUSH(&r->plan->scratch, r->variable, r->nvariable, r->cvariable));
-        *made = (tsr_variable){.world = r->plan->world,
+        tsr_variable *made = tsri_pool_alloc(&r->ir->program, sizeof *made);
+        TSRI_NEED(made && TSRI_PUSH(&r->ir->scratch, r->variable, r->nvariable, r->cvariable));
+        *made = (tsr_variable){.world = r->ir->world,
                                .name = v->name ? v->name : "",
                                .dtype = v->dtype,
                                .shape = v->shape,
@@ -266,7 +266,7 @@ static tsr_status read_value(reader *r)
 {
     tsri_value v = {0};
     int number, variable, first, last;
-    EXPECT(get_numbered(r, 'v', r->plan->nvalues + 1, &number) && number == r->plan->nvalues,
+    EXPECT(get_numbered(r, 'v', r->ir->nvalues + 1, &number) && number == r->ir->nvalues,
            "the next value's number");
     TSRI_TRY(get_dtype(r, &v.dtype));
     TSRI_TRY(get_dims(r, &v.shape));
@@ -294,9 +294,9 @@ static tsr_status read_value(reader *r)
     }
     first = v.first;
     last = v.last;
-    TSRI_NEED(tsri_plan_add_value(r->plan, &v) >= 0);
-    r->plan->values[number].first = first;
-    r->plan->values[number].last = last;
+    TSRI_NEED(tsri_ir_add_value(r->ir, &v) >= 0);
+    r->ir->values[number].first = first;
+    r->ir->values[number].last = last;
     return TSR_OK;
 }
 
@@ -372,8 +372,8 @@ static tsr_status read_list(reader *r, int **out, int *out_n)
     *out = NULL;
     *out_n = 0;
     for (skip_blanks(r); *r->at == 'v'; skip_blanks(r)) {
-        TSRI_NEED(TSRI_PUSH(&r->plan->scratch, *out, *out_n, capacity));
-        EXPECT(get_numbered(r, 'v', r->plan->nvalues, &(*out)[*out_n]), "a value");
+        TSRI_NEED(TSRI_PUSH(&r->ir->scratch, *out, *out_n, capacity));
+        EXPECT(get_numbered(r, 'v', r->ir->nvalues, &(*out)[*out_n]), "a value");
         ++*out_n;
     }
     return TSR_OK;
@@ -385,7 +385,7 @@ static tsr_status read_ranks(reader *r, tsri_item *it)
     if (!accept(r, "ranks"))
         return TSR_OK;
     do {
-        TSRI_NEED(TSRI_PUSH(&r->plan->program, ranks, it->box.nranks, capacity));
+        TSRI_NEED(TSRI_PUSH(&r->ir->program, ranks, it->box.nranks, capacity));
         EXPECT(get_int(r, &ranks[it->box.nranks]), "a rank");
         it->box.nranks++;
     } while (accept_char(r, ','));
@@ -438,7 +438,7 @@ static tsr_status read_item(reader *r)
 {
     tsri_item it = {0};
     int number, kind = 0, *in = NULL, *out = NULL;
-    EXPECT(get_numbered(r, 'i', r->plan->nitems + 1, &number) && number == r->plan->nitems,
+    EXPECT(get_numbered(r, 'i', r->ir->nitems + 1, &number) && number == r->ir->nitems,
            "the next item's number");
     while (kind < TSRI_TEXT_ITEMS && !accept(r, tsri_text_items[kind]))
         kind++;
@@ -461,21 +461,21 @@ static tsr_status read_item(reader *r)
         TSRI_TRY(read_behind(r, &it));
         TSRI_TRY(bind(r, number, &it));
     }
-    return tsri_plan_add_item(r->plan, &it, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    return tsri_ir_add_item(r->ir, &it, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status read_entries(reader *r)
 {
-    tsr_plan *plan = r->plan;
+    tsri_ir *ir = r->ir;
     for (skip_blanks(r); *r->at == 'i'; skip_blanks(r)) {
         tsri_entry e = {0};
-        EXPECT(get_numbered(r, 'i', plan->nitems, &e.item), "an item");
+        EXPECT(get_numbered(r, 'i', ir->nitems, &e.item), "an item");
         for (int phase = TSRI_PHASE_START; phase <= TSRI_PHASE_RELEASE; phase++)
             if (*r->at == tsri_text_phases[phase])
                 e.phase = (tsri_phase)phase;
         r->at += e.phase != TSRI_PHASE_DO;
-        TSRI_NEED(TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries));
-        plan->entries[plan->nentries++] = e;
+        TSRI_NEED(TSRI_PUSH(&ir->scratch, ir->entries, ir->nentries, ir->centries));
+        ir->entries[ir->nentries++] = e;
     }
     return TSR_OK;
 }
@@ -485,9 +485,9 @@ static tsr_status read_head(reader *r)
     int version, ranks, rank;
     EXPECT(accept(r, "plan") && get_int(r, &version) && version == TSRI_TEXT_VERSION,
            "'plan' and the number of this format");
-    EXPECT(accept(r, "ranks") && get_int(r, &ranks) && ranks == r->plan->world->nranks,
+    EXPECT(accept(r, "ranks") && get_int(r, &ranks) && ranks == r->ir->world->nranks,
            "the world's number of ranks");
-    EXPECT(accept(r, "rank") && get_int(r, &rank) && rank == r->plan->world->rank,
+    EXPECT(accept(r, "rank") && get_int(r, &rank) && rank == r->ir->world->rank,
            "the world's rank");
     return TSR_OK;
 }
@@ -512,24 +512,24 @@ static tsr_status read_line(reader *r)
     }
 }
 
-tsr_status tsri_text_read(tsr_plan *plan, const char *text, const tsr_plan *of)
+tsr_status tsri_text_read(tsri_ir *ir, const char *text, const tsri_ir *of)
 {
-    const tsr_plan before = of ? *of : (tsr_plan){0};
-    reader reading = {.plan = plan, .of = of ? &before : NULL, .at = text, .line = 1};
+    const tsri_ir before = of ? *of : (tsri_ir){0};
+    reader reading = {.ir = ir, .of = of ? &before : NULL, .at = text, .line = 1};
     reader *r = &reading;
-    plan->values = NULL;
-    plan->items = NULL;
-    plan->entries = NULL;
-    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
-    plan->nentries = plan->centries = 0;
+    ir->values = NULL;
+    ir->items = NULL;
+    ir->entries = NULL;
+    ir->nvalues = ir->cvalues = ir->nitems = ir->citems = 0;
+    ir->nentries = ir->centries = 0;
     for (; *r->at; r->line++) {
         TSRI_TRY(read_line(r));
         skip_blanks(r);
         EXPECT(*r->at == '\n', "the end of the line");
         r->at++;
     }
-    for (int i = 0; i < plan->nvalues; i++)
-        if (plan->values[i].storage == TSRI_STORAGE_ALIAS)
-            EXPECT(plan->values[i].alias < plan->nvalues, "a value that others lie over");
+    for (int i = 0; i < ir->nvalues; i++)
+        if (ir->values[i].storage == TSRI_STORAGE_ALIAS)
+            EXPECT(ir->values[i].alias < ir->nvalues, "a value that others lie over");
     return TSR_OK;
 }

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "src/core/attrs_text.h"
-#include "src/plan/text/text.h"
-#include "src/plan/text/words.h"
+#include "src/ir/text/text.h"
+#include "src/ir/text/words.h"
 
 typedef struct writer {
     FILE *f;
-    const tsr_plan *plan;
+    const tsri_ir *ir;
     bool places;
     tsri_pool pool;
     const void **placement, **variable; /* numbered by first use */
@@ -125,7 +125,7 @@ static int placement_number(writer *w, const tsr_placement *p)
 /* --- values ----------------------------------------------------------------------------------- */
 static bool put_value(writer *w, int number)
 {
-    const tsri_value *v = &w->plan->values[number];
+    const tsri_value *v = &w->ir->values[number];
     char dims[TSRI_DIMS_TEXT_MAX];
     if (!put_placement(w, v->placement))
         return false;
@@ -227,7 +227,7 @@ static void put_behind(writer *w, const tsri_item *it)
 
 static bool put_item(writer *w, int number)
 {
-    const tsri_item *it = &w->plan->items[number];
+    const tsri_item *it = &w->ir->items[number];
     if (it->kind == TSRI_ITEM_DEAD) {
         fprintf(w->f, "i%d dead\n", number);
         return true;
@@ -256,26 +256,25 @@ static bool put_item(writer *w, int number)
 static void put_entries(const writer *w)
 {
     enum { IN_A_LINE = 16 };
-    for (int i = 0; i < w->plan->nentries; i++) {
-        const tsri_entry *e = &w->plan->entries[i];
+    for (int i = 0; i < w->ir->nentries; i++) {
+        const tsri_entry *e = &w->ir->entries[i];
         fprintf(w->f, "%s i%d", i % IN_A_LINE ? "" : i ? "\nrun" : "run", e->item);
         if (tsri_text_phases[e->phase])
             fputc(tsri_text_phases[e->phase], w->f);
     }
-    if (w->plan->nentries)
+    if (w->ir->nentries)
         fputc('\n', w->f);
 }
 
-tsr_status tsri_text_write(const tsr_plan *plan, bool places, FILE *f)
+tsr_status tsri_text_write(const tsri_ir *ir, bool places, FILE *f)
 {
-    writer w = {.f = f, .plan = plan, .places = places};
-    tsri_pool_init(&w.pool, &plan->world->mem);
-    fprintf(f, "plan %d ranks %d rank %d\n", TSRI_TEXT_VERSION, plan->world->nranks,
-            plan->world->rank);
+    writer w = {.f = f, .ir = ir, .places = places};
+    tsri_pool_init(&w.pool, &ir->world->mem);
+    fprintf(f, "plan %d ranks %d rank %d\n", TSRI_TEXT_VERSION, ir->world->nranks, ir->world->rank);
     bool good = true;
-    for (int i = 0; i < plan->nvalues && good; i++)
+    for (int i = 0; i < ir->nvalues && good; i++)
         good = put_value(&w, i);
-    for (int i = 0; i < plan->nitems && good; i++)
+    for (int i = 0; i < ir->nitems && good; i++)
         good = put_item(&w, i);
     if (good)
         put_entries(&w);

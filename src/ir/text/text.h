@@ -18,27 +18,27 @@
  * iN< starts a call, iN> finishes it and iN. releases it. Numbers are exact. Variables, own ops,
  * the bytes of constants, and groups are pointers and have no text: see tsri_text_read.
  */
-#ifndef TESSERA_PLAN_TEXT_H
-#define TESSERA_PLAN_TEXT_H
+#ifndef TESSERA_IR_TEXT_H
+#define TESSERA_IR_TEXT_H
 
 #include <stdio.h>
 
-#include "src/plan/plan.h"
+#include "src/ir/ir.h"
 
 /* Writes the program of a plan that has not been lowered. `places` adds files and line numbers of
  * the user's program. Returns TSR_ERR_NO_MEMORY if the text is incomplete. */
-tsr_status tsri_text_write(const tsr_plan *plan, bool places, FILE *f);
+tsr_status tsri_text_write(const tsri_ir *ir, bool places, FILE *f);
 /* Replaces values, items and entries of a plan by those of the text, and computes this rank's parts
  * of the values; arrays are in the plan's scratch. Pointers without text are copied from `of`, a
  * plan of the same program (it may be `plan` itself), by the numbers of values and items. If `of`
  * is NULL, variables are created that have a name and a type only, and own ops, constants and
  * groups are errors. Errors (TSR_ERR_INVALID) name the line. */
-tsr_status tsri_text_read(tsr_plan *plan, const char *text, const tsr_plan *of);
+tsr_status tsri_text_read(tsri_ir *ir, const char *text, const tsri_ir *of);
 /* With TESSERA_CHECK, replaces the program by its own text, parsed, so that the plan that is
  * lowered has been written and read. TSR_ERR_INTERNAL if the second text differs from the first. */
-tsr_status tsri_text_check(tsr_plan *plan);
+tsr_status tsri_text_check(tsri_ir *ir);
 /* If the variable TESSERA_PASS_TEXTS names a folder, writes the program there, to the file
  * rankR-N-PASS.txt, which replaces that of an earlier plan. */
-tsr_status tsri_text_of_pass(const tsr_plan *plan, int number, const char *pass);
+tsr_status tsri_text_of_pass(const tsri_ir *ir, int number, const char *pass);
 
 #endif

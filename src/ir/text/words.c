@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "src/plan/text/words.h"
+#include "src/ir/text/words.h"
 
 #include <string.h>
 

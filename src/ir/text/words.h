@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of the text's words, used by the writer and the reader. */
-#ifndef TESSERA_PLAN_TEXT_WORDS_H
-#define TESSERA_PLAN_TEXT_WORDS_H
+#ifndef TESSERA_IR_TEXT_WORDS_H
+#define TESSERA_IR_TEXT_WORDS_H
 
-#include "src/plan/plan.h"
+#include "src/ir/ir.h"
 
 /* Words of kinds of item ("kernel", "view", ...), indexed by tsri_item_kind. */
 extern const char *const tsri_text_items[];
