@@ -91,9 +91,9 @@ static bool visit(walk *w, tsri_op *op)
         any_want |= want[i] = w->depends[op->in[i]->id];
     if (!any_want)
         return true;
-    const char *scope = w->g->scope, *label = w->g->label;
-    w->g->scope = op->name;
-    w->g->label = op->label;
+    const char *scope = w->g->now.scope, *label = w->g->now.label;
+    w->g->now.scope = op->name;
+    w->g->now.label = op->label;
     const bool goes_on_here = goes_on(w, op);
     if (!goes_on_here)
         close_call(w);
@@ -123,9 +123,9 @@ static bool visit(walk *w, tsri_op *op)
     for (int i = 0; i < op->nin && ok; i++)
         if (din[i] && want[i])
             ok = arrive(w, op->in[i], din[i]);
-    w->g->scope = scope;
-    w->g->label = label;
-    return ok && w->g->status == TSR_OK;
+    w->g->now.scope = scope;
+    w->g->now.label = label;
+    return ok && w->g->failure.status == TSR_OK;
 }
 
 /* Returns the tensor that autocast made in place of x in another type without reading x: it casts
@@ -179,11 +179,11 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     walk w = {.g = g, .pool = &pool, .ntensors = ntensors};
     w.depends = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof *w.depends);
     w.flows = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof(flow *));
-    const bool was_backward = g->in_backward;
-    const char *label = g->label;
+    const bool was_backward = g->now.in_backward;
+    const char *label = g->now.label;
     y->is_loss = tsr_dims_count(y->shape) == 1;
-    g->in_backward = true;
-    g->label = tsri_op_called(y->op);
+    g->now.in_backward = true;
+    g->now.label = tsri_op_called(y->op);
     bool ok = w.depends && w.flows;
     if (!ok)
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
@@ -202,10 +202,10 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
         tsr_tensor *dx = w.depends[y->id] ? collect_all(&w, x[i], loc) : NULL;
         out[i] = dx && dx->id < ntensors ? tsri_as_result(dx, dx, loc) : dx;
     }
-    g->in_backward = was_backward;
-    g->label = label;
+    g->now.in_backward = was_backward;
+    g->now.label = label;
     tsri_pool_finish(&pool);
-    return ok && g->status == TSR_OK;
+    return ok && g->failure.status == TSR_OK;
 }
 
 static bool check_gradients(const tsri_ctx *c, const tsr_tensor *y, int n, tsr_tensor *const *x,

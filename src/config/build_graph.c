@@ -335,7 +335,7 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
                       .line = node->key_line};
     if (op->moves)
         TSRI_TRY(tsri_program_placement(b->p, op->where, &c.placement));
-    c.graph->label = c.name;
+    c.graph->now.label = c.name;
     take_operands(b, &c);
     tsr_status status = declare(b, &c, out);
     const bool unsaid = role == TSRI_ROLE_INPUT && !op->said;
@@ -344,7 +344,7 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
     if (status == TSR_OK &&
         (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT || (is_new && has_partial(op->sbp))))
         sign_results(&c, tsri_op_results(op), out);
-    c.graph->label = "";
+    c.graph->now.label = "";
     return status == TSR_OK ? sign_gradient(&c, *out) : status;
 }
 

@@ -404,10 +404,10 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     tsri_pins pins;
     if (pins_rules)
         tsri_pins_begin(&pins, p);
-    g->label = tsri_model_section.variants[e->model.head.variant].name;
+    g->now.label = tsri_model_section.variants[e->model.head.variant].name;
     tsr_tensor *logits = declare_logits(&c, &s, x, &y);
     TSRI_TRY(tsri_model_fail(p, p->inside->refused, tsr_graph_status(g)));
-    g->label = "loss";
+    g->now.label = "loss";
     if (pins_rules)
         TSRI_TRY(tsri_pins_end(&pins, &logits));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
@@ -419,7 +419,7 @@ tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t row
     tsr_tensor *loss = tsr_cross_entropy_with_at(logits, y, &opts, model.file, model.line);
     TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
     *out = (tsri_forward){.loss = loss, .logits = logits, .labels = y};
-    g->label = "";
+    g->now.label = "";
     return tsri_program_fail(e->tensors.loss.head.node ? e->tensors.loss.head.node
                                                        : e->model.head.node,
                              tsr_graph_status(g));

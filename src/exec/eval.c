@@ -13,8 +13,8 @@
 static uint64_t layout_of(const tsr_graph *g)
 {
     uint64_t h = TSRI_HASH_INIT;
-    for (size_t i = 0; i < g->creads; i++) {
-        const tsr_variable *v = g->reads[i] ? g->reads[i]->variable : NULL;
+    for (size_t i = 0; i < g->reads.size; i++) {
+        const tsr_variable *v = g->reads.op[i] ? g->reads.op[i]->variable : NULL;
         if (!v)
             continue;
         if (!v->ready || v->sbp.ndim == 0)
@@ -36,24 +36,24 @@ static void drop(tsri_kept_eval *kept)
 static void drop_evals(tsr_graph *g)
 {
     for (int i = 0; i < TSRI_EVALS; i++)
-        drop(&g->evals[i]);
+        drop(&g->evals.kept[i]);
 }
 
 static tsri_kept_eval *find(tsr_graph *g, const tsr_tensor *x)
 {
     for (int i = 0; i < TSRI_EVALS; i++)
-        if (g->evals[i].tensor == x && tsri_live_has(g->evals[i].plan, TSRI_LIVE_PLAN))
-            return &g->evals[i];
+        if (g->evals.kept[i].tensor == x && tsri_live_has(g->evals.kept[i].plan, TSRI_LIVE_PLAN))
+            return &g->evals.kept[i];
     return NULL;
 }
 
 static void keep(tsr_graph *g, const tsr_tensor *x, tsr_plan *plan, uint64_t variables)
 {
-    tsri_kept_eval *to = &g->evals[g->next_eval];
-    g->next_eval = (g->next_eval + 1) % TSRI_EVALS;
+    tsri_kept_eval *to = &g->evals.kept[g->evals.next];
+    g->evals.next = (g->evals.next + 1) % TSRI_EVALS;
     drop(to);
     *to = (tsri_kept_eval){x, plan, variables};
-    g->drop_evals = drop_evals;
+    g->evals.drop = drop_evals;
 }
 
 /* --- compiling -------------------------------------------------------------------------------- */

@@ -37,7 +37,7 @@ static bool goes_before(const tsr_tensor *x, tsr_dtype dtype)
 /* Whether x is a half that the open call has made and not rounded in the user's sense yet. */
 static bool is_deferred(const tsr_tensor *x)
 {
-    return x->call && x->call == x->graph->call && tsri_is_half(x->dtype);
+    return x->call && x->call == x->graph->now.call && tsri_is_half(x->dtype);
 }
 
 tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
@@ -70,7 +70,7 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
         op = tsri_graph_append(g, TSRI_OP_CAST, NULL, 1, &x, 1, &x->shape, &dtype, NULL, loc);
     }
     if (!op)
-        return &g->failed;
+        return &g->failure.tensor;
     if (x->op->kind == TSRI_OP_VARIABLE || x->op->kind == TSRI_OP_TO_GLOBAL)
         op->name = x->op->name;
     op->out[0]->call = 0; /* rounded because the user says so */
@@ -93,20 +93,20 @@ static tsr_dtype autocast_dtype(const tsr_graph *g, const tsri_op_def *def, cons
             widest = !widest || widest == in[i]->dtype ? in[i]->dtype : TSR_F32;
     if (!widest)
         return TSR_DTYPE_NONE;
-    return how == TSRI_AUTOCAST_LOW ? g->autocast : how == TSRI_AUTOCAST_F32 ? TSR_F32 : widest;
+    return how == TSRI_AUTOCAST_LOW ? g->now.autocast : how == TSRI_AUTOCAST_F32 ? TSR_F32 : widest;
 }
 
 /* --- halves in functions ---------------------------------------------------------------------- */
 void tsri_declare_begin(tsr_graph *g)
 {
-    if (g->depth++ == 0)
-        g->call = ++g->ncalls;
+    if (g->now.depth++ == 0)
+        g->now.call = ++g->now.ncalls;
 }
 
 void tsri_declare_end(tsr_graph *g)
 {
-    if (--g->depth == 0)
-        g->call = 0;
+    if (--g->now.depth == 0)
+        g->now.call = 0;
 }
 
 /* Appends an op in f32 where its results would be halves. Its operands are what was rounded; with
@@ -129,7 +129,7 @@ static tsri_op *append_wide(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
  */
 static bool sums_halves(const tsr_graph *g, const tsri_op *op)
 {
-    const tsri_op_def *def = g->def_of(op->kind);
+    const tsri_op_def *def = g->now.def_of(op->kind);
     bool deferred = false;
     for (int i = 0; i < op->nin; i++)
         deferred |= is_deferred(op->in[i]) && !op->in[i]->moved;
@@ -171,7 +171,7 @@ tsr_tensor *tsri_unrounded(tsr_tensor *x, tsri_loc loc)
         return tsri_autocast_to(x, TSR_F32, loc);
     if (!x->full)
         copy_wide(x->graph, x->op);
-    return x->full ? x->full : &x->graph->failed;
+    return x->full ? x->full : &x->graph->failure.tensor;
 }
 
 /* Returns the op as its caller is to see it: its results are roundings of those that are f32
@@ -221,7 +221,7 @@ static making how_to_make(const tsr_graph *g, const tsri_op_def *def, const tsri
         return (making){.moves = nin > 0 && !deferred};
     if (deferred)
         return (making){.wide = true};
-    const bool sums = halves && !g->in_backward && def->sums && def->sums(attrs);
+    const bool sums = halves && !g->now.in_backward && def->sums && def->sums(attrs);
     return (making){.wide = sums, .keep = sums};
 }
 
@@ -255,14 +255,14 @@ static tsri_op *add_in_call(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
 {
     if (kind == TSRI_OP_CAST && is_deferred(in[0]))
         return cast_unrounded(g, in[0], dtypes[0], loc);
-    const making how = how_to_make(g, g->def_of(kind), attrs, nin, in, nout, dtypes);
+    const making how = how_to_make(g, g->now.def_of(kind), attrs, nin, in, nout, dtypes);
     if (how.wide)
         return round_results(
             g, append_wide(g, kind, attrs, nin, in, nout, shapes, dtypes, p, how.keep, loc), dtypes,
             loc);
     tsri_op *op = tsri_graph_append(g, kind, attrs, nin, in, nout, shapes, dtypes, p, loc);
     for (int i = 0; op && i < nout; i++) {
-        op->out[i]->call = how.final ? 0 : g->call;
+        op->out[i]->call = how.final ? 0 : g->now.call;
         op->out[i]->moved = how.moves;
     }
     return op;
@@ -275,11 +275,11 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
     static const tsri_attrs none = {0};
     tsr_tensor *cast_in[TSRI_RULE_MAX_ARGS];
     tsr_dtype cast_out[TSRI_RULE_MAX_ARGS];
-    if (nin > TSRI_RULE_MAX_ARGS || nout > TSRI_RULE_MAX_ARGS || g->status != TSR_OK)
+    if (nin > TSRI_RULE_MAX_ARGS || nout > TSRI_RULE_MAX_ARGS || g->failure.status != TSR_OK)
         return tsri_graph_append(g, kind, attrs, nin, in, nout, shapes, dtypes, p, loc);
     attrs = attrs ? attrs : &none;
     const tsr_dtype dtype =
-        tsri_autocasts(g) ? autocast_dtype(g, g->def_of(kind), attrs, nin, in) : TSR_DTYPE_NONE;
+        tsri_autocasts(g) ? autocast_dtype(g, g->now.def_of(kind), attrs, nin, in) : TSR_DTYPE_NONE;
     for (int i = 0; dtype && i < nin; i++)
         cast_in[i] = tsri_autocast_to(in[i], dtype, loc);
     for (int i = 0; dtype && i < nout; i++)
@@ -288,15 +288,15 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
         in = cast_in;
         dtypes = cast_out;
     }
-    return (g->call ? add_in_call : tsri_graph_append)(g, kind, attrs, nin, in, nout, shapes,
-                                                       dtypes, p, loc);
+    return (g->now.call ? add_in_call : tsri_graph_append)(g, kind, attrs, nin, in, nout, shapes,
+                                                           dtypes, p, loc);
 }
 
 tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc)
 {
     tsri_op *op = tsri_graph_add(g, kind, attrs, nin, in, 1, &shape, &dtype, NULL, loc);
-    return op ? op->out[0] : &g->failed;
+    return op ? op->out[0] : &g->failure.tensor;
 }
 
 tsri_op *tsri_graph_add_all_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
@@ -316,23 +316,23 @@ tsr_tensor *tsri_graph_add_like(tsri_op_kind kind, const tsri_attrs *attrs, int 
                                 tsr_tensor *const *in, const tsr_tensor *like, tsri_loc loc)
 {
     tsri_op *op = tsri_graph_add_all_like(kind, attrs, nin, in, 1, like, loc);
-    return op ? op->out[0] : &like->graph->failed;
+    return op ? op->out[0] : &like->graph->failure.tensor;
 }
 
 /* --- regions ---------------------------------------------------------------------------------- */
 void tsri_autocast_begin(tsr_graph *g, tsr_dtype dtype)
 {
-    if (!TSRI_PUSH(&g->pool, g->outer_autocast, g->nouter, g->couter)) {
+    if (!TSRI_PUSH(&g->pool, g->now.outer_autocast, g->now.nouter, g->now.couter)) {
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
         return;
     }
-    g->outer_autocast[g->nouter++] = g->autocast;
-    g->autocast = dtype;
+    g->now.outer_autocast[g->now.nouter++] = g->now.autocast;
+    g->now.autocast = dtype;
 }
 
 void tsri_autocast_end(tsr_graph *g)
 {
-    g->autocast = g->outer_autocast[--g->nouter];
+    g->now.autocast = g->now.outer_autocast[--g->now.nouter];
 }
 
 void tsr_autocast_at(tsr_graph *g, tsr_dtype dtype, const char *file, int line)
@@ -351,9 +351,9 @@ void tsr_autocast_end_at(tsr_graph *g, const char *file, int line)
 {
     if (!tsri_is_live(g, TSRI_LIVE_GRAPH, "autocast_end"))
         return;
-    if (g->nouter > 0)
+    if (g->now.nouter > 0)
         tsri_autocast_end(g);
-    else if (g->status == TSR_OK)
+    else if (g->failure.status == TSR_OK)
         tsri_graph_fail(g, (tsri_loc){file, line}, TSR_ERR_STATE,
                         "autocast_end: no region is open; tsr_autocast opens one");
 }

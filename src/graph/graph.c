@@ -14,13 +14,13 @@
 static void destroy_graph(void *object)
 {
     tsr_graph *g = object;
-    if (g->drop_evals)
-        g->drop_evals(g);
+    if (g->evals.drop)
+        g->evals.drop(g);
     tsri_pool pool = g->pool;
     tsri_world_disown(&g->owned);
     for (int i = 0; i < g->ntensors; i++)
         tsri_live_remove(g->tensors[i], TSRI_LIVE_TENSOR);
-    tsri_live_remove(&g->failed, TSRI_LIVE_TENSOR);
+    tsri_live_remove(&g->failure.tensor, TSRI_LIVE_TENSOR);
     tsri_live_remove(g, TSRI_LIVE_GRAPH);
     tsri_pool_finish(&pool); /* g itself lives in it */
 }
@@ -72,7 +72,7 @@ tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_
     tsri_pool pool;
     tsri_pool_init(&pool, &world->mem);
     tsr_graph *g = tsri_live_pool_alloc(&pool, sizeof *g, TSRI_LIVE_GRAPH);
-    if (!g || tsri_live_add(&world->mem, &g->failed, TSRI_LIVE_TENSOR) != TSR_OK) {
+    if (!g || tsri_live_add(&world->mem, &g->failure.tensor, TSRI_LIVE_TENSOR) != TSR_OK) {
         tsri_live_remove(g, TSRI_LIVE_GRAPH);
         tsri_pool_finish(&pool);
         return NULL;
@@ -82,10 +82,10 @@ tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_
     g->training = o.training;
     g->local = o.local;
     g->seed = o.seed;
-    g->autocast = o.autocast;
-    g->def_of = def_of;
-    g->scope = g->label = "";
-    g->failed = (tsr_tensor){.graph = g, .failed = true};
+    g->now.autocast = o.autocast;
+    g->now.def_of = def_of;
+    g->now.scope = g->now.label = "";
+    g->failure.tensor = (tsr_tensor){.graph = g, .failed = true};
     g->step_value = &g->own_step;
     tsri_world_own(world, &g->owned, g, destroy_graph);
     g->owned.lose = lose_variable;
@@ -108,20 +108,20 @@ tsr_status tsr_graph_status(const tsr_graph *graph)
 
 tsr_status tsri_graph_status(const tsr_graph *g)
 {
-    if (g->status != TSR_OK)
-        tsri_fail(g->status, "%s", g->error ? g->error : "no memory");
-    return g->status;
+    if (g->failure.status != TSR_OK)
+        tsri_fail(g->failure.status, "%s", g->failure.text ? g->failure.text : "no memory");
+    return g->failure.status;
 }
 
 tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status)
 {
     if (!g)
         return NULL;
-    if (g->status == TSR_OK) {
-        g->status = status;
-        g->error = tsri_pool_strdup(&g->pool, tsr_last_error());
+    if (g->failure.status == TSR_OK) {
+        g->failure.status = status;
+        g->failure.text = tsri_pool_strdup(&g->pool, tsr_last_error());
     }
-    return &g->failed;
+    return &g->failure.tensor;
 }
 
 tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const char *fmt, ...)
@@ -131,8 +131,8 @@ tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    tsri_fail_at(loc, status, "%s%s%s", g && g->scope[0] ? g->scope : "",
-                 g && g->scope[0] ? ": " : "", text);
+    tsri_fail_at(loc, status, "%s%s%s", g && g->now.scope[0] ? g->now.scope : "",
+                 g && g->now.scope[0] ? ": " : "", text);
     return tsri_graph_fail_last(g, status);
 }
 
@@ -154,7 +154,7 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
         else if (x[i] && !g)
             g = x[i]->graph;
     }
-    *out_failed = g ? &g->failed : NULL;
+    *out_failed = g ? &g->failure.tensor : NULL;
     if (gone) {
         tsri_graph_fail_last(g, TSR_ERR_INVALID);
         return NULL;
@@ -169,7 +169,7 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
                 tsri_fail_at(loc, TSR_ERR_INVALID,
                              "%s: operand %d is NULL; tensors come from tsr_input and the ops", op,
                              i);
-            if (g && g->status == TSR_OK)
+            if (g && g->failure.status == TSR_OK)
                 *out_failed =
                     tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: operand %d is missing%s", op, i,
                                     tsri_error_cause());
@@ -227,7 +227,7 @@ static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape
                       .placement = op->placement,
                       .op = op,
                       .out = out,
-                      .call = g->call};
+                      .call = g->now.call};
     g->tensors[g->ntensors++] = t;
     return t;
 }
@@ -236,7 +236,7 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
                            tsr_tensor *const *in, int nout, const tsr_dims *shapes,
                            const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
 {
-    if (g->status != TSR_OK)
+    if (g->failure.status != TSR_OK)
         return NULL;
     for (int i = 0; i < nout; i++)
         if (!tsri_dims_fit(shapes[i])) {
@@ -255,12 +255,12 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
                     .nin = nin,
                     .nout = nout,
                     .placement = p ? p : in[0]->placement,
-                    .name = g->scope,
-                    .label = g->label,
+                    .name = g->now.scope,
+                    .label = g->now.label,
                     .loc = loc,
-                    .backward = g->in_backward,
-                    .optimizes = g->optimizes,
-                    .region = g->in_backward || !g->region_depth ? 0 : g->nregions};
+                    .backward = g->now.in_backward,
+                    .optimizes = g->now.optimizes,
+                    .region = g->now.in_backward || !g->now.region_depth ? 0 : g->now.nregions};
     if (attrs)
         op->attrs = *attrs;
     op->in = tsri_pool_dup(&g->pool, in, (size_t)nin * sizeof *in);
@@ -291,24 +291,24 @@ void tsri_graph_move(tsr_graph *g, tsri_op *op, int id)
 static void put_read(tsr_graph *g, tsri_op *op)
 {
     uint64_t h = (uint64_t)(uintptr_t)op->variable * 0x9e3779b97f4a7c15u >> 32;
-    size_t at = (size_t)h & (g->creads - 1);
-    while (g->reads[at])
-        at = (at + 1) & (g->creads - 1);
-    g->reads[at] = op;
-    g->nreads++;
+    size_t at = (size_t)h & (g->reads.size - 1);
+    while (g->reads.op[at])
+        at = (at + 1) & (g->reads.size - 1);
+    g->reads.op[at] = op;
+    g->reads.n++;
 }
 
 bool tsri_graph_note_read(tsr_graph *g, tsri_op *op)
 {
-    if (2 * (g->nreads + 1) > g->creads) {
-        tsri_op **old = g->reads;
-        size_t nold = g->creads, n = nold ? 2 * nold : 32;
+    if (2 * (g->reads.n + 1) > g->reads.size) {
+        tsri_op **old = g->reads.op;
+        size_t nold = g->reads.size, n = nold ? 2 * nold : 32;
         tsri_op **more = tsri_pool_alloc(&g->pool, n * sizeof *more);
         if (!more)
             return false;
-        g->reads = more;
-        g->creads = n;
-        g->nreads = 0;
+        g->reads.op = more;
+        g->reads.size = n;
+        g->reads.n = 0;
         for (size_t i = 0; i < nold; i++)
             if (old[i] && old[i]->variable)
                 put_read(g, old[i]);
@@ -320,8 +320,8 @@ bool tsri_graph_note_read(tsr_graph *g, tsri_op *op)
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v)
 {
     uint64_t h = (uint64_t)(uintptr_t)v * 0x9e3779b97f4a7c15u >> 32;
-    for (size_t i = 0, at = (size_t)h; i < g->creads; i++, at++) {
-        tsri_op *op = g->reads[at & (g->creads - 1)];
+    for (size_t i = 0, at = (size_t)h; i < g->reads.size; i++, at++) {
+        tsri_op *op = g->reads.op[at & (g->reads.size - 1)];
         if (!op)
             return NULL;
         /* Reads of variables that are no more have none. */
@@ -342,11 +342,11 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     char name[512];
     tsri_variable_qualified_name(v, name, sizeof name);
     if (!tsri_graph_check_local(g, loc, "variable", name, v->placement))
-        return &g->failed;
+        return &g->failure.tensor;
     tsri_op *op = tsri_graph_append(g, TSRI_OP_VARIABLE, NULL, 0, NULL, 1, &v->shape, &v->dtype,
                                     v->placement, loc);
     if (!op)
-        return &g->failed;
+        return &g->failure.tensor;
     op->out[0]->call = 0; /* as it is, in whichever call it is read first */
     op->name = tsri_pool_strdup(&g->pool, name);
     if (!op->name)
@@ -387,7 +387,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
     tsr_dtype dtype = TSR_I64;
     tsri_op *op = tsri_graph_append(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &shape, &dtype, p, loc);
     if (!op)
-        return &g->failed;
+        return &g->failure.tensor;
     op->name = TSRI_STEP_INPUT;
     op->sbp = tsri_sbp_b(tsr_placement_ndim(p));
     return op->out[0];
@@ -398,9 +398,9 @@ uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
     int n = 0;
     for (int i = 0; i < g->nops; i++)
         n += g->ops[i]->kind == kind && g->ops[i]->nin && !g->ops[i]->backward &&
-             !g->ops[i]->is_copy && !strcmp(g->ops[i]->name, g->scope);
+             !g->ops[i]->is_copy && !strcmp(g->ops[i]->name, g->now.scope);
     char name[768];
-    snprintf(name, sizeof name, "%s/%s#%d", g->scope, tsri_op_name(kind), n);
+    snprintf(name, sizeof name, "%s/%s#%d", g->now.scope, tsri_op_name(kind), n);
     return tsri_rng_key(g->seed, name);
 }
 

@@ -150,6 +150,52 @@ typedef struct tsri_pin {
     tsr_sbp sbp;
 } tsri_pin;
 
+/* A graph's first error. */
+typedef struct tsri_graph_failure {
+    tsr_status status;
+    char *text;
+    tsr_tensor tensor; /* failing calls return it */
+} tsri_graph_failure;
+
+/* The program's place for ops that are declared now. */
+typedef struct tsri_declaring {
+    const char *scope; /* qualified name of the module being applied, "" outside */
+    /* Called with the outputs of each module that was applied, under its qualified name; NULL:
+     * nobody asks. */
+    void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
+    void *applied_arg;
+    const char *label; /* of ops that are declared outside modules; "": they have none */
+    bool in_backward, optimizes;
+    int nregions, region_depth; /* regions so far; calls of tsr_recompute that are open */
+    tsr_dtype autocast;         /* f16 or bf16: of the region that is open; else there is none */
+    tsr_dtype *outer_autocast;  /* those of the regions around it */
+    int nouter, couter;
+    int call, ncalls, depth; /* the call that is being declared, 0: none; see dtypes.c */
+    bool warned;             /* that it is trained, and some op of it evaluates */
+    tsri_def_fn *def_of;
+} tsri_declaring;
+
+/* Minimizations have left these for those that ask for gradients and scalers. */
+typedef struct tsri_minimized {
+    tsri_graph_gradient *gradients;
+    int ngradients, cgradients;
+    tsri_graph_scaled *scaled;
+    int nscaled, cscaled;
+} tsri_minimized;
+
+/* The plans of tsr_eval that a graph keeps. */
+typedef struct tsri_evals {
+    tsri_kept_eval kept[TSRI_EVALS];
+    int next;                   /* the place that is taken next */
+    void (*drop)(tsr_graph *g); /* NULL: there are none */
+} tsri_evals;
+
+/* The ops that read variables, hashed. */
+typedef struct tsri_reads {
+    tsri_op **op;
+    size_t n, size; /* size is a power of two */
+} tsri_reads;
+
 struct tsr_graph {
     tsri_owned owned;
     tsr_world *world;
@@ -157,13 +203,9 @@ struct tsr_graph {
     bool training;
     bool local; /* this rank's own: all its placements are of this rank alone */
     uint64_t seed;
-    tsr_status status; /* the first error */
-    char *error;       /* its text */
-    tsr_tensor failed; /* what failing calls return */
     tsri_op **ops;
     int nops, cops;
-    tsri_op **reads; /* of variables, hashed; creads is a power of two */
-    size_t nreads, creads;
+    tsri_reads reads;
     tsr_tensor **tensors;
     int ntensors, ctensors;
     tsri_graph_port *ports;
@@ -171,31 +213,14 @@ struct tsr_graph {
     tsri_hook *hooks;
     int nhooks, chooks;
     tsri_runner runner;
-    tsri_kept_eval evals[TSRI_EVALS];
-    int next_eval;                    /* the place that is taken next */
-    void (*drop_evals)(tsr_graph *g); /* NULL: there are none */
     tsri_print *prints;
     int nprints, cprints;
-    tsri_graph_gradient *gradients;
-    int ngradients, cgradients;
-    tsri_graph_scaled *scaled;
-    int nscaled, cscaled;
-    const char *scope; /* qualified name of the module being applied, "" outside */
-    /* Called with the outputs of each module that was applied, under its qualified name; NULL:
-     * nobody asks. */
-    void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
-    void *applied_arg;
-    const char *label;           /* of ops that are declared outside modules; "": they have none */
-    bool in_backward, optimizes; /* of ops that are declared now */
-    int nregions, region_depth;  /* regions so far; calls of tsr_recompute that are open */
-    tsr_dtype autocast;          /* f16 or bf16: of the region that is open; else there is none */
-    tsri_def_fn *def_of;
-    tsr_dtype *outer_autocast; /* those of the regions around it */
-    int nouter, couter;
-    int call, ncalls, depth; /* the call that is being declared, 0: none; see dtypes.c */
-    bool warned;             /* that it is trained, and some op of it evaluates */
-    int64_t *step_value;     /* the host word behind it: the optimizer's, or own_step */
+    int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
+    tsri_graph_failure failure;
+    tsri_declaring now;
+    tsri_minimized minimized;
+    tsri_evals evals;
     tsri_pin pin;
 };
 
@@ -399,7 +424,7 @@ typedef struct tsri_op_def {
 /* Whether ops that are declared now are autocast: forward ones, in a region of f16 or bf16. */
 static inline bool tsri_autocasts(const tsr_graph *g)
 {
-    return tsri_is_half(g->autocast) && !g->in_backward;
+    return tsri_is_half(g->now.autocast) && !g->now.in_backward;
 }
 /* Returns x as autocast passes it to an op of `dtype`: cast once, however many read it. A tensor
  * that has no floats of at most 32 bits stays. */

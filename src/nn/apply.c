@@ -143,12 +143,12 @@ static void call_forward(call *c)
     for (int i = 0; i < c->nout; i++) {
         if (c->out[i])
             continue;
-        if (c->g->status == TSR_OK)
+        if (c->g->failure.status == TSR_OK)
             tsri_graph_fail(c->g, c->loc, TSR_ERR_INVALID,
                             m->forward_n ? "apply: the forward function gave no output %d"
                                          : "apply: the forward function returned NULL",
                             i);
-        c->out[i] = &c->g->failed;
+        c->out[i] = &c->g->failure.tensor;
     }
 }
 
@@ -160,14 +160,14 @@ static bool pass(call *c)
         return false;
     char name[TSRI_NAME_MAX];
     tsri_scope_qualified_name(&c->m->scope, name, sizeof name);
-    const char *outer = c->g->scope;
+    const char *outer = c->g->now.scope;
     const char *scope = tsri_pool_strdup(&c->g->pool, name);
     if (!scope) {
         c->failed = tsri_graph_fail_last(c->g, TSR_ERR_NO_MEMORY);
         return false;
     }
     tsri_loc outer_loc = c->m->loc;
-    c->g->scope = scope;
+    c->g->now.scope = scope;
     c->m->loc = c->loc;
     if (c->m->recompute)
         tsri_recompute_begin(c->g);
@@ -179,9 +179,9 @@ static bool pass(call *c)
     if (c->m->autocast)
         tsri_autocast_end(c->g);
     c->m->loc = outer_loc;
-    c->g->scope = outer;
-    if (c->g->applied)
-        c->g->applied(c->g->applied_arg, scope, c->nout, c->out);
+    c->g->now.scope = outer;
+    if (c->g->now.applied)
+        c->g->now.applied(c->g->now.applied_arg, scope, c->nout, c->out);
     return true;
 }
 

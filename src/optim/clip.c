@@ -43,7 +43,7 @@ tsr_tensor *tsri_make_global_norm(const tsri_ctx *c, int n, tsr_tensor *const *x
     const char *file = c->loc.file;
     const int line = c->loc.line;
     tsr_tensor *sum = NULL;
-    for (int i = 0; i < n && c->g->status == TSR_OK; i++) {
+    for (int i = 0; i < n && c->g->failure.status == TSR_OK; i++) {
         if (!x[i] || x[i]->failed)
             continue;
         tsri_declare_begin(c->g);
@@ -56,10 +56,10 @@ tsr_tensor *tsri_make_global_norm(const tsri_ctx *c, int n, tsr_tensor *const *x
         else
             sum = tsr_add_at(sum, part, file, line);
     }
-    if (!sum || c->g->status != TSR_OK)
-        return c->g->status == TSR_OK
+    if (!sum || c->g->failure.status != TSR_OK)
+        return c->g->failure.status == TSR_OK
                    ? tsri_op_fail(c, TSR_ERR_INVALID, "there is no gradient to take a norm of")
-                   : &c->g->failed;
+                   : &c->g->failure.tensor;
     if (isinf(power) || power == 1)
         return sum;
     return power == 2 ? tsr_sqrt_at(sum, file, line)
@@ -112,7 +112,7 @@ bool tsri_begin_tensors(tsri_ctx *c, int n, tsr_tensor *const *x)
             return false;
     }
     if (c->g)
-        return c->g->status == TSR_OK;
+        return c->g->failure.status == TSR_OK;
     return tsri_op_refuse(c, TSR_ERR_INVALID, "there is no tensor among the %d%s", n,
                           tsri_error_cause());
 }
@@ -122,7 +122,7 @@ tsr_tensor *tsr_global_norm_at(int n, tsr_tensor *const *x, double power, const 
 {
     tsri_ctx c = {.loc = {file, line}, .op = "global_norm"};
     if (!tsri_begin_tensors(&c, n, x) || !tsri_want_norm(&c, 1, power))
-        return c.g ? &c.g->failed : NULL;
+        return c.g ? &c.g->failure.tensor : NULL;
     return tsri_make_global_norm(&c, n, x, power);
 }
 
@@ -131,7 +131,7 @@ tsr_tensor *tsr_clip_grad_norm_at(int n, tsr_tensor **grads, double max_norm, do
 {
     tsri_ctx c = {.loc = {file, line}, .op = "clip_grad_norm"};
     if (!tsri_begin_tensors(&c, n, grads) || !tsri_want_norm(&c, max_norm, power))
-        return c.g ? &c.g->failed : NULL;
+        return c.g ? &c.g->failure.tensor : NULL;
     tsr_tensor *norm = tsri_make_global_norm(&c, n, grads, power);
     if (norm->failed)
         return norm;

@@ -46,7 +46,7 @@ static void add_step(tsri_applying *a, tsri_lamb *u)
 {
     tsr_tensor *numbers = tsri_update_numbers(a, u->slot, TSRI_HYPER_UPDATE);
     const tsri_op *op = tsri_update_add(a, TSRI_OP_ADAM, u->slot, u->step, u->grad, numbers);
-    u->step = op ? op->out[0] : &a->c.g->failed;
+    u->step = op ? op->out[0] : &a->c.g->failure.tensor;
 }
 
 static void measure(tsri_applying *a, tsri_lamb *u)
@@ -81,13 +81,13 @@ static void move(tsri_applying *a, tsri_lamb *u)
 static bool run_stage(tsri_applying *a, int n, tsri_lamb *u, stage_fn *stage)
 {
     tsr_graph *g = a->c.g;
-    const char *scope = g->scope;
-    for (int i = 0; i < n && g->status == TSR_OK; i++) {
-        g->scope = u[i].value->op->name;
+    const char *scope = g->now.scope;
+    for (int i = 0; i < n && g->failure.status == TSR_OK; i++) {
+        g->now.scope = u[i].value->op->name;
         stage(a, &u[i]);
     }
-    g->scope = scope;
-    return g->status == TSR_OK;
+    g->now.scope = scope;
+    return g->failure.status == TSR_OK;
 }
 
 static bool run_stages(tsri_applying *a, int n, tsri_lamb *u)

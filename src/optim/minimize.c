@@ -75,10 +75,10 @@ static const tsri_op *find_evaluating(const tsr_graph *g, const tsr_tensor *loss
  * graph whose .training was forgotten: its first rank says so, once. */
 void tsri_warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
 {
-    const tsri_op *op = g->training || g->warned ? NULL : find_evaluating(g, loss);
+    const tsri_op *op = g->training || g->now.warned ? NULL : find_evaluating(g, loss);
     if (!op)
         return;
-    g->warned = true;
+    g->now.warned = true;
     if (g->world->rank == 0 || g->local)
         tsri_log(g->world, TSR_LOG_WARNING,
                  "%s:%d: minimize in a graph without .training: %s (%s%s%s:%d, the first of its "
@@ -194,9 +194,10 @@ static bool note_gradients(const tsri_ctx *c, const targets *t, const tsr_minimi
     for (int i = 0; i < t->n; i++) {
         if (!t->grads[i])
             continue;
-        if (!TSRI_PUSH(&g->pool, g->gradients, g->ngradients, g->cgradients))
+        if (!TSRI_PUSH(&g->pool, g->minimized.gradients, g->minimized.ngradients,
+                       g->minimized.cgradients))
             return tsri_op_refuse_last(c, TSR_ERR_NO_MEMORY);
-        g->gradients[g->ngradients++] =
+        g->minimized.gradients[g->minimized.ngradients++] =
             (tsri_graph_gradient){t->params[i], t->grads[i], m->loss_scale, inverse};
     }
     return true;
@@ -208,16 +209,16 @@ tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, const char
     if (!g || !v) {
         tsri_graph_fail(g, c.loc, TSR_ERR_INVALID, "read_gradient: the %s is NULL%s",
                         g ? "variable" : "graph", tsri_error_cause());
-        return g && tsri_is_live(g, TSRI_LIVE_GRAPH, c.op) ? &g->failed : NULL;
+        return g && tsri_is_live(g, TSRI_LIVE_GRAPH, c.op) ? &g->failure.tensor : NULL;
     }
     if (!tsri_is_live(g, TSRI_LIVE_GRAPH, c.op))
         return NULL;
     if (!tsri_is_live(v, TSRI_LIVE_VARIABLE, c.op)) {
         tsri_op_refuse_last(&c, TSR_ERR_INVALID);
-        return &g->failed;
+        return &g->failure.tensor;
     }
-    for (int i = g->ngradients - 1; i >= 0; i--) {
-        const tsri_graph_gradient *at = &g->gradients[i];
+    for (int i = g->minimized.ngradients - 1; i >= 0; i--) {
+        const tsri_graph_gradient *at = &g->minimized.gradients[i];
         if (at->variable == v) {
             tsr_tensor *x = tsri_make_scale(at->gradient, 1 / at->scale, c.loc);
             return at->inverse ? tsri_scaler_unscaled(&c, x, at->inverse) : x;
@@ -253,16 +254,16 @@ static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *lo
     if (!loss || !find_targets(c, o, &t) || !find_gradients(c, o, loss, &t))
         return;
     tsri_warn_of_evaluation(c->g, loss, c->loc);
-    const bool was_backward = c->g->in_backward;
-    const char *label = c->g->label;
-    c->g->in_backward = c->g->optimizes = true;
-    c->g->label = "optimizer";
+    const bool was_backward = c->g->now.in_backward;
+    const char *label = c->g->now.label;
+    c->g->now.in_backward = c->g->now.optimizes = true;
+    c->g->now.label = "optimizer";
     widen_last(c, &t);
     if (note_gradients(c, &t, m) && tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
         tsri_apply_clipped(c, o, m, t.n, t.params, t.grads);
-    c->g->in_backward = was_backward;
-    c->g->optimizes = false;
-    c->g->label = label;
+    c->g->now.in_backward = was_backward;
+    c->g->now.optimizes = false;
+    c->g->now.label = label;
 }
 
 void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line)
@@ -281,8 +282,8 @@ void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,
     if (!tsri_begin_tensors(&c, n, losses) || !tsri_want_options(&c, &m, sizeof m, opts))
         return;
     if (m.out_norm)
-        *m.out_norm = &c.g->failed;
+        *m.out_norm = &c.g->failure.tensor;
     if (m.out_found_inf)
-        *m.out_found_inf = &c.g->failed;
+        *m.out_found_inf = &c.g->failure.tensor;
     minimize(&c, o, n, losses, &m);
 }

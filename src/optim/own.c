@@ -159,7 +159,7 @@ static bool want_new(const tsri_ctx *c, const tsr_optimizer *o, const char *what
                      const tsr_tensor *next, const tsr_tensor *old)
 {
     const char *name = o->own->def.name;
-    if (c->g->status != TSR_OK)
+    if (c->g->failure.status != TSR_OK)
         return false;
     if (!next)
         return tsri_op_refuse(c, TSR_ERR_INVALID, "optimizer '%s' sets no new %s", name, what);
@@ -189,7 +189,7 @@ tsri_op *tsri_own_update(const tsri_ctx *c, tsr_optimizer *o, const tsri_optim_s
     for (int i = 0; i < own->nnumbers; i++)
         u->number[i] = number(arg, TSRI_HYPER_OWN + i);
     tsr_tensor *skip = number(arg, TSRI_HYPER_SKIP);
-    if (g->status != TSR_OK)
+    if (g->failure.status != TSR_OK)
         return NULL;
     tsr_tensor *const old[] = {u->param, u->state[0], u->state[1], u->state[2]};
     own->def.update(u);

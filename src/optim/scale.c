@@ -228,9 +228,9 @@ static tsr_status find_flag(tsr_grad_scaler *s, tsr_optimizer *o, const tsr_plac
 
 const tsri_graph_scaled *tsri_scaler_found(const tsr_graph *g, const tsr_optimizer *o)
 {
-    for (int i = 0; i < g->nscaled; i++)
-        if (g->scaled[i].optimizer == o)
-            return &g->scaled[i];
+    for (int i = 0; i < g->minimized.nscaled; i++)
+        if (g->minimized.scaled[i].optimizer == o)
+            return &g->minimized.scaled[i];
     return NULL;
 }
 
@@ -275,11 +275,11 @@ tsr_tensor *tsri_scaler_find(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimize
     tsr_tensor *found = find_in(c, all, n, grads);
     if (found->failed)
         return NULL;
-    if (!TSRI_PUSH(&g->pool, g->scaled, g->nscaled, g->cscaled)) {
+    if (!TSRI_PUSH(&g->pool, g->minimized.scaled, g->minimized.nscaled, g->minimized.cscaled)) {
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
         return NULL;
     }
-    g->scaled[g->nscaled++] = (tsri_graph_scaled){o, found, flag};
+    g->minimized.scaled[g->minimized.nscaled++] = (tsri_graph_scaled){o, found, flag};
     return found;
 }
 

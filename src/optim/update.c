@@ -194,20 +194,20 @@ static bool add_update(tsri_applying *a, const tsri_optim_slot *slot, tsr_tensor
     tsr_tensor *value = tsri_graph_current(g, slot->param, a->c.loc);
     if (value->failed || grad->failed)
         return false;
-    const char *scope = g->scope, *name = value->op->name;
-    g->scope = name;
+    const char *scope = g->now.scope, *name = value->op->name;
+    g->now.scope = name;
     tsri_op *op;
     if (a->o->kind == TSRI_OPTIM_OWN)
         op = add_own(a, slot, value, grad);
     else
         op = tsri_update_add(a, op_of(a->o->kind), slot, value, grad,
                              tsri_update_numbers(a, slot, TSRI_HYPER_UPDATE));
-    g->scope = scope;
+    g->now.scope = scope;
     if (!op)
         return false;
     op->name = name;
     tsri_graph_write(g, op, 0, slot->param);
-    return g->status == TSR_OK;
+    return g->failure.status == TSR_OK;
 }
 
 /* --- checks ----------------------------------------------------------------------------------- */
@@ -348,7 +348,7 @@ static tsr_tensor *add_to_mean(tsri_applying *a, tsri_optim_slot *slot, tsr_tens
     }
     tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), lay_out(a, slot, grad),
                         tsri_update_numbers(a, slot, TSRI_HYPER_MEAN)};
-    if (g->status != TSR_OK)
+    if (g->failure.status != TSR_OK)
         return NULL;
     tsri_op *op = tsri_graph_add_all_like(TSRI_OP_SGD, NULL, 3, in, 1, in[0], a->c.loc);
     if (!op)
@@ -415,7 +415,7 @@ void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variab
     const tsri_graph_scaled *scaled = tsri_scaler_found(c->g, o);
     tsri_applying a = {.c = *c, .o = o, .scale = scale, .found = scaled ? scaled->found : NULL};
     tsr_graph *g = c->g;
-    if (g->status != TSR_OK || !add_updates(&a, n, params, grads))
+    if (g->failure.status != TSR_OK || !add_updates(&a, n, params, grads))
         return;
     if (scaled) {
         tsr_assign_at(scaled->flag->found, scaled->found, c->loc.file, c->loc.line);

@@ -79,14 +79,15 @@ tsr_status tsri_graph_copy(const tsr_graph *g, tsr_graph **out_copy)
     TSRI_NEED(copy);
     copy->owned = (tsri_owned){0};
     copy->pool = pool;
-    copy->failed.graph = copy;
-    copy->reads = NULL;
-    copy->nreads = copy->creads = 0;
-    copy->gradients = NULL; /* these lists serve declarations alone */
-    copy->scaled = NULL;
-    copy->ngradients = copy->cgradients = copy->nscaled = copy->cscaled = 0;
-    memset(copy->evals, 0, sizeof copy->evals);
-    copy->drop_evals = NULL;
+    copy->failure.tensor.graph = copy;
+    copy->reads.op = NULL;
+    copy->reads.n = copy->reads.size = 0;
+    copy->minimized.gradients = NULL; /* these lists serve declarations alone */
+    copy->minimized.scaled = NULL;
+    copy->minimized.ngradients = copy->minimized.cgradients = copy->minimized.nscaled =
+        copy->minimized.cscaled = 0;
+    memset(copy->evals.kept, 0, sizeof copy->evals.kept);
+    copy->evals.drop = NULL;
     if (g->step_value == &g->own_step)
         copy->step_value = &copy->own_step;
     tsr_status status = copy_ops(g, copy);

@@ -127,8 +127,8 @@ tsr_status tsri_rewrite_recompute(tsr_graph *copy)
 {
     rewriter r = {.g = copy, .old = copy->ops, .nold = copy->nops};
     tsri_pool *pool = &copy->pool;
-    const size_t nregions = (size_t)copy->nregions + 1, ntensors = (size_t)copy->ntensors;
-    if (!copy->nregions)
+    const size_t nregions = (size_t)copy->now.nregions + 1, ntensors = (size_t)copy->ntensors;
+    if (!copy->now.nregions)
         return TSR_OK;
     r.kept = tsri_pool_alloc(pool, ntensors * sizeof *r.kept);
     r.needed = tsri_pool_alloc(pool, (size_t)r.nold * sizeof *r.needed);

@@ -196,7 +196,7 @@ bool tsri_ddp_backward(const tsri_ctx *c, tsr_ddp *d, const tsr_optimizer *o, ts
         return fail_unused(c, d, used);
     write_gradients(d, g, first, nread, of, dx, c->loc);
     g->runner = (tsri_runner){refuse_run, d, NULL};
-    return g->status == TSR_OK;
+    return g->failure.status == TSR_OK;
 }
 
 tsr_tensor *tsr_ddp_read_gradient_at(tsr_graph *g, tsr_ddp *d, const tsr_variable *v,
@@ -209,13 +209,13 @@ tsr_tensor *tsr_ddp_read_gradient_at(tsr_graph *g, tsr_ddp *d, const tsr_variabl
                         : !d ? "tsr_ddp"
                              : "variable",
                         tsri_error_cause());
-        return g ? &g->failed : NULL;
+        return g ? &g->failure.tensor : NULL;
     }
     if (!tsri_is_live(g, TSRI_LIVE_GRAPH, c.op))
         return NULL;
     if (!tsri_is_live(d, TSRI_LIVE_DDP, c.op) || !tsri_is_live(v, TSRI_LIVE_VARIABLE, c.op)) {
         tsri_op_refuse_last(&c, TSR_ERR_INVALID);
-        return &g->failed;
+        return &g->failure.tensor;
     }
     for (int i = 0; i < d->nparams; i++)
         if (d->params[i].v == v)

@@ -50,7 +50,7 @@ static void turn_forward(tsr_module *m, int nin, tsr_tensor *const *in, int nout
                          void *arg)
 {
     (void)m, (void)nout, (void)arg;
-    seen_scope = in[0]->graph->scope;
+    seen_scope = in[0]->graph->now.scope;
     for (int i = 0; i < nin; i++)
         out[i] = in[nin - 1 - i];
     for (int i = nin; i < TSR_APPLY_MAX; i++)
@@ -101,7 +101,7 @@ static void test_apply_n(void **state)
         assert_false(tsr_tensor_ok(out[bad[i].nout - 1]) && i != 1);
         assert_int_equal(tsr_graph_status(fresh), TSR_ERR_INVALID);
         assert_error(bad[i].error);
-        assert_string_equal(fresh->scope, "");
+        assert_string_equal(fresh->now.scope, "");
     }
     static const int counts[] = {-1, 0, TSR_APPLY_MAX + 1};
     for (int i = 0; i < 3; i++) {

@@ -319,7 +319,7 @@ static tsr_tensor *scope_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     (void)m;
     (void)arg;
-    seen_scope = x->graph->scope;
+    seen_scope = x->graph->now.scope;
     return x;
 }
 
@@ -344,7 +344,7 @@ static void test_no_result(void **state)
         assert_int_equal(tsr_graph_status(g), says ? TSR_ERR_SHAPE : TSR_ERR_INVALID);
         assert_error(says ? "own.c:7: its own reason"
                           : "apply: the forward function returned NULL");
-        assert_string_equal(g->scope, "");
+        assert_string_equal(g->now.scope, "");
     }
 }
 
@@ -360,7 +360,7 @@ static void test_apply(void **state)
     tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4), f->p, TSR_B);
     assert_ptr_equal(tsr_apply(root, x), x);
     assert_string_equal(seen_scope, "a.b");
-    assert_string_equal(g->scope, "");
+    assert_string_equal(g->now.scope, "");
     tsr_tensor *w = tsr_use(a, "w", x);
     assert_ptr_equal(w->op->variable, v);
     assert_string_equal(w->op->name, "a.w");

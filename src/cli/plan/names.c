@@ -17,11 +17,11 @@ static tsr_status add_name(plan_names *n, const char *name, const tsr_tensor *t,
 
 static tsr_status add_gradients(plan_names *n, const tsr_graph *g)
 {
-    for (int i = 0; i < g->ngradients; i++) {
+    for (int i = 0; i < g->minimized.ngradients; i++) {
         char name[TSRI_NAME_MAX];
-        tsri_variable_qualified_name(g->gradients[i].variable, name, sizeof name);
-        TSRI_TRY(add_name(n, tsri_pool_printf(&n->pool, "grad(%s)", name), g->gradients[i].gradient,
-                          true));
+        tsri_variable_qualified_name(g->minimized.gradients[i].variable, name, sizeof name);
+        TSRI_TRY(add_name(n, tsri_pool_printf(&n->pool, "grad(%s)", name),
+                          g->minimized.gradients[i].gradient, true));
     }
     return TSR_OK;
 }

@@ -333,9 +333,9 @@ static bool converts_any(const asker *a, const tsri_item *it)
     const tsr_variable *v = a->t->op->kind == TSRI_OP_VARIABLE ? a->t->op->variable : NULL;
     int pair;
     bool any = converts(a->made.plan, it, a->t, &pair);
-    for (int i = 0; v && i < g->ngradients && !any; i++)
-        any = g->gradients[i].variable == v &&
-              converts(a->made.plan, it, g->gradients[i].gradient, &pair);
+    for (int i = 0; v && i < g->minimized.ngradients && !any; i++)
+        any = g->minimized.gradients[i].variable == v &&
+              converts(a->made.plan, it, g->minimized.gradients[i].gradient, &pair);
     for (int j = 0; v && tsri_item_converts(it) && j < it->nin && !any; j++) {
         int tensor = a->made.plan->ir.values[it->in[j]].tensor;
         any = tensor >= 0 && g->tensors[tensor]->writes == v;

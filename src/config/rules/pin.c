@@ -26,8 +26,8 @@ static void note(void *arg, const char *module, int nout, tsr_tensor *const *out
 void tsri_pins_begin(tsri_pins *pins, const tsri_program *p)
 {
     *pins = (tsri_pins){.program = p};
-    p->graph->applied = note;
-    p->graph->applied_arg = pins;
+    p->graph->now.applied = note;
+    p->graph->now.applied_arg = pins;
 }
 
 /* --- moving ----------------------------------------------------------------------------------- */
@@ -107,7 +107,7 @@ static tsr_status bring(tsri_pins *pins, tsr_tensor *x, tsr_sbp sbp, tsr_sbp bac
 static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w)
 {
     tsr_graph *g = pins->program->graph;
-    const char *scope = g->scope;
+    const char *scope = g->now.scope;
     tsr_tensor *y = x;
     TSRI_TRY(take(x, &w.sbp));
     TSRI_TRY(take(x, &w.use));
@@ -119,14 +119,14 @@ static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w)
     TSRI_TRY(take_back(x, name, &w.gradient_use));
     const int uses = tsri_places_take(&pins->places, x);
     tsr_status status = TSR_OK;
-    g->scope = name;
+    g->now.scope = name;
     if (w.gradient_use.sbp.ndim)
         status = bring(pins, y, TSR_AUTO, w.gradient_use.sbp, w.node, &y);
     if (status == TSR_OK)
         status = bring(pins, y, w.sbp.sbp, w.gradient.sbp, w.node, &y);
     if (status == TSR_OK && w.use.sbp.ndim)
         status = bring(pins, y, w.use.sbp, TSR_AUTO, w.node, &y);
-    g->scope = scope;
+    g->now.scope = scope;
     TSRI_TRY(status);
     return tsri_places_give(&pins->places, uses, x, y, narrowed ? narrows : NULL);
 }
@@ -319,7 +319,7 @@ tsr_status tsri_pins_end(tsri_pins *pins, tsr_tensor **result)
     const tsri_experiment *e = pins->program->experiment;
     tsri_pool *pool = &pins->program->inside->pool;
     rules r = {.items = e->tensors.match.items, .n = e->tensors.match.n};
-    g->applied = NULL;
+    g->now.applied = NULL;
     TSRI_TRY(pins->status);
     if (!r.n && !any_use(e))
         return TSR_OK;

@@ -28,14 +28,14 @@ static bool check_call(const char *call, tsr_graph *g, const tsr_variable *v, ts
     }
     if (tsri_live_check(g, TSRI_LIVE_GRAPH, call) != TSR_OK)
         return false;
-    *out_failed = &g->failed;
+    *out_failed = &g->failure.tensor;
     if (!v)
         tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: the variable is NULL%s", call,
                         tsri_error_cause());
     else if (tsri_live_check(v, TSRI_LIVE_VARIABLE, call) != TSR_OK)
         tsri_graph_fail_last(g, TSR_ERR_INVALID);
     else
-        return g->status == TSR_OK;
+        return g->failure.status == TSR_OK;
     return false;
 }
 

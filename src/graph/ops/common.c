@@ -121,7 +121,7 @@ tsr_tensor *tsri_full(const tsri_ctx *c, tsr_tensor *x)
 
 tsr_tensor *tsri_low(const tsri_ctx *c, tsr_tensor *x)
 {
-    return x && tsri_autocasts(c->g) ? tsri_autocast_to(x, c->g->autocast, c->loc) : x;
+    return x && tsri_autocasts(c->g) ? tsri_autocast_to(x, c->g->now.autocast, c->loc) : x;
 }
 
 tsr_tensor *tsri_as(const tsri_ctx *c, tsr_tensor *y, const tsr_tensor *x)
@@ -142,7 +142,7 @@ tsr_tensor *tsri_saved(const tsri_op *op, int i)
     }
     const tsri_op *again = tsri_graph_add(g, op->kind, &op->attrs, op->nin, op->in, op->nout,
                                           shapes, dtypes, op->placement, op->loc);
-    return again ? again->out[i] : &g->failed;
+    return again ? again->out[i] : &g->failure.tensor;
 }
 
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x)
@@ -238,7 +238,7 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
         tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s: no graph%s", c->op, tsri_error_cause());
         return false;
     }
-    if (tsri_live_check(c->g, TSRI_LIVE_GRAPH, c->op) != TSR_OK || c->g->status != TSR_OK)
+    if (tsri_live_check(c->g, TSRI_LIVE_GRAPH, c->op) != TSR_OK || c->g->failure.status != TSR_OK)
         return false;
     if (!p)
         return tsri_op_refuse(c, TSR_ERR_PLACEMENT, "no placement%s", tsri_error_cause());
@@ -262,7 +262,7 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
 
 tsr_tensor *tsri_refused_new(const tsri_ctx *c)
 {
-    return tsri_is_live(c->g, TSRI_LIVE_GRAPH, c->op) ? &c->g->failed : NULL;
+    return tsri_is_live(c->g, TSRI_LIVE_GRAPH, c->op) ? &c->g->failure.tensor : NULL;
 }
 
 bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *opts)

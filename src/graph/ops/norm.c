@@ -170,7 +170,7 @@ static tsr_tensor *join_backward(const tsri_op *by, tsr_tensor *share, tsr_tenso
 {
     tsr_tensor *total;
     if (!tsri_make_rank_sum(&by->attrs, 1, &sums, &total, loc))
-        return &sums->graph->failed;
+        return &sums->graph->failure.tensor;
     return times(total, share, loc);
 }
 

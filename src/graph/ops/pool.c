@@ -70,7 +70,7 @@ tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const 
     shape[1] = shape[0];
     tsr_dtype dtype[2] = {x->dtype, TSR_I32};
     tsri_op *op = tsri_graph_add(c.g, TSRI_OP_MAX_POOL, &attrs, 1, &x, 2, shape, dtype, NULL, loc);
-    return op ? op->out[0] : &c.g->failed;
+    return op ? op->out[0] : &c.g->failure.tensor;
 }
 
 tsr_tensor *tsr_avg_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,

@@ -54,12 +54,12 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
         return tsri_op_fail(&c, TSR_ERR_INVALID, "a name is needed, to feed it by");
     if (!check_sbp(g, loc, name, dtype, dims, p, sbp) ||
         !tsri_graph_check_local(g, loc, call, name, p))
-        return &g->failed;
+        return &g->failure.tensor;
     tsri_graph_port *port = add_port(g, loc, name);
     tsri_op *op =
         port ? tsri_graph_add(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &dims, &dtype, p, loc) : NULL;
     if (!op)
-        return &g->failed;
+        return &g->failure.tensor;
     if (sbp.ndim == 0 && tsr_placement_ndim(p) == 1)
         sbp = dims.ndim ? TSR_S(0) : TSR_B;
     if (sbp.ndim == 0 && from_local)
@@ -106,7 +106,7 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
     tsri_op *op =
         tsri_graph_add(g, TSRI_OP_TO_GLOBAL, NULL, 1, &x, 1, &x->shape, &x->dtype, p, loc);
     if (!op)
-        return &g->failed;
+        return &g->failure.tensor;
     op->sbp = sbp;
     return op->out[0];
 }
@@ -120,7 +120,7 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
         tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph%s", tsri_error_cause());
         return;
     }
-    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, call) || g->status != TSR_OK)
+    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, call) || g->failure.status != TSR_OK)
         return;
     if (!name || !name[0]) {
         tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output: a name is needed, to fetch it by");

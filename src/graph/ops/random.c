@@ -57,7 +57,7 @@ tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
 {
     tsri_op *op = tsri_graph_add(g, kind, attrs, 0, NULL, 1, &dims, &dtype, p, loc);
     if (!op)
-        return &g->failed;
+        return &g->failure.tensor;
     op->sbp = sbp;
     return op->out[0];
 }

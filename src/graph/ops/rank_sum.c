@@ -48,7 +48,7 @@ bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, ts
         tsri_graph_add(g, TSRI_OP_RANK_SUM, attrs, n, x, n, shapes, dtypes, x[0]->placement, loc);
     for (int i = 0; i < n && op; i++)
         out[i] = op->out[i];
-    return op && g->status == TSR_OK;
+    return op && g->failure.status == TSR_OK;
 }
 
 tsr_tensor *tsr_rank_sum_at(tsr_tensor *x, const tsr_group *group, const char *file, int line)
@@ -67,7 +67,7 @@ tsr_tensor *tsr_rank_sum_at(tsr_tensor *x, const tsr_group *group, const char *f
         return c.failed;
     if (attrs.rank_sum.nranks == 1)
         return tsri_as_result(x, x, loc);
-    return tsri_make_rank_sum(&attrs, 1, &x, &y, loc) ? y : &c.g->failed;
+    return tsri_make_rank_sum(&attrs, 1, &x, &y, loc) ? y : &c.g->failure.tensor;
 }
 
 /* One rank: there is nothing to split, or to leave partial. */

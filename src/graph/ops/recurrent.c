@@ -42,7 +42,7 @@ tsr_tensor *tsri_make_recurrent(const tsri_recurrent *r, tsr_tensor **out_cells,
     tsri_op *op = tsri_graph_add(r->x->graph, TSRI_OP_RECURRENT, &attrs, nin, in, nout, shapes,
                                  dtypes, NULL, loc);
     if (!op)
-        return &r->x->graph->failed;
+        return &r->x->graph->failure.tensor;
     if (lstm)
         *out_cells = op->out[1];
     return op->out[0];

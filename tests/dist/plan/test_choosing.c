@@ -258,33 +258,33 @@ static tsr_status keeps(tsr_world *w, void *arg)
     tsr_tensor *dropped = tsr_dropout(tsr_full(g, TSR_F64, TSR_DIMS(64), p, TSR_B, 1), 0.5);
     double got[6], mask[2][64];
     TSRI_TRY(tsr_eval(x, got, sizeof got));
-    CHECK(!g->evals[0].tensor && got[5] == 2); /* the variable's signature is open */
+    CHECK(!g->evals.kept[0].tensor && got[5] == 2); /* the variable's signature is open */
     tsr_plan *fixes;
     tsr_output(g, "x", x, p, TSR_B);
     TSRI_TRY(tsr_compile(g, &fixes));
     TSRI_TRY(tsr_eval(x, got, sizeof got));
-    const tsr_plan *plan = g->evals[0].plan;
-    CHECK(g->evals[0].tensor == x && plan);
+    const tsr_plan *plan = g->evals.kept[0].plan;
+    CHECK(g->evals.kept[0].tensor == x && plan);
     for (int i = 1; i < 4; i++) {
         const double values[6] = {i, i, i, i, i, 7 * i};
         TSRI_TRY(tsr_variable_set(v, values, sizeof values));
         CHECK(tsr_eval(x, got, w->rank == 0 ? 8 : sizeof got) ==
               (w->rank == 0 ? TSR_ERR_SHAPE : TSR_OK));
         TSRI_TRY(tsr_eval(x, got, sizeof got));
-        CHECK(got[0] == 2 * i && got[5] == 14 * i && g->evals[0].plan == plan);
+        CHECK(got[0] == 2 * i && got[5] == 14 * i && g->evals.kept[0].plan == plan);
     }
     for (int i = 0; i < 2; i++)
         TSRI_TRY(tsr_eval(dropped, mask[i], sizeof mask[i]));
-    CHECK(!memcmp(mask[0], mask[1], sizeof mask[0]) && g->evals[1].tensor == dropped);
+    CHECK(!memcmp(mask[0], mask[1], sizeof mask[0]) && g->evals.kept[1].tensor == dropped);
     for (int i = 0; i < 5; i++) {
         more[i] = tsr_add_scalar(x, i);
         TSRI_TRY(tsr_eval(more[i], got, sizeof got));
         CHECK(got[0] == 6 + i);
     }
-    CHECK(g->evals[2].tensor == more[4] && g->evals[3].tensor == more[1]);
+    CHECK(g->evals.kept[2].tensor == more[4] && g->evals.kept[3].tensor == more[1]);
     TSRI_TRY(tsr_eval(x, got, sizeof got));
-    CHECK(got[5] == 42 && g->evals[3].tensor == x);
-    tsr_plan_destroy(g->evals[3].plan); /* it is not the graph's to keep alive */
+    CHECK(got[5] == 42 && g->evals.kept[3].tensor == x);
+    tsr_plan_destroy(g->evals.kept[3].plan); /* it is not the graph's to keep alive */
     TSRI_TRY(tsr_eval(x, got, sizeof got));
     CHECK(got[5] == 42);
     tsr_graph_destroy(g);

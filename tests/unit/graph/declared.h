@@ -125,7 +125,7 @@ static tsri_op *last_of(tsri_op_kind kind)
     for (int i = g->nops; i-- > 0;)
         if (g->ops[i]->kind == kind)
             return g->ops[i];
-    fail_msg("no %s in the graph: %s", tsri_op_name(kind), g->error ? g->error : "");
+    fail_msg("no %s in the graph: %s", tsri_op_name(kind), g->failure.text ? g->failure.text : "");
     return NULL;
 }
 
