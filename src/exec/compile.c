@@ -373,7 +373,7 @@ static tsr_status begin(tsr_graph *graph, const tsr_compile_opts *opts, bool fix
     tsr_graph *copy;
     TSRI_TRY(tsri_graph_status(graph));
     TSRI_TRY(tsri_graph_copy(graph, &copy));
-    tsr_status status = tsri_rewrite_recompute(copy);
+    tsr_status status = tsri_rewrite(copy);
     if (status != TSR_OK) {
         tsri_graph_copy_free(copy);
         return status;

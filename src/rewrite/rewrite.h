@@ -5,6 +5,8 @@
  * are.
  *
  *   copy.c       the copy
+ *   rewrite.c    the rewrites of a compile, one after another
+ *   check.c      what must hold behind each of them
  *   only.c       the part of a graph that computes one tensor, for tsr_eval
  *   recompute.c  recomputation in the backward pass
  */
@@ -20,6 +22,25 @@
 tsr_status tsri_graph_copy(const tsr_graph *g, tsr_graph **out_copy);
 /* NULL is fine. */
 void tsri_graph_copy_free(tsr_graph *copy);
+
+/* Runs all rewrites of a compile on a copy, in the order of their table. Errors are a rewrite's,
+ * and TSR_ERR_INTERNAL of tsri_rewrite_check. */
+tsr_status tsri_rewrite(tsr_graph *copy);
+
+/* Counts of what no rewrite may lose. */
+typedef struct tsri_graph_promises {
+    int ports, hooks, prints, hints, updates, losses;
+} tsri_graph_promises;
+tsri_graph_promises tsri_rewrite_promises(const tsr_graph *copy);
+/* With TESSERA_CHECK (tsri_checks): TSR_ERR_INTERNAL, naming rewrite and op, if ops read what no op
+ * before them makes, numbers are not indices, or something of `before` was lost. */
+tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,
+                              const tsri_graph_promises *before);
+
+/* Has all ops behind the producer of `to` read it instead of `from`, of the same shape, dtype and
+ * placement. Outputs keep `from`, and so do its updates; what is read no longer is not run.
+ * TSR_ERR_INTERNAL: they differ. */
+tsr_status tsri_rewrite_replace(tsr_graph *copy, const tsr_tensor *from, tsr_tensor *to);
 
 /* Reduces a copy to the computation of one tensor, given by its number: removes all effects and
  * outputs and adds one output `name` in B. */

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks what every rewrite must leave in a copy. */
+#include "src/rewrite/rewrite.h"
+
+tsri_graph_promises tsri_rewrite_promises(const tsr_graph *copy)
+{
+    tsri_graph_promises p = {.ports = copy->nports, .hooks = copy->nhooks, .prints = copy->nprints};
+    for (int i = 0; i < copy->nops; i++) {
+        const tsri_op *op = copy->ops[i];
+        p.hints += op->kind == TSRI_OP_TO_GLOBAL && op->sbp.ndim > 0;
+        for (int j = 0; j < op->nout; j++) {
+            p.updates += op->out[j]->writes != NULL;
+            p.losses += op->out[j]->is_loss;
+        }
+    }
+    return p;
+}
+
+/* Returns what a rewrite has lost, or NULL. */
+static const char *lost(const tsri_graph_promises *was, const tsri_graph_promises *is)
+{
+    return is->ports < was->ports       ? "an input or an output"
+           : is->hooks < was->hooks     ? "a hook"
+           : is->prints < was->prints   ? "a print"
+           : is->hints < was->hints     ? "a signature that the user gave"
+           : is->updates < was->updates ? "an update"
+           : is->losses < was->losses   ? "a loss"
+                                        : NULL;
+}
+
+static bool is_of(const tsr_graph *copy, const tsr_tensor *t)
+{
+    return t && t->id >= 0 && t->id < copy->ntensors && copy->tensors[t->id] == t;
+}
+
+static bool is_made(const tsr_graph *copy, const tsr_tensor *t)
+{
+    const tsri_op *op = t->op;
+    return op && op->id >= 0 && op->id < copy->nops && copy->ops[op->id] == op &&
+           t->out < op->nout && op->out[t->out] == t;
+}
+
+/* Returns the fault of op i, or NULL. */
+static const char *fault_of(const tsr_graph *copy, int i)
+{
+    const tsri_op *op = copy->ops[i];
+    if (op->id != i)
+        return "has the number of another op";
+    for (int j = 0; j < op->nin; j++) {
+        if (!is_of(copy, op->in[j]))
+            return "reads a tensor of another graph";
+        if (!is_made(copy, op->in[j]) || op->in[j]->op->id >= i)
+            return "reads a tensor that no op before it makes";
+    }
+    for (int j = 0; j < op->nout; j++)
+        if (!is_of(copy, op->out[j]) || op->out[j]->op != op || op->out[j]->out != j ||
+            op->out[j]->graph != copy)
+            return "makes a tensor that is another op's";
+    return NULL;
+}
+
+tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,
+                              const tsri_graph_promises *before)
+{
+    if (!tsri_checks())
+        return TSR_OK;
+    const tsri_graph_promises now = tsri_rewrite_promises(copy);
+    const char *fault = lost(before, &now);
+    if (fault)
+        return tsri_fail(TSR_ERR_INTERNAL, "the rewrite %s has lost %s", rewrite, fault);
+    for (int i = 0; i < copy->nops; i++)
+        if ((fault = fault_of(copy, i)))
+            return tsri_fail(TSR_ERR_INTERNAL, "after the rewrite %s op %d (%s) %s", rewrite, i,
+                             tsri_op_title(copy->ops[i]->kind, &copy->ops[i]->attrs), fault);
+    for (int i = 0; i < copy->nports; i++)
+        if (!is_of(copy, copy->ports[i].tensor) || !is_made(copy, copy->ports[i].tensor))
+            return tsri_fail(TSR_ERR_INTERNAL, "after the rewrite %s no op makes the port %s",
+                             rewrite, copy->ports[i].name);
+    return TSR_OK;
+}
