@@ -7,9 +7,9 @@
 #include "src/core/clock.h"
 #include "src/core/live.h"
 #include "src/exec/compare.h"
+#include "src/exec/exec.h"
 #include "src/exec/finite.h"
 #include "src/exec/watch.h"
-#include "src/exec/exec.h"
 
 static tsr_status cross(const tsri_step *s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which items of a plan make and read each value. */
+/* Makers and readers: which items of a program make and read each value. */
 #ifndef TESSERA_IR_FLOW_H
 #define TESSERA_IR_FLOW_H
 

@@ -120,7 +120,7 @@ typedef struct tsri_item {
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
-    int place;     /* in the plan before chains moved items, from 1; 0: it came later */
+    int place;     /* in the program before chains moved items, from 1; 0: it came later */
     double cost_s; /* by the model */
     union {
         tsri_item_kernel kernel; /* KERNEL, VIEW */
@@ -156,8 +156,9 @@ typedef struct tsri_change {
     const char *reason;
     double more_s;
 } tsri_change;
+
 enum { TSRI_CHANGES = 5 };
-/* Inference's prices are floats: up to this part of the whole they are the plan's. */
+/* Inference's prices are floats: up to this part of the whole they are the program's. */
 #define TSRI_NO_CHANGE 1e-6
 
 /* A program and what it was made for. Passes take it alone. */

@@ -25,16 +25,16 @@
 
 #include "src/ir/ir.h"
 
-/* Writes the program of a plan that has not been lowered. `places` adds files and line numbers of
+/* Writes a program that has not been lowered. `places` adds files and line numbers of
  * the user's program. Returns TSR_ERR_NO_MEMORY if the text is incomplete. */
 tsr_status tsri_text_write(const tsri_ir *ir, bool places, FILE *f);
-/* Replaces values, items and entries of a plan by those of the text, and computes this rank's parts
- * of the values; arrays are in the plan's scratch. Pointers without text are copied from `of`, a
- * plan of the same program (it may be `plan` itself), by the numbers of values and items. If `of`
+/* Replaces values, items and entries by those of the text, and computes this rank's parts of the
+ * values; arrays are in the program's scratch. Pointers without text are copied from `of`, the same
+ * program in another `tsri_ir` (or `ir` itself), by the numbers of values and items. If `of`
  * is NULL, variables are created that have a name and a type only, and own ops, constants and
  * groups are errors. Errors (TSR_ERR_INVALID) name the line. */
 tsr_status tsri_text_read(tsri_ir *ir, const char *text, const tsri_ir *of);
-/* With TESSERA_CHECK, replaces the program by its own text, parsed, so that the plan that is
+/* With TESSERA_CHECK, replaces a program by its own text, parsed, so that the program that is
  * lowered has been written and read. TSR_ERR_INTERNAL if the second text differs from the first. */
 tsr_status tsri_text_check(tsri_ir *ir);
 /* If the variable TESSERA_PASS_TEXTS names a folder, writes the program there, to the file

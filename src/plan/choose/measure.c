@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans of signatures that were inferred, built as far as their memory needs it. */
+#include "src/ir/text/text.h"
 #include "src/plan/choose/choose.h"
 #include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
-#include "src/ir/text/text.h"
 
 /* --- passes ----------------------------------------------------------------------------------- */
 static const struct {

@@ -15,6 +15,7 @@ typedef struct tsri_inference {
     struct tsri_known *known;        /* costs that all problems have alike */
     double *work;                    /* units that are left, counted down; NULL: any number */
 } tsri_inference;
+
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
     bool *live;                       /* per op: something that is kept depends on it */
@@ -33,6 +34,7 @@ typedef struct tsri_inferred {
     struct tsri_problem *problem; /* that was searched */
     const int *choice;            /* its nodes' strategies; NULL: nothing is chosen */
 } tsri_inferred;
+
 /* The parts in which two answers differ: signatures that no conversion joins to those of another
  * part. So any of them can be taken over without the others, and what that saves adds up. */
 typedef struct tsri_part_change {
@@ -46,6 +48,7 @@ typedef struct tsri_parts {
     int count;                /* all parts */
     int *of;                  /* the part of each node of the problem; -1: it does not differ */
 } tsri_parts;
+
 /* The work of a second of tsr_compile_opts.search_s, in additions of the search: all ranks, and
  * plans made without them, count the same, however fast each of them is. Other work counts as so
  * many additions. */
@@ -66,6 +69,7 @@ typedef struct tsri_infer_opts {
     const tsr_sbp *pinned;
     int most_signatures; /* of an op on more than two dimensions; 0: the usual number */
 } tsri_infer_opts;
+
 /* Whether a conversion makes addends of zeros where there were none. */
 bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
                       const tsr_placement *to_placement, tsr_sbp to);

@@ -17,9 +17,9 @@
 #include "src/core/rng.h"
 #include "src/core/text_stream.h"
 #include "src/core/world.h"
+#include "src/ir/text/text.h"
 #include "src/plan/agree.h"
 #include "src/plan/report/report.h"
-#include "src/ir/text/text.h"
 #include "tests/unit/record.h"
 
 #include <stdio.h>
