@@ -262,9 +262,10 @@ struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
     int64_t version;
-    const tsri_yaml *include, *vars; /* always NULL: their work is done before sections are read */
-    int dtype_word;                  /* an index of the section's words */
-    tsri_items placements;           /* tsri_config_placement */
+    const tsri_yaml
+        *before;           /* include, vars: NULL, as their work is done before sections are read */
+    int dtype_word;        /* an index of the section's words */
+    tsri_items placements; /* tsri_config_placement */
     tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
     int device;          /* of that one: tsr_device - 1 */
     tsri_words strategy; /* TSRI_CONFIG_STRATEGY_... */

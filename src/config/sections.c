@@ -489,7 +489,7 @@ static const tsri_field experiment_fields[] = {
      .doc = "The version of the format."},
     {.name = "include",
      .kind = TSRI_FIELD_ANY,
-     .offset = offsetof(tsri_experiment, include),
+     .offset = offsetof(tsri_experiment, before),
      .legal = "a file name, or a list of them",
      .json = "{\"type\": [\"string\", \"array\"], \"items\": {\"type\": \"string\"}}",
      .doc =
@@ -499,7 +499,7 @@ static const tsri_field experiment_fields[] = {
          "says them."},
     {.name = "vars",
      .kind = TSRI_FIELD_ANY,
-     .offset = offsetof(tsri_experiment, vars),
+     .offset = offsetof(tsri_experiment, before),
      .legal = "a mapping from names to numbers, texts, true or false",
      .json = "{\"type\": \"object\", \"additionalProperties\": "
              "{\"type\": [\"number\", \"string\", \"boolean\", \"null\"]}}",

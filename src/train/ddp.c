@@ -60,16 +60,16 @@ static tsr_status collect(tsr_variable *v, const char *name, void *arg)
         return TSR_ERR_NO_MEMORY;
     if (!v->trainable) {
         if (!c->count) {
-            d->buffers[d->nbuffers] = v;
-            d->buffer_names[d->nbuffers] = copy;
+            d->sent.buffers[d->sent.nbuffers] = v;
+            d->sent.names[d->sent.nbuffers] = copy;
         }
-        d->nbuffers++;
+        d->sent.nbuffers++;
         return TSR_OK;
     }
     if (fits_any(d->opts.nfrozen, d->opts.frozen, name)) {
         if (!c->count)
-            d->frozen[d->nfrozen] = v;
-        d->nfrozen++;
+            d->sent.frozen[d->sent.nfrozen] = v;
+        d->sent.nfrozen++;
         return TSR_OK;
     }
     if (!c->count) {
@@ -87,16 +87,17 @@ static tsr_status find_variables(tsr_ddp *d)
     if (!d->nparams)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_ddp_create: the module has no parameters to average%s",
-                         d->nfrozen ? ": all are frozen" : "");
-    size_t n = (size_t)d->nparams, nb = (size_t)d->nbuffers;
+                         d->sent.nfrozen ? ": all are frozen" : "");
+    size_t n = (size_t)d->nparams, nb = (size_t)d->sent.nbuffers;
     d->params = tsri_pool_alloc(&d->pool, n * sizeof *d->params);
-    d->buffers = tsri_pool_alloc(&d->pool, nb * sizeof(tsr_variable *));
-    d->buffer_names = tsri_pool_alloc(&d->pool, nb * sizeof(char *));
-    d->frozen = tsri_pool_alloc(&d->pool, (size_t)d->nfrozen * sizeof(tsr_variable *));
+    d->sent.buffers = tsri_pool_alloc(&d->pool, nb * sizeof(tsr_variable *));
+    d->sent.names = tsri_pool_alloc(&d->pool, nb * sizeof(char *));
+    d->sent.frozen = tsri_pool_alloc(&d->pool, (size_t)d->sent.nfrozen * sizeof(tsr_variable *));
     d->listed = tsri_pool_alloc(&d->pool, n * sizeof(tsr_variable *));
-    d->rounds = tsri_pool_alloc(&d->pool, (size_t)d->nranks * sizeof *d->rounds);
-    TSRI_NEED(d->params && d->buffers && d->buffer_names && d->frozen && d->listed && d->rounds);
-    d->nparams = d->nbuffers = d->nfrozen = 0;
+    d->joining.rounds = tsri_pool_alloc(&d->pool, (size_t)d->nranks * sizeof *d->joining.rounds);
+    TSRI_NEED(d->params && d->sent.buffers && d->sent.names && d->sent.frozen && d->listed &&
+              d->joining.rounds);
+    d->nparams = d->sent.nbuffers = d->sent.nfrozen = 0;
     c.count = false;
     return tsr_module_visit(d->module, collect, &c);
 }
@@ -107,12 +108,12 @@ static void describe(const tsr_ddp *d, bool buffers, int i, char buf[256])
 {
     const char *kind = buffers ? "buffer" : "parameter";
     memset(buf, 0, 256);
-    if (i >= (buffers ? d->nbuffers : d->nparams)) {
+    if (i >= (buffers ? d->sent.nbuffers : d->nparams)) {
         snprintf(buf, 256, "there is no %s %d", kind, i);
         return;
     }
-    const tsr_variable *v = buffers ? d->buffers[i] : d->params[i].v;
-    const char *name = buffers ? d->buffer_names[i] : d->params[i].name;
+    const tsr_variable *v = buffers ? d->sent.buffers[i] : d->params[i].v;
+    const char *name = buffers ? d->sent.names[i] : d->params[i].name;
     char dims[TSRI_DIMS_TEXT_MAX];
     snprintf(buf, 256, "%s %d is '%.120s' %s (%s)", kind, i, name, tsr_dtype_name(v->dtype),
              tsri_dims_format(v->shape, dims));
@@ -193,7 +194,7 @@ static summary summarize(const tsr_ddp *d)
                              o->static_graph,
                              o->hook,
                              o->hook_fn != NULL};
-    summary s = {.nvariables = {d->nparams, d->nbuffers},
+    summary s = {.nvariables = {d->nparams, d->sent.nbuffers},
                  .compares = tsri_compare_in_environment(),
                  .options = (int64_t)tsri_hash(TSRI_HASH_INIT, opts, sizeof opts)};
     for (int k = 0; k < 2; k++) {
@@ -234,7 +235,7 @@ static tsr_status compare(tsr_ddp *d)
     if (status == TSR_OK)
         status = compare_all(d, all);
     for (int r = 0; r < d->nranks && status == TSR_OK; r++)
-        d->compares |= all[r].compares != 0;
+        d->compared.on |= all[r].compares != 0;
     tsri_mem_free(all);
     return status;
 }
@@ -252,15 +253,15 @@ static tsr_status send_values(tsr_ddp *d)
 {
     for (int i = 0; i < d->nparams; i++)
         TSRI_TRY(send_value(d, d->params[i].v));
-    for (int i = 0; i < d->nbuffers; i++)
-        TSRI_TRY(send_value(d, d->buffers[i]));
-    for (int i = 0; i < d->nfrozen; i++)
-        TSRI_TRY(send_value(d, d->frozen[i]));
+    for (int i = 0; i < d->sent.nbuffers; i++)
+        TSRI_TRY(send_value(d, d->sent.buffers[i]));
+    for (int i = 0; i < d->sent.nfrozen; i++)
+        TSRI_TRY(send_value(d, d->sent.frozen[i]));
     if (!d->side || !d->opts.init_sync)
         return TSR_OK;
     TSRI_TRY(tsri_ddp_send(d, d->nparams, d->listed, 0));
-    TSRI_TRY(tsri_ddp_send(d, d->nbuffers, d->buffers, 0));
-    return tsri_ddp_send(d, d->nfrozen, d->frozen, 0);
+    TSRI_TRY(tsri_ddp_send(d, d->sent.nbuffers, d->sent.buffers, 0));
+    return tsri_ddp_send(d, d->sent.nfrozen, d->sent.frozen, 0);
 }
 
 /* Takes the kind of device from the first variable. */
@@ -344,7 +345,7 @@ static tsr_status fill(tsr_ddp *d)
     TSRI_NEED(d->here);
     d->nranks = tsr_group_size(d->group);
     d->rank = tsr_group_rank(d->group);
-    d->divisor = d->nranks;
+    d->run.divisor = d->nranks;
     d->buffers_next = true;
     TSRI_TRY(find_variables(d));
     TSRI_TRY(tsr_module_set_local(d->module));

@@ -85,6 +85,39 @@ typedef struct tsri_ddp_round {
     int64_t buffers; /* 1: this rank's run begins with sending buffers */
 } tsri_ddp_round;
 
+/* Rank 0's values that all take over. */
+typedef struct tsri_ddp_sent {
+    tsr_variable **buffers; /* [nbuffers]: before each run that is synchronised */
+    const char **names;
+    int nbuffers;
+    tsr_variable **frozen; /* [nfrozen]: parameters that are sent once, when it is made */
+    int nfrozen;
+    void *block; /* block_bytes in the arena, by which small buffers are sent together; or NULL */
+    size_t block_bytes;
+} tsri_ddp_sent;
+
+typedef struct tsri_ddp_compared {
+    bool on;          /* some rank asks by TESSERA_COMPARE */
+    int64_t settings; /* the hash of those of the last update; 0: none so far */
+} tsri_ddp_compared;
+
+/* The run under way. */
+typedef struct tsri_ddp_run {
+    bool reduces;      /* it is synchronised */
+    int next_bucket;   /* the bucket that is reduced next */
+    double divisor;    /* sums of gradients are divided by this */
+    double first_at_s; /* when the first bucket started; 0: none has */
+} tsri_ddp_run;
+
+typedef struct tsri_ddp_joining {
+    bool on;
+    tsr_ddp_join_opts opts;
+    tsri_ddp_round *rounds; /* [nranks] */
+    int64_t runs;           /* rounds of all joins so far: no two rounds have one label */
+    int64_t before;         /* how many of these rounds belong to earlier joins */
+    int last;               /* the highest rank that went on in the last round; 0 before any */
+} tsri_ddp_joining;
+
 struct tsr_ddp {
     tsri_owned owned;
     tsr_world *world;
@@ -103,35 +136,18 @@ struct tsr_ddp {
     tsr_plan *norm_of;          /* an update whose norm has not been fetched; NULL: none */
     tsri_ddp_bucket *buckets;
     int nbuckets;
-    tsr_variable **buffers; /* [nbuffers]: those of rank 0 are sent to all */
-    const char **buffer_names;
-    int nbuffers;
-    tsr_variable **frozen; /* [nfrozen]: parameters that are sent once, when it is made */
-    int nfrozen;
-    void *block; /* block_bytes in the arena, by which small buffers are sent together; or NULL */
-    size_t block_bytes;
+    tsri_ddp_sent sent;
     uint8_t *used;   /* by parameter, in the arena: a rank used it in the last synchronised run */
     bool knows_used; /* the ranks have agreed on `used` */
     tsri_ddp_update *updates;
     tsri_ddp_minimize *minimizes;
 
-    bool compares;    /* some rank asks by TESSERA_COMPARE */
-    int64_t settings; /* if it compares: the hash of those of the last update; 0: none so far */
+    tsri_ddp_compared compared;
     bool no_sync;
     bool buffers_next; /* the next run begins with sending buffers: the last one was synchronised */
     tsri_loc loc;      /* the user's line of the call under way */
-    /* The run under way. */
-    bool reduces;      /* it is synchronised */
-    int next_bucket;   /* the bucket that is reduced next */
-    double divisor;    /* sums of gradients are divided by this */
-    double first_at_s; /* when the first bucket started; 0: none has */
-
-    bool joins;
-    tsr_ddp_join_opts join;
-    tsri_ddp_round *rounds; /* [nranks] */
-    int64_t joined_runs;    /* rounds of all joins so far: no two rounds have one label */
-    int64_t joined_before;  /* how many of these rounds belong to earlier joins */
-    int last;               /* the highest rank that went on in the last round; 0 before any */
+    tsri_ddp_run run;
+    tsri_ddp_joining joining;
 
     tsr_ddp_info info;
 };

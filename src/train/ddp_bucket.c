@@ -137,7 +137,7 @@ void tsri_ddp_free_buckets(tsr_ddp *d)
         tsri_mem_free(bucket->earlier);
     }
     tsr_free(d->world, d->used);
-    tsr_free(d->world, d->block);
+    tsr_free(d->world, d->sent.block);
 }
 
 void tsr_ddp_zero_grad(tsr_ddp *ddp)

@@ -13,7 +13,7 @@
 
 static const tsr_variable *variable_at(const tsr_ddp *d, int i)
 {
-    return i < d->nparams ? d->params[i].v : d->frozen[i - d->nparams];
+    return i < d->nparams ? d->params[i].v : d->sent.frozen[i - d->nparams];
 }
 
 static tsr_status hash_variable(const tsr_variable *v, void *buffer, int64_t *out)
@@ -37,7 +37,7 @@ static tsr_status hash_all(const tsr_ddp *d, int n, int64_t *words)
     tsr_status status = TSR_OK;
     for (int i = 0; i < n && status == TSR_OK; i++)
         status = hash_variable(variable_at(d, i), buffer, &words[i]);
-    words[n] = d->settings;
+    words[n] = d->compared.settings;
     tsri_mem_free(buffer);
     return status;
 }
@@ -64,9 +64,9 @@ static tsr_status judge(const tsr_ddp *d, int n, const int64_t *all)
 
 tsr_status tsri_ddp_compare(tsr_ddp *d)
 {
-    const int n = d->nparams + d->nfrozen;
+    const int n = d->nparams + d->sent.nfrozen;
     const size_t words = (size_t)n + 1;
-    if (!d->compares || d->joins)
+    if (!d->compared.on || d->joining.on)
         return TSR_OK;
     TSRI_TRY(tsri_ddp_label(d, "ddp compare, run %lld", (long long)d->info.syncs));
     int64_t *mine = tsri_mem_alloc(&d->world->mem, words * sizeof *mine);
@@ -84,6 +84,7 @@ tsr_status tsri_ddp_compare(tsr_ddp *d)
 
 tsr_status tsri_ddp_note_settings(tsr_ddp *d, const tsr_optimizer *o)
 {
-    return d->compares ? tsri_compare_hash_settings(tsri_optimizer_describe, o, &d->settings)
-                       : TSR_OK;
+    return d->compared.on
+               ? tsri_compare_hash_settings(tsri_optimizer_describe, o, &d->compared.settings)
+               : TSR_OK;
 }

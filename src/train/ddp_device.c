@@ -27,7 +27,7 @@ static tsr_status find_scale(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, do
                              tsri_kernel **out_kernel)
 {
     tsri_ddp_scale *s = b->scales;
-    while (s && s->divisor != d->divisor)
+    while (s && s->divisor != d->run.divisor)
         s = s->next;
     if (!s) {
         s = tsri_mem_alloc(&d->world->mem, sizeof *s);
@@ -37,7 +37,7 @@ static tsr_status find_scale(tsr_ddp *d, tsri_ddp_bucket *b, tsr_dtype dtype, do
             tsri_mem_free(s);
             return status;
         }
-        s->divisor = d->divisor;
+        s->divisor = d->run.divisor;
         s->next = b->scales;
         b->scales = s;
     }
@@ -151,12 +151,12 @@ static tsr_status scale_bucket(tsr_ddp *d, tsri_ddp_bucket *b)
         TSRI_TRY(tsri_side_run(d->side, b->narrow, from, addends));
         from = addends;
     }
-    if (d->divisor == 1 && from == addends)
+    if (d->run.divisor == 1 && from == addends)
         return TSR_OK;
     /* As on the host: the mean over all ranks takes 1/n in f32, and so do compressed gradients. */
-    const bool rounds = !b->narrow && d->divisor != (double)d->nranks;
+    const bool rounds = !b->narrow && d->run.divisor != (double)d->nranks;
     const double factor =
-        tsri_ddp_factor(d->divisor, rounds || b->seg.dtype == TSR_F64 ? b->seg.dtype : TSR_F32);
+        tsri_ddp_factor(d->run.divisor, rounds || b->seg.dtype == TSR_F64 ? b->seg.dtype : TSR_F32);
     TSRI_TRY(find_scale(d, b, b->seg.dtype, factor, &scale));
     return tsri_side_run(d->side, scale, from, addends);
 }
@@ -202,9 +202,9 @@ static void describe(int n, tsr_variable *const *v, int root, tsri_segment *seg,
 static tsr_status send_buffers(tsr_ddp *d)
 {
     if (!d->sending.side) {
-        tsri_segment *seg = tsri_pool_alloc(&d->pool, (size_t)d->nbuffers * sizeof *seg);
+        tsri_segment *seg = tsri_pool_alloc(&d->pool, (size_t)d->sent.nbuffers * sizeof *seg);
         TSRI_NEED(seg);
-        describe(d->nbuffers, d->buffers, 0, seg, &d->sending.coll);
+        describe(d->sent.nbuffers, d->sent.buffers, 0, seg, &d->sending.coll);
         TSRI_TRY(tsri_side_prepare(d->side, &d->sending, true));
     }
     TSRI_TRY(tsri_side_start(&d->sending));
@@ -225,7 +225,7 @@ static tsr_status send_once(tsr_ddp *d, int n, tsr_variable *const *v, int root)
 tsr_status tsri_ddp_send_on_device(tsr_ddp *d, int n, tsr_variable *const *v, int root)
 {
     TSRI_TRY(tsri_side_follow(d->side));
-    const bool again = d->nbuffers && v == d->buffers && root == 0;
+    const bool again = d->sent.nbuffers && v == d->sent.buffers && root == 0;
     TSRI_TRY(again ? send_buffers(d) : send_once(d, n, v, root));
     return tsri_side_lead(d->side);
 }

@@ -22,10 +22,10 @@ tsr_status tsr_ddp_join_begin(tsr_ddp *d, const tsr_ddp_join_opts *opts)
         return tsri_fail(TSR_ERR_UNSUPPORTED,
                          "tsr_ddp_join_begin: with a hook of the user's own, whose collectives a "
                          "rank without inputs can't know");
-    d->join = o;
-    d->joins = true;
-    d->joined_before = d->joined_runs;
-    d->last = 0;
+    d->joining.opts = o;
+    d->joining.on = true;
+    d->joining.before = d->joining.runs;
+    d->joining.last = 0;
     return TSR_OK;
 }
 
@@ -35,17 +35,17 @@ static int count_active(tsr_ddp *d)
 {
     int n = 0;
     for (int r = 0; r < d->nranks; r++)
-        if (d->rounds[r].active) {
+        if (d->joining.rounds[r].active) {
             n++;
-            d->last = r;
+            d->joining.last = r;
         }
     return n;
 }
 
 static tsr_status exchange(tsr_ddp *d, tsri_ddp_round mine)
 {
-    TSRI_TRY(tsri_ddp_label(d, "ddp join, round %lld", (long long)++d->joined_runs));
-    return tsr_all_gather_into_at(d->group, &mine, d->rounds,
+    TSRI_TRY(tsri_ddp_label(d, "ddp join, round %lld", (long long)++d->joining.runs));
+    return tsr_all_gather_into_at(d->group, &mine, d->joining.rounds,
                                   (int64_t)(sizeof mine / sizeof(int64_t)), TSR_I64, NULL,
                                   d->loc.file, d->loc.line);
 }
@@ -53,33 +53,35 @@ static tsr_status exchange(tsr_ddp *d, tsri_ddp_round mine)
 /* The ranks that go on must do the same. */
 static tsr_status check_alike(const tsr_ddp *d)
 {
-    int last = d->last;
+    int last = d->joining.last;
     for (int r = 0; r < d->nranks; r++)
-        if (d->rounds[r].active && d->rounds[r].syncs != d->rounds[last].syncs)
+        if (d->joining.rounds[r].active &&
+            d->joining.rounds[r].syncs != d->joining.rounds[last].syncs)
             return tsri_fail(
                 TSR_ERR_MISMATCH, "tsr_ddp_run: rank %d runs %s no_sync, rank %d %s it",
-                tsr_group_world_rank(d->group, r), d->rounds[r].syncs ? "without" : "under",
-                tsr_group_world_rank(d->group, last), d->rounds[last].syncs ? "without" : "under");
+                tsr_group_world_rank(d->group, r), d->joining.rounds[r].syncs ? "without" : "under",
+                tsr_group_world_rank(d->group, last),
+                d->joining.rounds[last].syncs ? "without" : "under");
     return TSR_OK;
 }
 
 static tsr_status check_early(const tsr_ddp *d, int active)
 {
-    if (!d->join.throw_on_early_termination || active == d->nranks || active == 0)
+    if (!d->joining.opts.throw_on_early_termination || active == d->nranks || active == 0)
         return TSR_OK;
     int first = 0;
-    while (d->rounds[first].active)
+    while (d->joining.rounds[first].active)
         first++;
     return tsri_fail(TSR_ERR_STATE,
                      "tsr_ddp_join: rank %d has exhausted its inputs after %lld runs, while %d of "
                      "%d ranks have more (throw_on_early_termination)",
                      tsr_group_world_rank(d->group, first),
-                     (long long)(d->joined_runs - d->joined_before) - 1, active, d->nranks);
+                     (long long)(d->joining.runs - d->joining.before) - 1, active, d->nranks);
 }
 
 static void set_divisor(tsr_ddp *d, int active)
 {
-    d->divisor = d->join.divide_by_active ? active : d->nranks;
+    d->run.divisor = d->joining.opts.divide_by_active ? active : d->nranks;
 }
 
 tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *out_root)
@@ -89,8 +91,8 @@ tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *ou
     TSRI_TRY(check_early(d, active));
     TSRI_TRY(check_alike(d));
     set_divisor(d, active);
-    *out_root = d->last; /* as in PyTorch: the highest rank that goes on */
-    *io_buffers = d->rounds[d->last].buffers;
+    *out_root = d->joining.last; /* as in PyTorch: the highest rank that goes on */
+    *io_buffers = d->joining.rounds[d->joining.last].buffers;
     return TSR_OK;
 }
 
@@ -98,9 +100,9 @@ tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *ou
 static tsr_status shadow(tsr_ddp *d)
 {
     tsr_ddp_zero_grad(d); /* of runs under no_sync, too: zeros stand for them */
-    if (d->rounds[d->last].buffers)
-        TSRI_TRY(tsri_ddp_send_buffers(d, d->last));
-    if (!d->rounds[d->last].syncs)
+    if (d->joining.rounds[d->joining.last].buffers)
+        TSRI_TRY(tsri_ddp_send_buffers(d, d->joining.last));
+    if (!d->joining.rounds[d->joining.last].syncs)
         return TSR_OK;
     for (int i = 0; i < d->nparams; i++) {
         d->params[i].written = false;
@@ -108,7 +110,7 @@ static tsr_status shadow(tsr_ddp *d)
     }
     for (int b = 0; b < d->nbuckets; b++)
         d->buckets[b].waiting = 0;
-    d->next_bucket = 0;
+    d->run.next_bucket = 0;
     TSRI_TRY(tsri_ddp_start_buckets(d));
     return tsri_ddp_finish_buckets(d);
 }
@@ -135,10 +137,10 @@ static tsr_status join(tsr_ddp *d)
         set_divisor(d, active);
         TSRI_TRY(shadow(d));
     }
-    d->joins = false;
+    d->joining.on = false;
     d->buffers_next = true; /* whatever each rank's own last run was */
     tsr_ddp_zero_grad(d);
-    return take_over(d, d->last);
+    return take_over(d, d->joining.last);
 }
 
 tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
@@ -146,7 +148,7 @@ tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
     TSRI_TRY(tsri_live_check(d, TSRI_LIVE_DDP, "tsr_ddp_join"));
     if (!d)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join: ddp is NULL");
-    if (!d->joins)
+    if (!d->joining.on)
         return tsri_fail(TSR_ERR_STATE, "tsr_ddp_join: tsr_ddp_join_begin comes first");
     d->loc = (tsri_loc){file, line};
     tsri_ddp_kept kept = tsri_ddp_keep_label(d);

@@ -62,7 +62,7 @@ tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket)
 {
     tsri_ddp_bucket *b = &d->buckets[bucket];
     TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, bucket %d", (long long)d->info.syncs + 1, bucket));
-    b->pub.divisor = d->divisor;
+    b->pub.divisor = d->run.divisor;
     if (d->side)
         return tsri_ddp_start_on_device(d, bucket);
     if (d->opts.hook_fn)
@@ -70,13 +70,13 @@ tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket)
     if (tsri_ddp_is_compressed(d, b)) {
         tsr_dtype small = tsri_ddp_small_dtype(d);
         TSRI_TRY(tsri_convert(b->small, small, b->pub.data, b->pub.dtype, b->pub.count));
-        divide_small(small, b->pub.count, b->small, d->divisor);
+        divide_small(small, b->pub.count, b->small, d->run.divisor);
         return tsr_all_reduce_at(d->group, b->small, b->pub.count, small, TSR_REDUCE_SUM, &b->work,
                                  d->loc.file, d->loc.line);
     }
-    const bool is_average = d->divisor == (double)d->nranks;
+    const bool is_average = d->run.divisor == (double)d->nranks;
     if (!is_average)
-        scale(b->pub.dtype, b->pub.count, b->pub.data, d->divisor);
+        scale(b->pub.dtype, b->pub.count, b->pub.data, d->run.divisor);
     return tsr_all_reduce_at(d->group, b->pub.data, b->pub.count, b->pub.dtype,
                              is_average ? TSR_REDUCE_AVG : TSR_REDUCE_SUM, &b->work, d->loc.file,
                              d->loc.line);

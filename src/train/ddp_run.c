@@ -50,8 +50,8 @@ static tsr_status copy_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
  * parameter that has none yet, and to which this run writes none, gets a gradient of zeros. */
 static tsr_status prepare_buckets(tsr_ddp *d, tsr_plan *plan)
 {
-    d->next_bucket = 0;
-    d->first_at_s = 0;
+    d->run.next_bucket = 0;
+    d->run.first_at_s = 0;
     for (int k = 0; k < d->nbuckets; k++) {
         tsri_ddp_bucket *b = &d->buckets[k];
         bool adds_to_earlier = false;
@@ -86,7 +86,7 @@ tsr_status tsri_ddp_written(void *arg, int i)
         TSRI_TRY(tsri_ddp_add_to(d, p->v->dtype, tsr_dims_count(p->v->shape), p->grad->data,
                                  (char *)b->earlier + offset));
     }
-    return d->reduces ? tsri_ddp_start_buckets(d) : TSR_OK;
+    return d->run.reduces ? tsri_ddp_start_buckets(d) : TSR_OK;
 }
 
 /* --- after ------------------------------------------------------------------------------------ */
@@ -95,15 +95,15 @@ tsr_status tsri_ddp_written(void *arg, int i)
  * now. `ran_at` is the time, in seconds, at which the plan's run ended. */
 static tsr_status finish_run(tsr_ddp *d, double ran_at)
 {
-    if (!d->reduces) {
+    if (!d->run.reduces) {
         for (int i = 0; i < d->nparams; i++)
             d->params[i].there |= d->params[i].written;
         return TSR_OK;
     }
     TSRI_TRY(tsri_ddp_start_buckets(d)); /* buckets to which nothing is written */
     TSRI_TRY(tsri_ddp_finish_buckets(d));
-    d->info.comm_s += tsri_now_s() - d->first_at_s;
-    d->info.overlap_s += ran_at > d->first_at_s ? ran_at - d->first_at_s : 0;
+    d->info.comm_s += tsri_now_s() - d->run.first_at_s;
+    d->info.overlap_s += ran_at > d->run.first_at_s ? ran_at - d->run.first_at_s : 0;
     return TSR_OK;
 }
 
@@ -113,17 +113,17 @@ static tsr_status finish_run(tsr_ddp *d, double ran_at)
 tsr_status tsri_ddp_run_plan(tsr_ddp *d, tsr_plan *plan, bool syncs)
 {
     int buffer_root = 0; /* the rank of the group whose buffers all ranks get */
-    bool sends_buffers = d->buffers_next && d->opts.broadcast_buffers && d->nbuffers;
-    d->reduces = syncs;
-    d->divisor = d->nranks;
+    bool sends_buffers = d->buffers_next && d->opts.broadcast_buffers && d->sent.nbuffers;
+    d->run.reduces = syncs;
+    d->run.divisor = d->nranks;
     TSRI_TRY(watch_plan(d, plan));
-    if (d->joins)
-        TSRI_TRY(tsri_ddp_join_round(d, d->reduces, &sends_buffers, &buffer_root));
+    if (d->joining.on)
+        TSRI_TRY(tsri_ddp_join_round(d, d->run.reduces, &sends_buffers, &buffer_root));
     if (syncs)
         TSRI_TRY(tsri_ddp_compare(d));
     if (sends_buffers)
         TSRI_TRY(tsri_ddp_send_buffers(d, buffer_root));
-    d->buffers_next = d->reduces;
+    d->buffers_next = d->run.reduces;
     TSRI_TRY(prepare_buckets(d, plan));
     double started_at = tsri_now_s();
     tsr_status status = tsri_plan_run(plan);

@@ -31,13 +31,13 @@ static void copy(int n, tsr_variable *const *v, char *block, bool in)
 
 static tsr_status need_block(tsr_ddp *d, size_t bytes)
 {
-    if (d->block_bytes >= bytes)
+    if (d->sent.block_bytes >= bytes)
         return TSR_OK;
-    tsr_free(d->world, d->block);
-    d->block = NULL;
-    d->block_bytes = 0;
-    TSRI_TRY(tsr_alloc(d->world, bytes, &d->block));
-    d->block_bytes = bytes;
+    tsr_free(d->world, d->sent.block);
+    d->sent.block = NULL;
+    d->sent.block_bytes = 0;
+    TSRI_TRY(tsr_alloc(d->world, bytes, &d->sent.block));
+    d->sent.block_bytes = bytes;
     return TSR_OK;
 }
 
@@ -52,14 +52,14 @@ tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root)
             continue;
         if (m > 1)
             TSRI_TRY(need_block(d, bytes));
-        void *data = m > 1 ? d->block : v[at]->data;
+        void *data = m > 1 ? d->sent.block : v[at]->data;
         if (m > 1 && d->rank == root)
-            copy(m, v + at, d->block, true);
+            copy(m, v + at, d->sent.block, true);
         TSRI_TRY(tsr_broadcast_at(d->group, data, (int64_t)bytes, TSR_U8,
                                   tsr_group_world_rank(d->group, root), NULL, d->loc.file,
                                   d->loc.line));
         if (m > 1 && d->rank != root)
-            copy(m, v + at, d->block, false);
+            copy(m, v + at, d->sent.block, false);
     }
     return TSR_OK;
 }

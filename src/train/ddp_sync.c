@@ -7,19 +7,19 @@
 tsr_status tsri_ddp_send_buffers(tsr_ddp *d, int root)
 {
     TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, buffers", (long long)d->info.syncs + 1));
-    return tsri_ddp_send(d, d->nbuffers, d->buffers, root);
+    return tsri_ddp_send(d, d->sent.nbuffers, d->sent.buffers, root);
 }
 
 tsr_status tsri_ddp_start_buckets(tsr_ddp *d)
 {
-    const int first = d->next_bucket;
-    while (d->next_bucket < d->nbuckets && !d->buckets[d->next_bucket].waiting) {
-        if (d->side && d->next_bucket == first)
+    const int first = d->run.next_bucket;
+    while (d->run.next_bucket < d->nbuckets && !d->buckets[d->run.next_bucket].waiting) {
+        if (d->side && d->run.next_bucket == first)
             TSRI_TRY(tsri_side_follow(d->side));
-        if (d->first_at_s == 0)
-            d->first_at_s = tsri_now_s();
-        TSRI_TRY(tsri_ddp_start_bucket(d, d->next_bucket));
-        d->next_bucket++;
+        if (d->run.first_at_s == 0)
+            d->run.first_at_s = tsri_now_s();
+        TSRI_TRY(tsri_ddp_start_bucket(d, d->run.next_bucket));
+        d->run.next_bucket++;
     }
     return TSR_OK;
 }

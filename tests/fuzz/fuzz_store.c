@@ -168,8 +168,8 @@ static void take_step(input *in)
 static void check_empty(const tsri_store_server *s)
 {
     FUZZ_MUST(!s->first && !s->greeted && !s->strangers && !s->members, "connections");
-    FUZZ_MUST(!s->coming && !s->waiting && !s->going && !s->nstalled, "%zu, %zu, %zu, %d",
-              s->coming, s->waiting, s->going, s->nstalled);
+    FUZZ_MUST(!s->load.coming && !s->load.waiting && !s->load.going && !s->nstalled,
+              "%zu, %zu, %zu, %d", s->load.coming, s->load.waiting, s->load.going, s->nstalled);
     FUZZ_MUST(!s->meetings && !s->seats, "%d seats", s->seats);
     FUZZ_MUST(s->map.entries == (size_t)s->map.there, "keys that are waited for by nobody");
     FUZZ_MUST(s->map.bytes <= STORED && (s->map.entries > 0) == (s->map.bytes > 0), "%zu bytes",

@@ -78,9 +78,9 @@ static tsr_status connect_to_node_0(launch_nodes *n)
                                     tsr_last_error());
         if (launch_line_quits(n))
             return launch_line_lose(n, "stopped");
-        if (launch_now_ms() > n->join_until_ms)
+        if (launch_now_ms() > n->joining.until_ms)
             return launch_line_lose(n, "can't reach the launcher of node 0 at %s within %g s: %s",
-                                    n->where, n->join_s, tsr_last_error());
+                                    n->where, n->joining.seconds, tsr_last_error());
         launch_line_wait_for(n, "node 0 at %s: %s", n->where, tsr_last_error());
         launch_line_rest(n, RETRY_MS);
     }
@@ -239,14 +239,14 @@ static void wait_for_verdict(launch *l, launch_cause *out)
             say_stopped(l);
             told = true;
             if (n->wanted_phase == 0) {
-                n->hurries = true;
+                n->joining.hurries = true;
                 *out = (launch_cause){.is_set = true, .exit_code = 128 + l->stopped_by, .rank = -1};
                 return;
             }
         }
         pthread_mutex_lock(&n->lock);
-        if (ready == 0 && n->waiting[0])
-            tsri_fshow(stderr, "tessera launch: waiting for %s\n", n->waiting);
+        if (ready == 0 && n->joining.for_whom[0])
+            tsri_fshow(stderr, "tessera launch: waiting for %s\n", n->joining.for_whom);
         pthread_mutex_unlock(&n->lock);
     }
 }
@@ -279,10 +279,10 @@ static void free_nodes(launch_nodes *n)
     if (n->told_fd >= 0)
         close(n->told_fd);
     pthread_mutex_destroy(&n->lock);
-    free(n->nranks);
-    free(n->beat);
-    free(n->beat_ms);
-    free(n->host);
+    free(n->each.nranks);
+    free(n->each.beat);
+    free(n->each.beat_ms);
+    free(n->each.host);
     free(n);
 }
 
@@ -294,7 +294,7 @@ void launch_nodes_close(launch_nodes *n)
     n->quit = true;
     pthread_mutex_unlock(&n->lock);
     bool wakes = eventfd_write(n->wake_fd, 1) == 0;
-    if (wakes && n->hurries) {
+    if (wakes && n->joining.hurries) {
         /* Long enough for nodes that are here to read why. The thread of a launcher that reaches
          * nobody is left as it is: the process ends. */
         struct timespec until;
@@ -328,18 +328,18 @@ static launch_nodes *make_nodes(const launch_config *c)
     n->grace_ms = launch_grace_ms(c, false);
     n->own_nranks = c->nlocal;
     n->port = c->port;
-    n->join_until_ms = launch_now_ms() + (int64_t)(1000 * c->join_s);
-    n->join_s = c->join_s;
+    n->joining.until_ms = launch_now_ms() + (int64_t)(1000 * c->join_s);
+    n->joining.seconds = c->join_s;
     snprintf(n->addr, sizeof n->addr, "%s", c->addr);
     snprintf(n->where, sizeof n->where, strchr(c->addr, ':') ? "[%s]:%d" : "%s:%d", c->addr,
              c->port);
     snprintf(n->run_id, sizeof n->run_id, "%s", c->run_id);
-    n->nranks = calloc(count, sizeof *n->nranks);
-    n->beat = calloc(count, sizeof *n->beat);
-    n->beat_ms = calloc(count, sizeof *n->beat_ms);
-    n->host = calloc(count, sizeof *n->host);
-    if (n->wake_fd >= 0 && n->told_fd >= 0 && n->nranks && n->beat && n->beat_ms && n->host &&
-        !pthread_create(&n->thread, NULL, launch_line_main, n))
+    n->each.nranks = calloc(count, sizeof *n->each.nranks);
+    n->each.beat = calloc(count, sizeof *n->each.beat);
+    n->each.beat_ms = calloc(count, sizeof *n->each.beat_ms);
+    n->each.host = calloc(count, sizeof *n->each.host);
+    if (n->wake_fd >= 0 && n->told_fd >= 0 && n->each.nranks && n->each.beat && n->each.beat_ms &&
+        n->each.host && !pthread_create(&n->thread, NULL, launch_line_main, n))
         return n;
     free_nodes(n);
     return NULL;

@@ -291,7 +291,7 @@ static void run_attempt(launch *l)
 {
     l->cause = (launch_cause){.rank = -1};
     l->stopping = false;
-    l->suspect = LAUNCH_NOBODY;
+    l->suspect.rank = LAUNCH_NOBODY;
     l->running = 0;
     for (int r = 0; r < l->config.nlocal; r++)
         l->ranks[r] = (launch_rank){.pidfd = -1,

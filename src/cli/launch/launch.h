@@ -137,6 +137,14 @@ enum { LAUNCH_NOBODY = -1, LAUNCH_SOMEBODY = -2 };
 
 typedef struct launch_nodes launch_nodes;
 
+/* A rank failed because another gave up, which is about to end itself: who, and until when that is
+ * waited for. */
+typedef struct launch_suspect {
+    int rank, failed;
+    siginfo_t info;
+    int64_t until_ms;
+} launch_suspect;
+
 typedef struct launch {
     launch_config config;
     int node_rank, base, world; /* base: the rank of local rank 0 */
@@ -158,11 +166,7 @@ typedef struct launch {
     int64_t stop_at_ms, kill_at_ms; /* while stopping; -1: done */
     int64_t stuck_at_ms;            /* then who is still there does not end; -1: not killed yet */
     launch_cause cause;
-    /* A rank failed because another gave up, which is about to end itself: who, and until when that
-     * is waited for. */
-    int suspect, suspect_for;
-    siginfo_t suspect_info;
-    int64_t suspect_until_ms;
+    launch_suspect suspect;
     launch_nodes *nodes; /* NULL: one node */
     pid_t guard;
     int to_guard, from_guard; /* the ends of its pipe; -1: there is no guard */

@@ -20,6 +20,21 @@ typedef struct launch_places {
     int base, world;
 } launch_places;
 
+/* A node that waits for the others. */
+typedef struct launch_joining {
+    char for_whom[1024]; /* with the lock */
+    double seconds;
+    int64_t until_ms;
+    bool hurries; /* the launcher's: told to stop before the others were there */
+} launch_joining;
+
+/* One for each node: ranks (0: not here yet), beats. */
+typedef struct launch_each {
+    int *nranks;
+    int64_t *beat, *beat_ms;
+    char (*host)[LAUNCH_HOST_MAX];
+} launch_each;
+
 struct launch_nodes {
     pthread_t thread;
     pthread_mutex_t lock;
@@ -29,21 +44,15 @@ struct launch_nodes {
     bool is_done, has_post, has_verdict, quit;
     char post[LAUNCH_TEXT_MAX], verdict[LAUNCH_TEXT_MAX];
     launch_places places; /* once phase 0's verdict has been taken, and is no failure */
-    char waiting[1024];   /* for whom, while joining */
     /* The thread's own; node_rank and run_id are the launcher's too, once phase 0 is over. */
     tsr_store *store;
     tsri_store_server *server; /* node 0's */
     int nnodes, node_rank, max_restarts, monitor_ms, grace_ms, port, own_nranks, phase;
     bool by_arrival;
-    double join_s;
-    int64_t join_until_ms;
-    bool hurries; /* the launcher's: told to stop before the others were there */
+    launch_joining joining;
     char addr[256], where[300], run_id[LAUNCH_RUN_ID_MAX + 1];
     char lost[1024];
-    /* Node 0's, one for each node: ranks (0: not here yet), beats. */
-    int *nranks;
-    int64_t *beat, *beat_ms;
-    char (*host)[LAUNCH_HOST_MAX];
+    launch_each each; /* node 0's */
 };
 
 /* The thread: connects, and claims a number. An error is in `lost` then. */

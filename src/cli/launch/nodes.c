@@ -80,7 +80,7 @@ static void give(launch_nodes *n, const char *text)
         return;
     snprintf(n->verdict, sizeof n->verdict, "%s", text);
     n->has_verdict = true;
-    n->waiting[0] = 0;
+    n->joining.for_whom[0] = 0;
     if (eventfd_write(n->told_fd, 1))
         return; /* it has been told so often that it is readable anyway */
 }
@@ -142,16 +142,16 @@ tsr_status launch_line_propose_failure(launch_nodes *n, const char *text)
 /* Node 0: whether node r goes on; if not, that is the verdict. */
 static tsr_status check_beat(launch_nodes *n, int r)
 {
-    char k[64], text[sizeof n->host[0] + 128];
+    char k[64], text[sizeof n->each.host[0] + 128];
     int64_t beat, now = launch_now_ms();
     TSRI_TRY(tsr_store_add(n->store, key(k, "b", r), 0, &beat));
-    if (beat != n->beat[r]) {
-        n->beat[r] = beat;
-        n->beat_ms[r] = now;
-    } else if (now - n->beat_ms[r] >= LOST_MS) {
+    if (beat != n->each.beat[r]) {
+        n->each.beat[r] = beat;
+        n->each.beat_ms[r] = now;
+    } else if (now - n->each.beat_ms[r] >= LOST_MS) {
         snprintf(text, sizeof text,
-                 "the launcher of node %d (%s) is gone: no sign of life for %d s", r, n->host[r],
-                 LOST_MS / 1000);
+                 "the launcher of node %d (%s) is gone: no sign of life for %d s", r,
+                 n->each.host[r], LOST_MS / 1000);
         return launch_line_propose_failure(n, text);
     }
     return TSR_OK;
@@ -169,20 +169,20 @@ static tsr_status check_registered(launch_nodes *n, int r)
         return TSR_OK;
     TSRI_TRY(get_text(n, name, text, sizeof text));
     tsri_make_printable(text, false);
-    if (sscanf(text, "%d %d %d %65s %63s", &nranks, &nnodes, &restarts, id, n->host[r]) != 5 ||
+    if (sscanf(text, "%d %d %d %65s %63s", &nranks, &nnodes, &restarts, id, n->each.host[r]) != 5 ||
         nranks < 1 || nranks > TSRI_ARENA_MAX_RANKS)
         snprintf(why, sizeof why, "node %d's launcher is of another version: '%.200s'", r, text);
     else if (nnodes != n->nnodes)
-        snprintf(why, sizeof why, "node %d (%s) has --nnodes %d, node 0 has %d", r, n->host[r],
+        snprintf(why, sizeof why, "node %d (%s) has --nnodes %d, node 0 has %d", r, n->each.host[r],
                  nnodes, n->nnodes);
     else if (restarts != n->max_restarts)
         snprintf(why, sizeof why, "node %d (%s) has --max-restarts %d, node 0 has %d", r,
-                 n->host[r], restarts, n->max_restarts);
+                 n->each.host[r], restarts, n->max_restarts);
     else if (strcmp(id, "-") != 0 && strcmp(id, n->run_id) != 0)
-        snprintf(why, sizeof why, "node %d (%s) has --rdzv-id %s, node 0 has %s", r, n->host[r], id,
-                 n->run_id);
-    n->nranks[r] = nranks > 0 ? nranks : 1; /* it is here, whatever it is */
-    n->beat_ms[r] = launch_now_ms();        /* from now on it is to beat */
+        snprintf(why, sizeof why, "node %d (%s) has --rdzv-id %s, node 0 has %s", r,
+                 n->each.host[r], id, n->run_id);
+    n->each.nranks[r] = nranks > 0 ? nranks : 1; /* it is here, whatever it is */
+    n->each.beat_ms[r] = launch_now_ms();        /* from now on it is to beat */
     return why[0] ? launch_line_propose_failure(n, why) : TSR_OK;
 }
 
@@ -191,7 +191,7 @@ void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     pthread_mutex_lock(&n->lock);
-    vsnprintf(n->waiting, sizeof n->waiting, fmt, ap);
+    vsnprintf(n->joining.for_whom, sizeof n->joining.for_whom, fmt, ap);
     pthread_mutex_unlock(&n->lock);
     va_end(ap);
 }
@@ -202,16 +202,16 @@ static tsr_status look_who_is_here(launch_nodes *n, bool *all)
     char absent[256] = "";
     size_t used = 0;
     for (int r = 0; r < n->nnodes; r++) {
-        if (!n->nranks[r])
+        if (!n->each.nranks[r])
             TSRI_TRY(check_registered(n, r));
-        if (!n->nranks[r] && used < sizeof absent - 32)
+        if (!n->each.nranks[r] && used < sizeof absent - 32)
             used +=
                 (size_t)snprintf(absent + used, sizeof absent - used, "%s%d", used ? ", " : "", r);
     }
-    if (used && launch_now_ms() > n->join_until_ms) {
+    if (used && launch_now_ms() > n->joining.until_ms) {
         char text[384];
         snprintf(text, sizeof text, "no launcher of node %s has come within %g s", absent,
-                 n->join_s);
+                 n->joining.seconds);
         return launch_line_propose_failure(n, text);
     }
     if (used)
@@ -228,7 +228,7 @@ static tsr_status declare_over(launch_nodes *n)
     if (n->phase == 0) {
         used += (size_t)snprintf(text + used, sizeof text - used, " %s", n->run_id);
         for (int r = 0; r < n->nnodes; r++)
-            used += (size_t)snprintf(text + used, sizeof text - used, " %d", n->nranks[r]);
+            used += (size_t)snprintf(text + used, sizeof text - used, " %d", n->each.nranks[r]);
     }
     return propose(n, text);
 }
@@ -241,7 +241,7 @@ static tsr_status host_turn(launch_nodes *n, bool beats)
     if (beats && n->phase == 0)
         TSRI_TRY(look_who_is_here(n, &all));
     for (int r = 1; beats && r < n->nnodes; r++)
-        if (n->nranks[r])
+        if (n->each.nranks[r])
             TSRI_TRY(check_beat(n, r));
     TSRI_TRY(tsr_store_add(n->store, key(k, "d", n->phase), 0, &done));
     if (done < n->nnodes)

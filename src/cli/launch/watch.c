@@ -163,7 +163,7 @@ static void fail(launch *l, int local, const siginfo_t *info)
     const launch_cause *told = cause ? cause : &untold;
     launch_stream_drain(&l->ranks[local].err);
     launch_stream_drain(&l->ranks[local].out);
-    l->suspect = LAUNCH_NOBODY;
+    l->suspect.rank = LAUNCH_NOBODY;
     if (cause)
         describe(l, local, info, cause);
     launch_stop(l, told, SIGTERM);
@@ -205,14 +205,14 @@ static void rank_ended(launch *l, int local, const siginfo_t *info)
         kill(-r->pid, SIGKILL);
     if (!r->failed || l->stopping)
         return;
-    if (l->suspect == local) {
+    if (l->suspect.rank == local) {
         fail(l, local, info);
-    } else if (l->suspect == LAUNCH_NOBODY) {
-        l->suspect = who_gave_up(l, local);
-        l->suspect_for = local;
-        l->suspect_info = *info;
-        l->suspect_until_ms = launch_now_ms() + SUSPECT_MS;
-        if (l->suspect == LAUNCH_NOBODY)
+    } else if (l->suspect.rank == LAUNCH_NOBODY) {
+        l->suspect.rank = who_gave_up(l, local);
+        l->suspect.failed = local;
+        l->suspect.info = *info;
+        l->suspect.until_ms = launch_now_ms() + SUSPECT_MS;
+        if (l->suspect.rank == LAUNCH_NOBODY)
             fail(l, local, info);
     }
 }
@@ -221,9 +221,10 @@ static void rank_ended(launch *l, int local, const siginfo_t *info)
  * says nothing: the one that failed is the cause. */
 static void settle_suspect(launch *l)
 {
-    if (l->suspect != LAUNCH_NOBODY && !l->stopping &&
-        ((l->suspect >= 0 && l->ranks[l->suspect].ended) || launch_now_ms() >= l->suspect_until_ms))
-        fail(l, l->suspect_for, &l->suspect_info);
+    if (l->suspect.rank != LAUNCH_NOBODY && !l->stopping &&
+        ((l->suspect.rank >= 0 && l->ranks[l->suspect.rank].ended) ||
+         launch_now_ms() >= l->suspect.until_ms))
+        fail(l, l->suspect.failed, &l->suspect.info);
 }
 
 /* Whether the rank has ended; if so, sees to it. It is not reaped before all are: until then its
@@ -347,8 +348,8 @@ static int wait_ms(const launch *l, int64_t verdict_until)
         until = l->stop_at_ms;
     if (l->stopping && l->stuck_at_ms >= 0 && l->stuck_at_ms < until)
         until = l->stuck_at_ms;
-    if (l->suspect != LAUNCH_NOBODY && !l->stopping && l->suspect_until_ms < until)
-        until = l->suspect_until_ms;
+    if (l->suspect.rank != LAUNCH_NOBODY && !l->stopping && l->suspect.until_ms < until)
+        until = l->suspect.until_ms;
     if (verdict_until >= 0 && verdict_until < until)
         until = verdict_until;
     if (until == INT64_MAX)
@@ -435,7 +436,7 @@ static void watch_ranks(launch *l, open_fds *o)
     int64_t verdict_until = -1;
     look_at_all(l); /* what ended while the others were started */
     while (l->running > 0 || !over) {
-        if (l->running == 0 && !told && !l->cause.is_set && l->suspect == LAUNCH_NOBODY) {
+        if (l->running == 0 && !told && !l->cause.is_set && l->suspect.rank == LAUNCH_NOBODY) {
             launch_nodes_done(l->nodes);
             told = true;
         }

@@ -12,10 +12,10 @@ tsr_status tsri_gloo_pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, i
         int to = (me + k) % n, from = (me + n - k) % n;
         size_t sent = bytes ? bytes[me] : same_bytes, got = bytes ? bytes[from] : same_bytes;
         if (got)
-            g->pieces[count++] = (tsri_gloo_piece){
+            g->room.pieces[count++] = (tsri_gloo_piece){
                 .data = (char *)all + stride * (size_t)from, .bytes = got, .peer = from};
         if (sent)
-            g->pieces[count++] = (tsri_gloo_piece){
+            g->room.pieces[count++] = (tsri_gloo_piece){
                 .data = (char *)all + stride * (size_t)me, .bytes = sent, .peer = to, .send = true};
     }
     TSRI_TRY(tsri_gloo_moves_make(g, job, moves, count));
@@ -32,7 +32,7 @@ tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, i
 {
     tsri_gloo_over over;
     TSRI_TRY(tsri_gloo_reserve_pieces(g, 1));
-    g->pieces[0] = (tsri_gloo_piece){.data = &over, .bytes = sizeof over, .peer = member};
+    g->room.pieces[0] = (tsri_gloo_piece){.data = &over, .bytes = sizeof over, .peer = member};
     TSRI_TRY(tsri_gloo_move(g, job, tsri_gloo_slot(job, TSRI_GLOO_DATA, 0), 1));
     over.text[sizeof over.text - 1] = 0;
     g->poisoned = true;
@@ -43,7 +43,7 @@ tsr_status tsri_gloo_meet(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
     int me = g->pub.index, differs = -1;
     bool pulls = job->coll && job->coll->kind == TSRI_COLL_SEND_RECV;
-    atomic_store(&g->stage, TSRI_GLOO_MEETING);
+    atomic_store(&g->where.stage, TSRI_GLOO_MEETING);
     g->records[me] = (tsri_gloo_record){
         .call = job->record, .words = pulls ? tsri_nccl_describe(job->coll, -1, 0, NULL) : 0};
     TSRI_TRY(tsri_gloo_pass_around(g, job, TSRI_GLOO_RECORDS, g->records, sizeof *g->records, NULL,

@@ -7,13 +7,13 @@
 /* --- working a call out ----------------------------------------------------------------------- */
 static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
 {
-    if (bytes <= g->staging_bytes)
+    if (bytes <= g->room.staging_bytes)
         return TSR_OK;
-    tsri_mem_free(g->staging);
-    g->staging_bytes = 0;
-    g->staging = tsri_mem_alloc(NULL, bytes);
-    TSRI_NEED(g->staging);
-    g->staging_bytes = bytes;
+    tsri_mem_free(g->room.staging);
+    g->room.staging_bytes = 0;
+    g->room.staging = tsri_mem_alloc(NULL, bytes);
+    TSRI_NEED(g->room.staging);
+    g->room.staging_bytes = bytes;
     return TSR_OK;
 }
 
@@ -23,7 +23,7 @@ static tsr_status resolve(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_glo
     const tsri_nccl_plan *p = &call->plan;
     int talks = 0, count;
     TSRI_TRY(reserve_staging(g, p->stage_bytes));
-    if (call->is_resolved && call->staging == g->staging)
+    if (call->is_resolved && call->staging == g->room.staging)
         return TSR_OK;
     call->is_resolved = false;
     call->bytes_read = 0;
@@ -31,11 +31,11 @@ static tsr_status resolve(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_glo
         end = tsri_nccl_talk_end(p, i);
         if (tsri_nccl_is_here(&p->steps[i]))
             continue;
-        TSRI_TRY(tsri_gloo_pieces_of(g, job->coll, p, g->staging, i, end, TSRI_GLOO_BOTH, &count,
-                                     &call->bytes_read));
+        TSRI_TRY(tsri_gloo_pieces_of(g, job->coll, p, g->room.staging, i, end, TSRI_GLOO_BOTH,
+                                     &count, &call->bytes_read));
         TSRI_TRY(tsri_gloo_moves_make(g, job, &call->talk[talks++], count));
     }
-    call->staging = g->staging;
+    call->staging = g->room.staging;
     call->is_resolved = true;
     return TSR_OK;
 }
@@ -140,9 +140,9 @@ static tsr_status barrier(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t
     char bytes[2] = {0};
     TSRI_TRY(tsri_gloo_reserve_pieces(g, 2));
     for (int step = 1; step < n; step *= 2) {
-        g->pieces[0] =
+        g->room.pieces[0] =
             (tsri_gloo_piece){.data = &bytes[0], .bytes = 1, .peer = (me + n - step) % n};
-        g->pieces[1] =
+        g->room.pieces[1] =
             (tsri_gloo_piece){.data = &bytes[1], .bytes = 1, .peer = (me + step) % n, .send = true};
         TSRI_TRY(tsri_gloo_move(g, job, slot, 2));
     }
@@ -164,7 +164,7 @@ static tsr_status run(tsri_gloo_group *g, tsri_gloo_job *job, tsri_gloo_call *ca
             TSRI_TRY(tsri_gloo_moves_run(g, job, slot, &call->talk[talks++]));
             call->is_resolved = true;
         } else if (!job->early || s->dst.where != TSRI_NCCL_DST)
-            tsri_gloo_do_here(job->coll, p, g->staging, s);
+            tsri_gloo_do_here(job->coll, p, g->room.staging, s);
     }
     job->bytes_read += call->bytes_read;
     return TSR_OK;
@@ -176,10 +176,10 @@ static tsr_status do_call(tsri_gloo_group *g, tsri_gloo_job *job)
     tsri_gloo_call *call = coll->prepared;
     if (!call && coll->kind == TSRI_COLL_SEND_RECV)
         return tsri_gloo_send_recv(g, job);
-    atomic_store(&g->stage, TSRI_GLOO_MEETING);
+    atomic_store(&g->where.stage, TSRI_GLOO_MEETING);
     if (!call) {
         TSRI_TRY(tsri_gloo_meet(g, job));
-        atomic_store(&g->stage, TSRI_GLOO_MOVING);
+        atomic_store(&g->where.stage, TSRI_GLOO_MOVING);
         if (coll->kind == TSRI_COLL_BARRIER) /* all members have come */
             return TSR_OK;
         TSRI_TRY(find_known(g, job, &call));
@@ -192,7 +192,7 @@ static tsr_status do_call(tsri_gloo_group *g, tsri_gloo_job *job)
 static tsr_status exchange(tsri_gloo_group *g, tsri_gloo_job *job)
 {
     TSRI_TRY(tsri_gloo_meet(g, job));
-    atomic_store(&g->stage, TSRI_GLOO_MOVING);
+    atomic_store(&g->where.stage, TSRI_GLOO_MOVING);
     if (job->bytes)
         memcpy((char *)job->all + job->bytes * (size_t)g->pub.index, job->mine, job->bytes);
     return tsri_gloo_pass_around(g, job, TSRI_GLOO_DATA, job->all, job->bytes, NULL, job->bytes);
@@ -210,7 +210,7 @@ static tsr_status poison(tsri_gloo_group *g, const tsri_gloo_job *job)
     TSRI_TRY(tsri_gloo_pass_around(g, job, TSRI_GLOO_RECORDS, g->records, sizeof *g->records, NULL,
                                    sizeof *g->records));
     for (int k = 1; k < n; k++)
-        g->pieces[k - 1] = (tsri_gloo_piece){
+        g->room.pieces[k - 1] = (tsri_gloo_piece){
             .data = &mine, .bytes = sizeof mine, .peer = (me + k) % n, .send = true};
     return tsri_gloo_move(g, job, tsri_gloo_slot(job, TSRI_GLOO_DATA, 0), n - 1);
 }

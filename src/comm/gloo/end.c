@@ -48,7 +48,7 @@ static int find_lost(tsri_gloo_group *g)
 {
     tsri_gloo_error err;
     for (int m = 0; m < g->pub.nranks; m++)
-        if (__atomic_load_n(&g->due[m], __ATOMIC_RELAXED) > 0 &&
+        if (__atomic_load_n(&g->where.due[m], __ATOMIC_RELAXED) > 0 &&
             g->comm->root->api->mesh_probe(g->mesh, m, &err) == TSRI_GLOO_LOST)
             return m;
     return -1;
@@ -57,14 +57,14 @@ static int find_lost(tsri_gloo_group *g)
 tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
                              const tsri_gloo_error *err)
 {
-    int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
+    int at = __atomic_load_n(&g->where.at, __ATOMIC_RELAXED);
     TSRI_TRY(tsri_gloo_check(g->comm->root));
     if (tsri_gloo_is_stopped(g))
         return tsri_gloo_fail_stopped();
     if (result == TSRI_GLOO_NO_MEMORY)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no memory for Gloo's messages");
     if (at < 0 && result == TSRI_GLOO_LOST)
-        __atomic_store_n(&g->at, at = find_lost(g), __ATOMIC_RELAXED);
+        __atomic_store_n(&g->where.at, at = find_lost(g), __ATOMIC_RELAXED);
     if (at >= 0 && result == TSRI_GLOO_LOST)
         return tsri_gloo_lost(g, at, &job->record, err);
     char call[192];

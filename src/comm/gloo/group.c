@@ -24,7 +24,7 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     g->records = (tsri_gloo_record *)(g + 1);
     int *copy = (int *)(g->records + n);
     memcpy(copy, ranks, n * sizeof *ranks);
-    g->due = copy + n;
+    g->where.due = copy + n;
     g->pub = (tsri_group){.comm = &comm->pub,
                           .nranks = nranks,
                           .index = index,
@@ -33,7 +33,7 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
                           .by_message = true,
                           .priv = g};
     g->comm = comm;
-    g->at = -1;
+    g->where.at = -1;
     snprintf(g->key, sizeof g->key, "%s%d/%d/%d-%016llx%016llx/", root->key, comm->twin, lane,
              nranks, (unsigned long long)tsri_ranks_hash(1, nranks, ranks),
              (unsigned long long)tsri_ranks_hash(UINT64_C(0x243f6a8885a308d3), nranks, ranks));
@@ -130,9 +130,9 @@ static tsr_status pass_addresses(tsri_gloo_group *g, listener *a)
     for (int p = 0; p < g->pub.nranks; p++) {
         if (p == g->pub.index)
             continue;
-        __atomic_store_n(&g->at, p, __ATOMIC_RELAXED);
+        __atomic_store_n(&g->where.at, p, __ATOMIC_RELAXED);
         TSRI_TRY(await_address(g, p, a[p].data, &a[p].bytes));
-        __atomic_fetch_add(&g->moved, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&g->where.moved, 1, __ATOMIC_RELAXED);
     }
     return TSR_OK;
 }
@@ -144,13 +144,13 @@ static tsr_status connect_pairs(tsri_gloo_group *g, const tsri_gloo_job *job, co
     for (int p = 0; p < g->pub.nranks; p++) {
         if (p == g->pub.index)
             continue;
-        __atomic_store_n(&g->at, p, __ATOMIC_RELAXED);
+        __atomic_store_n(&g->where.at, p, __ATOMIC_RELAXED);
         tsri_gloo_result result =
             g->comm->root->api->mesh_connect(g->mesh, p, a[p].data, a[p].bytes, &err);
         if (result != TSRI_GLOO_OK)
             return tsri_gloo_backend(g, job, result, &err);
     }
-    __atomic_store_n(&g->at, -1, __ATOMIC_RELAXED);
+    __atomic_store_n(&g->where.at, -1, __ATOMIC_RELAXED);
     return TSR_OK;
 }
 
@@ -185,7 +185,7 @@ static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status
                 !(job->kind == TSRI_GLOO_CALL && job->coll->kind == TSRI_COLL_SEND_RECV);
     if (status != TSR_OK && !seen && !tsri_gloo_is_stopped(g) && !is_parting(g) && !g->poisoned &&
         job->kind != TSRI_GLOO_POISON) {
-        int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->at, __ATOMIC_RELAXED) : -1;
+        int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->where.at, __ATOMIC_RELAXED) : -1;
         char text[1280];
         snprintf(text, sizeof text, "%s", tsr_last_error());
         status = tsri_gloo_fail(root, status, at < 0 ? -1 : g->pub.ranks[at], text);
@@ -326,8 +326,8 @@ static void free_memory(tsri_gloo_group *g)
     }
     tsri_gloo_moves_finish(g, &g->meeting);
     tsri_gloo_moves_finish(g, &g->moves);
-    tsri_mem_free(g->staging);
-    tsri_mem_free(g->pieces);
+    tsri_mem_free(g->room.staging);
+    tsri_mem_free(g->room.pieces);
 }
 
 void tsri_gloo_group_free(tsri_gloo_group *g)

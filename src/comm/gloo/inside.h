@@ -165,6 +165,23 @@ typedef struct tsri_gloo_job {
     char text[1792];
 } tsri_gloo_job;
 
+/* Where a group's thread is: written by it, read by who waits. */
+typedef struct tsri_gloo_where {
+    _Atomic int stage; /* tsri_gloo_stage */
+    int at;            /* the member that it waits for, or -1 */
+    uint64_t moved;    /* messages so far */
+    int *due;          /* at is -1: how many messages of each member are waited for, whichever
+                        * comes first */
+} tsri_gloo_where;
+
+/* Memory that a group's thread keeps from call to call. */
+typedef struct tsri_gloo_room {
+    char *staging;
+    size_t staging_bytes;
+    tsri_gloo_piece *pieces;
+    int cpieces;
+} tsri_gloo_room;
+
 typedef struct tsri_gloo_group {
     tsri_group pub;
     tsri_gloo *comm;
@@ -185,18 +202,10 @@ typedef struct tsri_gloo_group {
     tsri_gloo_over over;
     tsri_gloo_mesh *mesh; /* written by the group's thread, under root->lock */
     pthread_t thread;
-    /* Written by the group's thread, read by who waits: where it is. */
-    _Atomic int stage; /* tsri_gloo_stage */
-    int at;            /* the member that it waits for, or -1 */
-    uint64_t moved;    /* messages so far */
-    int *due;          /* at is -1: how many messages of each member are waited for, whichever
-                        * comes first */
+    tsri_gloo_where where;
     /* The group's thread's. */
     bool poisoned; /* another member has ended it */
-    char *staging;
-    size_t staging_bytes;
-    tsri_gloo_piece *pieces;
-    int cpieces;
+    tsri_gloo_room room;
     tsri_gloo_moves meeting, moves; /* of records; of what is done once */
     tsri_gloo_call *known;          /* calls that were not prepared, latest first */
     tsri_gloo_record *records;      /* of all members */

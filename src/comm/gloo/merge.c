@@ -13,12 +13,12 @@ enum { SMALL = 16 * 1024, MESSAGE = 256 * 1024 };
 
 tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count)
 {
-    if (count <= g->cpieces)
+    if (count <= g->room.cpieces)
         return TSR_OK;
-    tsri_gloo_piece *p = tsri_mem_realloc(NULL, g->pieces, (size_t)count * sizeof *p);
+    tsri_gloo_piece *p = tsri_mem_realloc(NULL, g->room.pieces, (size_t)count * sizeof *p);
     TSRI_NEED(p);
-    g->pieces = p;
-    g->cpieces = count;
+    g->room.pieces = p;
+    g->room.cpieces = count;
     return TSR_OK;
 }
 
@@ -26,7 +26,8 @@ tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, ui
                                 tsri_gloo_post *post)
 {
     tsri_gloo_error err;
-    tsri_gloo_result result = g->comm->root->api->mesh_post(g->mesh, slot, post, &g->at, &err);
+    tsri_gloo_result result =
+        g->comm->root->api->mesh_post(g->mesh, slot, post, &g->where.at, &err);
     return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
 }
 
@@ -52,8 +53,8 @@ tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, t
                                  int first, int end)
 {
     tsri_gloo_error err;
-    tsri_gloo_result result =
-        g->comm->root->api->mesh_wait(g->mesh, post, first, end, &g->at, &g->moved, &err);
+    tsri_gloo_result result = g->comm->root->api->mesh_wait(g->mesh, post, first, end, &g->where.at,
+                                                            &g->where.moved, &err);
     return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
 }
 
@@ -145,13 +146,13 @@ tsr_status tsri_gloo_moves_make(tsri_gloo_group *g, const tsri_gloo_job *job, ts
                                 int n)
 {
     tsri_gloo_error err;
-    if (is_same(m, g->pieces, n))
+    if (is_same(m, g->room.pieces, n))
         return TSR_OK;
     m->npieces = 0;
     if (n == 0)
         return TSR_OK;
     TSRI_TRY(reserve(m, n, g->pub.nranks));
-    memcpy(m->pieces, g->pieces, (size_t)n * sizeof *m->pieces);
+    memcpy(m->pieces, g->room.pieces, (size_t)n * sizeof *m->pieces);
     memset(m->open, -1, 2 * (size_t)g->pub.nranks * sizeof *m->open);
     m->npieces = n;
     place_pieces(m);

@@ -104,9 +104,9 @@ static tsr_status post_data(caller *c, const tsri_nccl_plan *plan, char *staging
 {
     TSRI_TRY(tsri_gloo_pieces_of(c->g, c->coll, plan, staging, 0, plan->nsteps, way, out_count,
                                  &c->job->bytes_read));
-    return *out_count
-               ? tsri_gloo_post_pieces(c->g, c->job, c->slot, *out_count, c->g->pieces, out_post)
-               : TSR_OK;
+    return *out_count ? tsri_gloo_post_pieces(c->g, c->job, c->slot, *out_count, c->g->room.pieces,
+                                              out_post)
+                      : TSR_OK;
 }
 
 /* Returns when the first n pieces have gone, or come; at once if nothing was posted. */
@@ -117,7 +117,7 @@ static tsr_status await(caller *c, tsri_gloo_post *post, int n)
 
 static void set_due(caller *c, int member, int messages)
 {
-    __atomic_store_n(&c->g->due[member], messages, __ATOMIC_RELAXED);
+    __atomic_store_n(&c->g->where.due[member], messages, __ATOMIC_RELAXED);
 }
 
 /* --- saying what this rank reads -------------------------------------------------------------- */
@@ -218,10 +218,10 @@ static tsr_status next_message(caller *c, int *out_member, tsri_gloo_record *out
     tsri_gloo_error err;
     tsri_gloo_result result = g->comm->root->api->mesh_any(
         g->mesh, tsri_gloo_slot(c->job, TSRI_GLOO_RECORDS, 0), out, sizeof *out, g->pub.nranks,
-        g->due, &g->at, &g->moved, out_member, &err);
+        g->where.due, &g->where.at, &g->where.moved, out_member, &err);
     if (result != TSRI_GLOO_OK)
         return tsri_gloo_backend(g, c->job, result, &err);
-    __atomic_fetch_sub(&g->due[*out_member], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&g->where.due[*out_member], 1, __ATOMIC_RELAXED);
     return TSR_OK;
 }
 
@@ -315,7 +315,7 @@ tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job)
     size_t n = (size_t)g->pub.nranks, nseg = (size_t)coll->nseg;
     caller c = {.g = g, .job = job, .coll = coll, .gives = *coll, .over = -1};
     c.slot = tsri_gloo_slot(job, TSRI_GLOO_DATA, job->record.hash ^ job->record.hash >> 32);
-    atomic_store(&g->stage, TSRI_GLOO_MEETING);
+    atomic_store(&g->where.stage, TSRI_GLOO_MEETING);
     g->records[g->pub.index] = (tsri_gloo_record){.call = job->record};
     c.others = tsri_mem_alloc(NULL, n * sizeof *c.others + nseg * sizeof *coll->seg);
     TSRI_NEED(c.others);

@@ -38,7 +38,7 @@ tsr_status tsri_gloo_pieces_of(tsri_gloo_group *g, const tsri_coll *coll,
         bool sends = s->kind == TSRI_NCCL_SEND;
         if (!(sends ? way != TSRI_GLOO_IN : s->kind == TSRI_NCCL_RECV && way != TSRI_GLOO_OUT))
             continue;
-        tsri_gloo_piece *p = &g->pieces[count++];
+        tsri_gloo_piece *p = &g->room.pieces[count++];
         *p = (tsri_gloo_piece){.data = tsri_nccl_locate(coll, staging, sends ? s->src : s->dst),
                                .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
                                .peer = s->peer,

@@ -12,7 +12,8 @@ static void name_absent(tsri_gloo_group *g, char *buf, size_t size)
 {
     size_t used = 0;
     buf[0] = 0;
-    for (int p = __atomic_load_n(&g->at, __ATOMIC_RELAXED); p >= 0 && p < g->pub.nranks; p++) {
+    for (int p = __atomic_load_n(&g->where.at, __ATOMIC_RELAXED); p >= 0 && p < g->pub.nranks;
+         p++) {
         char key[192], address[TSRI_GLOO_ADDRESS_BYTES];
         size_t bytes = 0;
         tsri_gloo_pair_key(g, p, g->pub.index, key, sizeof key);
@@ -40,8 +41,8 @@ static tsri_call_entry current_call(tsri_gloo_group *g, const tsri_gloo_job *job
 /* Whether the group waits for a message of a member. */
 static bool is_awaited(const tsri_gloo_group *g, int member)
 {
-    int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
-    return at >= 0 ? member == at : __atomic_load_n(&g->due[member], __ATOMIC_RELAXED) > 0;
+    int at = __atomic_load_n(&g->where.at, __ATOMIC_RELAXED);
+    return at >= 0 ? member == at : __atomic_load_n(&g->where.due[member], __ATOMIC_RELAXED) > 0;
 }
 
 /* Whether the connection to a member is gone, and with it what the group waits for. A member may
@@ -51,12 +52,12 @@ static bool is_lost(const tsri_gloo_group *g, int member, tsri_gloo_error *err)
 {
     enum { LOOKS = 5 };
     const tsri_gloo_root *root = g->comm->root;
-    uint64_t moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+    uint64_t moved = __atomic_load_n(&g->where.moved, __ATOMIC_RELAXED);
     for (int i = 0; i <= LOOKS; i++) {
         if (i > 0)
             tsri_sleep_s(0.1);
         if (atomic_load(&root->ended) || !is_awaited(g, member) ||
-            __atomic_load_n(&g->moved, __ATOMIC_RELAXED) != moved ||
+            __atomic_load_n(&g->where.moved, __ATOMIC_RELAXED) != moved ||
             root->api->mesh_probe(g->mesh, member, err) != TSRI_GLOO_LOST)
             return false;
     }
@@ -69,7 +70,7 @@ static bool is_lost(const tsri_gloo_group *g, int member, tsri_gloo_error *err)
 static int find_dead(const tsri_gloo_group *g, tsri_gloo_error *err)
 {
     for (int m = 0; m < g->pub.nranks; m++)
-        if (m != g->pub.index && atomic_load(&g->stage) != TSRI_GLOO_CONNECTING &&
+        if (m != g->pub.index && atomic_load(&g->where.stage) != TSRI_GLOO_CONNECTING &&
             is_lost(g, m, err))
             return m;
     return -1;
@@ -136,10 +137,10 @@ static void give_up(tsri_gloo_group *g, const tsri_gloo_job *job)
     tsri_gloo_root *root = g->comm->root;
     const tsri_call_entry record = current_call(g, job);
     char text[1280], call[192], absent[256] = "";
-    int at = find_awaited(g), waiter, stage = atomic_load(&g->stage);
-    uint64_t moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+    int at = find_awaited(g), waiter, stage = atomic_load(&g->where.stage);
+    uint64_t moved = __atomic_load_n(&g->where.moved, __ATOMIC_RELAXED);
     int about = find_behind(g, at, &waiter);
-    if (atomic_load(&root->ended) || __atomic_load_n(&g->moved, __ATOMIC_RELAXED) != moved)
+    if (atomic_load(&root->ended) || __atomic_load_n(&g->where.moved, __ATOMIC_RELAXED) != moved)
         return;
     tsri_call_text(&record, call, sizeof call);
     if (stage == TSRI_GLOO_CONNECTING)
@@ -182,7 +183,7 @@ static void await(tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what, u
             tsri_flight_waits(root->world->flight, job->flight, awaited);
         if (pthread_cond_timedwait(&g->done, &root->lock, &t) && awaited >= 0)
             tsri_flight_sleeps_on(root->world->flight, awaited);
-        uint64_t now_moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+        uint64_t now_moved = __atomic_load_n(&g->where.moved, __ATOMIC_RELAXED);
         double now = tsri_now_s();
         if (now_moved != moved || g->ndone != ndone) {
             since = now;
@@ -263,7 +264,7 @@ static uint64_t progress_of(const tsri_gloo *comm)
     uint64_t sum = 0;
     pthread_mutex_lock(&comm->root->lock);
     for (const tsri_gloo_group *g = comm->groups; g; g = g->next_own)
-        sum += g->ndone + __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+        sum += g->ndone + __atomic_load_n(&g->where.moved, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&comm->root->lock);
     return sum;
 }

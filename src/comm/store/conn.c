@@ -63,7 +63,7 @@ void tsri_conn_kill(tsri_store_server *s, tsri_conn *c)
     if (!c->greeted)
         s->strangers--;
     else if (--s->greeted == 0)
-        s->idle_since_s = tsri_now_s();
+        s->timers.idle_since_s = tsri_now_s();
     *(c->prev ? &c->prev->next : &s->first) = c->next;
     *(c->next ? &c->next->prev : &s->last) = c->prev;
     /* A child of this process may hold the socket too: neither epoll nor the peer would notice. */
@@ -79,8 +79,8 @@ void tsri_conn_bury(tsri_store_server *s)
     while (s->dead) {
         tsri_conn *c = s->dead;
         s->dead = c->next;
-        tsri_mem_free(c->in);
-        tsri_mem_free(c->out);
+        tsri_mem_free(c->in.bytes);
+        tsri_mem_free(c->out.bytes);
         tsri_mem_free(c);
     }
 }
@@ -88,27 +88,27 @@ void tsri_conn_bury(tsri_store_server *s)
 /* Room for `more` bytes behind what is to be sent. */
 static bool make_out_room(tsri_conn *c, size_t more)
 {
-    if (c->out_room - c->out_used >= more)
+    if (c->out.room - c->out.used >= more)
         return true;
-    size_t room = c->out_used + more < FIRST_ROOM ? FIRST_ROOM : c->out_used + more;
-    unsigned char *out = tsri_mem_realloc(NULL, c->out, room);
+    size_t room = c->out.used + more < FIRST_ROOM ? FIRST_ROOM : c->out.used + more;
+    unsigned char *out = tsri_mem_realloc(NULL, c->out.bytes, room);
     if (!out)
         return false;
-    c->out = out;
-    c->out_room = room;
+    c->out.bytes = out;
+    c->out.room = room;
     return true;
 }
 
 /* false: the connection is gone. */
 static bool flush(tsri_store_server *s, tsri_conn *c)
 {
-    while (c->out_at < c->out_used) {
-        ssize_t n = send(c->fd, c->out + c->out_at, c->out_used - c->out_at, MSG_NOSIGNAL);
+    while (c->out.at < c->out.used) {
+        ssize_t n = send(c->fd, c->out.bytes + c->out.at, c->out.used - c->out.at, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
             if (c->read_by_s == 0) {
-                c->read_by_s = tsri_now_s() + tsri_limit_patience(c->out_used - c->out_at);
+                c->read_by_s = tsri_now_s() + tsri_limit_patience(c->out.used - c->out.at);
                 tsri_server_set_timer(s, c->read_by_s);
             }
             return true;
@@ -117,14 +117,14 @@ static bool flush(tsri_store_server *s, tsri_conn *c)
             tsri_conn_kill(s, c);
             return false;
         }
-        c->out_at += (size_t)n;
+        c->out.at += (size_t)n;
     }
     tsri_limit_read(s, c);
-    c->out_at = c->out_used = 0;
-    if (c->out_room > KEEP_ROOM) {
-        tsri_mem_free(c->out);
-        c->out = NULL;
-        c->out_room = 0;
+    c->out.at = c->out.used = 0;
+    if (c->out.room > KEEP_ROOM) {
+        tsri_mem_free(c->out.bytes);
+        c->out.bytes = NULL;
+        c->out.room = 0;
     }
     return true;
 }
@@ -137,16 +137,16 @@ void tsri_conn_reply(tsri_store_server *s, tsri_conn *c, int32_t status, tsri_by
         tsri_conn_kill(s, c);
         return;
     }
-    unsigned char *p = c->out + c->out_used;
+    unsigned char *p = c->out.bytes + c->out.used;
     tsri_wire_put(p, a.bytes + b.bytes, 4);
     tsri_wire_put(p + 4, (uint32_t)status, 4);
-    memcpy(p + 8, c->in + c->in_at + 8, 8); /* the request's number */
+    memcpy(p + 8, c->in.bytes + c->in.at + 8, 8); /* the request's number */
     memset(p + 16, 0, 8);
     if (a.bytes)
         memcpy(p + TSRI_WIRE_HEAD, a.data, a.bytes);
     if (b.bytes)
         memcpy(p + TSRI_WIRE_HEAD + a.bytes, b.data, b.bytes);
-    c->out_used += TSRI_WIRE_HEAD + a.bytes + b.bytes;
+    c->out.used += TSRI_WIRE_HEAD + a.bytes + b.bytes;
     tsri_limit_replied(s, c, TSRI_WIRE_HEAD + a.bytes + b.bytes);
 }
 
@@ -166,14 +166,14 @@ void tsri_conn_reply_error(tsri_store_server *s, tsri_conn *c, tsr_status status
 void tsri_conn_next(tsri_store_server *s, tsri_conn *c)
 {
     tsri_limit_request_done(s, c);
-    c->in_at += TSRI_WIRE_HEAD + (size_t)tsri_wire_get(c->in + c->in_at, 4);
-    if (c->in_at < c->in_used)
+    c->in.at += TSRI_WIRE_HEAD + (size_t)tsri_wire_get(c->in.bytes + c->in.at, 4);
+    if (c->in.at < c->in.used)
         return;
-    c->in_at = c->in_used = 0;
-    if (c->in_room > KEEP_ROOM) {
-        tsri_mem_free(c->in);
-        c->in = NULL;
-        c->in_room = 0;
+    c->in.at = c->in.used = 0;
+    if (c->in.room > KEEP_ROOM) {
+        tsri_mem_free(c->in.bytes);
+        c->in.bytes = NULL;
+        c->in.room = 0;
     }
 }
 
@@ -183,8 +183,8 @@ static bool put_out(tsri_store_server *s, tsri_conn *c, const void *data, size_t
         tsri_conn_kill(s, c);
         return false;
     }
-    memcpy(c->out + c->out_used, data, bytes);
-    c->out_used += bytes;
+    memcpy(c->out.bytes + c->out.used, data, bytes);
+    c->out.used += bytes;
     return true;
 }
 
@@ -198,8 +198,8 @@ static void put_last(tsri_store_server *s, tsri_conn *c, const void *data, size_
 /* Returns whether there was a whole greeting; kills those who say something else. */
 static bool take_hello(tsri_store_server *s, tsri_conn *c)
 {
-    const size_t n = c->in_used - c->in_at;
-    const unsigned char *its = c->in + c->in_at;
+    const size_t n = c->in.used - c->in.at;
+    const unsigned char *its = c->in.bytes + c->in.at;
     unsigned char mine[TSRI_WIRE_GREETING];
     if (n && memcmp(its, TSRI_WIRE_MAGIC, n < 8 ? n : 8) != 0) {
         tsri_conn_kill(s, c);
@@ -220,7 +220,7 @@ static bool take_hello(tsri_store_server *s, tsri_conn *c)
     }
     tsri_wire_prove(&s->token, false, its, mine, c->wanted);
     tsri_wire_prove(&s->token, true, its, mine, c->proof);
-    c->in_at += TSRI_WIRE_GREETING;
+    c->in.at += TSRI_WIRE_GREETING;
     c->said_hello = true;
     return put_out(s, c, mine, sizeof mine);
 }
@@ -230,29 +230,29 @@ static bool take_hello(tsri_store_server *s, tsri_conn *c)
 static bool take_proof(tsri_store_server *s, tsri_conn *c)
 {
     unsigned char verdict[TSRI_WIRE_VERDICT] = {TSRI_WIRE_OTHER_TOKEN};
-    if (c->in_used - c->in_at < TSRI_WIRE_PROOF)
+    if (c->in.used - c->in.at < TSRI_WIRE_PROOF)
         return false;
-    if (!tsri_hmac_is_same(c->in + c->in_at, c->wanted)) {
+    if (!tsri_hmac_is_same(c->in.bytes + c->in.at, c->wanted)) {
         put_last(s, c, verdict, sizeof verdict);
         return false;
     }
     verdict[0] = 0;
     memcpy(verdict + 8, c->proof, sizeof c->proof);
-    c->in_at += TSRI_WIRE_PROOF;
+    c->in.at += TSRI_WIRE_PROOF;
     c->greeted = true;
     s->strangers--;
     s->greeted++;
     return put_out(s, c, verdict, sizeof verdict);
 }
 
-/* Returns whether a whole request is at in_at; kills those whose head makes no sense, and stalls
+/* Returns whether a whole request is at in.at; kills those whose head makes no sense, and stalls
  * those for which there is no room yet. */
 static bool has_request(tsri_store_server *s, tsri_conn *c)
 {
-    size_t n = c->in_used - c->in_at;
+    size_t n = c->in.used - c->in.at;
     if (n < TSRI_WIRE_HEAD)
         return false;
-    const unsigned char *head = c->in + c->in_at;
+    const unsigned char *head = c->in.bytes + c->in.at;
     uint64_t payload = tsri_wire_get(head, 4), op = tsri_wire_get(head + 4, 2);
     if (payload > TSRI_WIRE_MAX_PAYLOAD || op < TSRI_STORE_SET || op >= TSRI_STORE_OP_END_ ||
         tsri_wire_get(head + 6, 2) != 0) {
@@ -266,7 +266,7 @@ static bool has_request(tsri_store_server *s, tsri_conn *c)
 static void watch(tsri_store_server *s, tsri_conn *c)
 {
     const bool reads = !c->parked && !c->stalled;
-    uint32_t events = EPOLLRDHUP | (c->out_at < c->out_used ? EPOLLOUT : reads ? EPOLLIN : 0);
+    uint32_t events = EPOLLRDHUP | (c->out.at < c->out.used ? EPOLLOUT : reads ? EPOLLIN : 0);
     struct epoll_event event = {.events = events, .data.ptr = c};
     if (events != c->events && epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) != 0)
         tsri_conn_kill(s, c);
@@ -276,7 +276,7 @@ static void watch(tsri_store_server *s, tsri_conn *c)
 void tsri_conn_pump(tsri_store_server *s, tsri_conn *c)
 {
     while (!c->dead) {
-        if (c->out_at < c->out_used && (!flush(s, c) || c->out_at < c->out_used))
+        if (c->out.at < c->out.used && (!flush(s, c) || c->out.at < c->out.used))
             break;
         if (c->parked || c->stalled)
             break;
@@ -297,7 +297,7 @@ void tsri_conn_pump(tsri_store_server *s, tsri_conn *c)
     }
     if (c->dead)
         return;
-    if (c->greeted && !c->parked && c->in_used > c->in_at && c->whole_by_s == 0) {
+    if (c->greeted && !c->parked && c->in.used > c->in.at && c->whole_by_s == 0) {
         c->whole_by_s = tsri_now_s() + tsri_limit_patience(0);
         tsri_server_set_timer(s, c->whole_by_s);
     }
@@ -308,21 +308,21 @@ void tsri_conn_pump(tsri_store_server *s, tsri_conn *c)
  * more than the request is, so that nothing stands behind a large one in the buffer. */
 static bool make_in_room(tsri_conn *c)
 {
-    if (c->in_at > 0) {
-        memmove(c->in, c->in + c->in_at, c->in_used - c->in_at);
-        c->in_used -= c->in_at;
-        c->in_at = 0;
+    if (c->in.at > 0) {
+        memmove(c->in.bytes, c->in.bytes + c->in.at, c->in.used - c->in.at);
+        c->in.used -= c->in.at;
+        c->in.at = 0;
     }
-    if (c->in_used < c->in_room)
+    if (c->in.used < c->in.room)
         return true;
-    size_t room = c->in_room ? 2 * c->in_room : FIRST_ROOM;
+    size_t room = c->in.room ? 2 * c->in.room : FIRST_ROOM;
     if (c->held && room > c->held)
         room = c->held;
-    unsigned char *in = tsri_mem_realloc(NULL, c->in, room);
+    unsigned char *in = tsri_mem_realloc(NULL, c->in.bytes, room);
     if (!in)
         return false;
-    c->in = in;
-    c->in_room = room;
+    c->in.bytes = in;
+    c->in.room = room;
     return true;
 }
 
@@ -333,7 +333,7 @@ static bool read_some(tsri_store_server *s, tsri_conn *c, size_t *total)
         tsri_conn_kill(s, c);
         return false;
     }
-    ssize_t n = recv(c->fd, c->in + c->in_used, c->in_room - c->in_used, 0);
+    ssize_t n = recv(c->fd, c->in.bytes + c->in.used, c->in.room - c->in.used, 0);
     if (n < 0 && errno == EINTR)
         return true;
     if (n < 0 && errno == EAGAIN)
@@ -342,7 +342,7 @@ static bool read_some(tsri_store_server *s, tsri_conn *c, size_t *total)
         tsri_conn_kill(s, c);
         return false;
     }
-    c->in_used += (size_t)n;
+    c->in.used += (size_t)n;
     *total += (size_t)n;
     tsri_conn_pump(s, c);
     return !c->dead && (c->events & EPOLLIN) && *total < READ_AT_ONCE;
@@ -352,7 +352,7 @@ double tsri_conn_deadline(const tsri_conn *c)
 {
     double at_s = (double)INFINITY;
     if (c->parked)
-        return c->until_s;
+        return c->parks.until_s;
     if (!c->greeted)
         return c->since_s + greeting_s;
     if (c->read_by_s > 0)

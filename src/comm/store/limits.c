@@ -44,12 +44,12 @@ bool tsri_limit_coming(tsri_store_server *s, tsri_conn *c, size_t bytes)
 {
     if (bytes <= TSRI_SERVER_SMALL || c->held)
         return true;
-    if (s->coming > 0 && s->coming + bytes > TSRI_SERVER_MAX_COMING) {
+    if (s->load.coming > 0 && s->load.coming + bytes > TSRI_SERVER_MAX_COMING) {
         tsri_limit_stall(s, c);
         return false;
     }
     c->held = bytes;
-    s->coming += bytes;
+    s->load.coming += bytes;
     c->whole_by_s = tsri_now_s() + tsri_limit_patience(bytes);
     tsri_server_set_timer(s, c->whole_by_s);
     return true;
@@ -59,13 +59,13 @@ tsr_status tsri_limit_waiting(tsri_store_server *s, tsri_conn *c)
 {
     if (!c->held || c->held_waits)
         return TSR_OK;
-    if (s->waiting + c->held > TSRI_SERVER_MAX_WAITING)
+    if (s->load.waiting + c->held > TSRI_SERVER_MAX_WAITING)
         return tsri_fail(TSR_ERR_NO_MEMORY,
                          "calls that wait for keys hold %zu bytes of names already, and this one "
                          "has %zu: legal are %d in all: wait for fewer keys at once",
-                         s->waiting, c->held, TSRI_SERVER_MAX_WAITING);
-    s->coming -= c->held;
-    s->waiting += c->held;
+                         s->load.waiting, c->held, TSRI_SERVER_MAX_WAITING);
+    s->load.coming -= c->held;
+    s->load.waiting += c->held;
     c->held_waits = true;
     wake_stalled(s);
     return TSR_OK;
@@ -77,7 +77,7 @@ void tsri_limit_request_done(tsri_store_server *s, tsri_conn *c)
     c->active_s = tsri_now_s();
     if (!c->held)
         return;
-    *(c->held_waits ? &s->waiting : &s->coming) -= c->held;
+    *(c->held_waits ? &s->load.waiting : &s->load.coming) -= c->held;
     c->held = 0;
     c->held_waits = false;
     wake_stalled(s);
@@ -85,7 +85,8 @@ void tsri_limit_request_done(tsri_store_server *s, tsri_conn *c)
 
 bool tsri_limit_going(const tsri_store_server *s, size_t bytes)
 {
-    return bytes <= TSRI_SERVER_SMALL || s->going == 0 || s->going + bytes <= TSRI_SERVER_MAX_GOING;
+    return bytes <= TSRI_SERVER_SMALL || s->load.going == 0 ||
+           s->load.going + bytes <= TSRI_SERVER_MAX_GOING;
 }
 
 void tsri_limit_replied(tsri_store_server *s, tsri_conn *c, size_t bytes)
@@ -93,7 +94,7 @@ void tsri_limit_replied(tsri_store_server *s, tsri_conn *c, size_t bytes)
     if (bytes <= TSRI_SERVER_SMALL)
         return;
     c->going += bytes;
-    s->going += bytes;
+    s->load.going += bytes;
 }
 
 void tsri_limit_read(tsri_store_server *s, tsri_conn *c)
@@ -101,7 +102,7 @@ void tsri_limit_read(tsri_store_server *s, tsri_conn *c)
     c->read_by_s = 0;
     if (!c->going)
         return;
-    s->going -= c->going;
+    s->load.going -= c->going;
     c->going = 0;
     wake_stalled(s);
 }

@@ -6,14 +6,14 @@
 /* The payload of the request in hand. */
 static tsri_wire_reader payload_of(const tsri_conn *c)
 {
-    const unsigned char *head = c->in + c->in_at;
+    const unsigned char *head = c->in.bytes + c->in.at;
     const size_t bytes = (size_t)tsri_wire_get(head, 4);
     return (tsri_wire_reader){.at = head + TSRI_WIRE_HEAD, .end = head + TSRI_WIRE_HEAD + bytes};
 }
 
 static tsri_store_op op_of(const tsri_conn *c)
 {
-    return (tsri_store_op)tsri_wire_get(c->in + c->in_at + 4, 2);
+    return (tsri_store_op)tsri_wire_get(c->in.bytes + c->in.at + 4, 2);
 }
 
 static tsri_bytes read_key(tsri_wire_reader *r)
@@ -49,19 +49,19 @@ static bool read_ask(const tsri_conn *c, tsri_store_ask *ask)
 
 void tsri_serve_park(tsri_store_server *s, tsri_conn *c)
 {
-    const uint64_t bits = tsri_wire_get(c->in + c->in_at + 16, 8);
+    const uint64_t bits = tsri_wire_get(c->in.bytes + c->in.at + 16, 8);
     double wait_s;
     if (c->parked)
         return;
     memcpy(&wait_s, &bits, sizeof wait_s);
     c->parked = true;
-    c->until_s = tsri_now_s() + wait_s;
-    tsri_server_set_timer(s, c->until_s);
+    c->parks.until_s = tsri_now_s() + wait_s;
+    tsri_server_set_timer(s, c->parks.until_s);
 }
 
 static bool wait_makes_sense(const tsri_conn *c)
 {
-    const uint64_t bits = tsri_wire_get(c->in + c->in_at + 16, 8);
+    const uint64_t bits = tsri_wire_get(c->in.bytes + c->in.at + 16, 8);
     double wait_s;
     memcpy(&wait_s, &bits, sizeof wait_s);
     return wait_s >= 0 && wait_s <= TSRI_WIRE_MAX_WAIT_S; /* no NaN */
@@ -75,11 +75,11 @@ static int park_on(tsri_store_server *s, tsri_conn *c, tsri_bytes key)
         tsri_conn_reply_error(s, c, TSR_ERR_NO_MEMORY);
         return 0;
     }
-    c->entry = e;
-    c->prev_waiter = NULL;
-    c->next_waiter = e->waiters;
-    if (c->next_waiter)
-        c->next_waiter->prev_waiter = c;
+    c->parks.entry = e;
+    c->parks.prev = NULL;
+    c->parks.next = e->waiters;
+    if (c->parks.next)
+        c->parks.next->parks.prev = c;
     e->waiters = c;
     tsri_serve_park(s, c);
     return TSRI_WIRE_WAITS;
@@ -88,16 +88,16 @@ static int park_on(tsri_store_server *s, tsri_conn *c, tsri_bytes key)
 /* Off the key; parked still. */
 static void take_off(tsri_store_server *s, tsri_conn *c)
 {
-    tsri_store_entry *e = c->entry;
+    tsri_store_entry *e = c->parks.entry;
     if (!e)
         return;
-    if (c->prev_waiter)
-        c->prev_waiter->next_waiter = c->next_waiter;
+    if (c->parks.prev)
+        c->parks.prev->parks.next = c->parks.next;
     else
-        e->waiters = c->next_waiter;
-    if (c->next_waiter)
-        c->next_waiter->prev_waiter = c->prev_waiter;
-    c->entry = NULL;
+        e->waiters = c->parks.next;
+    if (c->parks.next)
+        c->parks.next->parks.prev = c->parks.prev;
+    c->parks.entry = NULL;
     tsri_store_map_tidy(&s->map, e);
 }
 
@@ -111,7 +111,7 @@ void tsri_serve_unpark(tsri_store_server *s, tsri_conn *c)
 static void wake_waiters(tsri_store_server *s, tsri_bytes key)
 {
     const tsri_store_entry *e = tsri_store_map_find(&s->map, key);
-    for (tsri_conn *c = e ? e->waiters : NULL; c; c = c->next_waiter)
+    for (tsri_conn *c = e ? e->waiters : NULL; c; c = c->parks.next)
         tsri_server_make_ready(s, c);
 }
 
@@ -191,18 +191,18 @@ static int serve_wait(tsri_store_server *s, tsri_conn *c)
     if (!c->parked) {
         if (!keys_make_sense(r))
             return -1;
-        c->key_at = 4;
+        c->parks.key_at = 4;
     }
     for (;;) {
-        const bool from_first = c->key_at == 4;
-        r.at = start + c->key_at;
+        const bool from_first = c->parks.key_at == 4;
+        r.at = start + c->parks.key_at;
         while (r.at < r.end) {
-            c->key_at = (size_t)(r.at - start);
+            c->parks.key_at = (size_t)(r.at - start);
             tsri_bytes key = read_key(&r);
             if (!tsri_store_map_has(&s->map, key))
                 return park_on(s, c, key);
         }
-        c->key_at = 4;
+        c->parks.key_at = 4;
         if (from_first)
             break;
     }
@@ -241,7 +241,7 @@ int tsri_serve(tsri_store_server *s, tsri_conn *c)
 
 void tsri_serve_again(tsri_store_server *s, tsri_conn *c)
 {
-    if (c->parked && c->entry) {
+    if (c->parked && c->parks.entry) {
         take_off(s, c);
         const int served = tsri_serve(s, c);
         c->parked = served == TSRI_WIRE_WAITS;
@@ -257,7 +257,7 @@ void tsri_serve_timeout(tsri_store_server *s, tsri_conn *c)
 {
     unsigned char absent[4 + 4 * TSRI_WIRE_ABSENT];
     uint32_t n = 0;
-    if (!c->entry) {
+    if (!c->parks.entry) {
         tsri_meet_give_up(s, c);
         return;
     }

@@ -25,8 +25,8 @@ static const double accept_pause_s = 0.1; /* when there are no descriptors left 
 
 void tsri_server_set_timer(tsri_store_server *s, double at_s)
 {
-    if (s->scan_at_s == 0 || at_s < s->scan_at_s)
-        s->scan_at_s = at_s;
+    if (s->timers.scan_at_s == 0 || at_s < s->timers.scan_at_s)
+        s->timers.scan_at_s = at_s;
 }
 
 void tsri_server_make_ready(tsri_store_server *s, tsri_conn *c)
@@ -76,7 +76,7 @@ static void close_port(tsri_store_server *s)
         close(s->listen_fd[i]);
     }
     s->nlisten = 0;
-    s->accept_at_s = 0;
+    s->timers.accept_at_s = 0;
 }
 
 /* The listening socket that an event is of, which may be closed by now; -1: it is of none. */
@@ -98,7 +98,7 @@ static void accept_some(tsri_store_server *s, int listen_fd)
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             tsri_limit_drop_weakest(s);
-            s->accept_at_s = tsri_now_s() + accept_pause_s;
+            s->timers.accept_at_s = tsri_now_s() + accept_pause_s;
             watch_port(s, false);
         }
         if (errno != EINTR && errno != ECONNABORTED)
@@ -110,13 +110,13 @@ static void look_at_timers(tsri_store_server *s)
 {
     const double now_s = tsri_now_s();
     tsri_conn *next;
-    if (s->accept_at_s > 0 && now_s >= s->accept_at_s) {
-        s->accept_at_s = 0;
+    if (s->timers.accept_at_s > 0 && now_s >= s->timers.accept_at_s) {
+        s->timers.accept_at_s = 0;
         watch_port(s, true);
     }
-    if (s->scan_at_s == 0 || now_s < s->scan_at_s)
+    if (s->timers.scan_at_s == 0 || now_s < s->timers.scan_at_s)
         return;
-    s->scan_at_s = 0;
+    s->timers.scan_at_s = 0;
     for (tsri_conn *c = s->first; c; c = next) {
         const double until_s = tsri_conn_deadline(c);
         next = c->next;
@@ -133,12 +133,12 @@ static void look_at_timers(tsri_store_server *s)
 static int sleep_ms(const tsri_store_server *s)
 {
     double at_s = INFINITY, left_s;
-    if (s->scan_at_s > 0)
-        at_s = fmin(at_s, s->scan_at_s);
-    if (s->accept_at_s > 0)
-        at_s = fmin(at_s, s->accept_at_s);
+    if (s->timers.scan_at_s > 0)
+        at_s = fmin(at_s, s->timers.scan_at_s);
+    if (s->timers.accept_at_s > 0)
+        at_s = fmin(at_s, s->timers.accept_at_s);
     if (s->idle_s > 0 && s->greeted == 0)
-        at_s = fmin(at_s, s->idle_since_s + s->idle_s);
+        at_s = fmin(at_s, s->timers.idle_since_s + s->idle_s);
     left_s = at_s - tsri_now_s();
     return left_s > 3600 ? 3600000 : left_s <= 0 ? 0 : (int)(left_s * 1e3) + 1;
 }
@@ -163,7 +163,7 @@ static void end(tsri_store_server *s)
     close_port(s);
     for (tsri_conn *c = s->first, *next; c; c = next) {
         next = c->next;
-        if (c->parked && !c->entry)
+        if (c->parked && !c->parks.entry)
             tsri_meet_give_up(s, c);
     }
     tsri_server_go_on(s);
@@ -180,7 +180,7 @@ static void *serve(void *arg)
 {
     tsri_store_server *s = arg;
     struct epoll_event event[EVENTS];
-    s->idle_since_s = tsri_now_s();
+    s->timers.idle_since_s = tsri_now_s();
     while (look_at_wishes(s)) {
         int n = epoll_wait(s->epoll_fd, event, EVENTS, sleep_ms(s));
         if (n < 0 && errno != EINTR)
@@ -196,7 +196,7 @@ static void *serve(void *arg)
         look_at_timers(s);
         tsri_server_go_on(s);
         tsri_conn_bury(s);
-        if (s->idle_s > 0 && s->greeted == 0 && tsri_now_s() >= s->idle_since_s + s->idle_s)
+        if (s->idle_s > 0 && s->greeted == 0 && tsri_now_s() >= s->timers.idle_since_s + s->idle_s)
             break;
     }
     end(s);

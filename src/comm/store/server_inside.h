@@ -30,6 +30,20 @@ typedef struct tsri_meeting {
     char name[];
 } tsri_meeting;
 
+/* Bytes [at, used) of a connection. */
+typedef struct tsri_conn_buffer {
+    unsigned char *bytes;
+    size_t at, used, room;
+} tsri_conn_buffer;
+
+/* A parked request. */
+typedef struct tsri_parked {
+    double until_s;
+    size_t key_at;           /* of wait: the next key's place in the payload */
+    tsri_store_entry *entry; /* the key that it waits for; NULL: a meeting */
+    tsri_conn *prev, *next;  /* others that wait for it */
+} tsri_parked;
+
 struct tsri_conn {
     tsri_conn *prev, *next; /* all, oldest first */
     tsri_conn *next_ready;
@@ -40,20 +54,14 @@ struct tsri_conn {
     unsigned char wanted[TSRI_WIRE_PROOF], proof[TSRI_WIRE_PROOF]; /* its, and ours */
     double since_s;                                                /* of the connection */
     double active_s;                                               /* of its last request's end */
-    double whole_by_s; /* the request that is coming must be whole then; 0: none is coming */
-    double read_by_s;  /* the reply must have been read then; 0: there is none */
-    size_t held;       /* bytes of a large request; 0: of a small one */
-    bool held_waits;   /* it counts as one that waits, not as one that is coming */
-    size_t going;      /* bytes of large replies */
-    unsigned char *in; /* [in_at, in_used) is not yet dealt with; a request's head is at in_at */
-    size_t in_at, in_used, in_room;
-    unsigned char *out; /* [out_at, out_used) is to be sent */
-    size_t out_at, out_used, out_room;
-    /* of a parked request */
-    double until_s;
-    size_t key_at;           /* of wait: the next key's place in the payload */
-    tsri_store_entry *entry; /* the key that it waits for; NULL: a meeting */
-    tsri_conn *prev_waiter, *next_waiter;
+    double whole_by_s;    /* the request that is coming must be whole then; 0: none is coming */
+    double read_by_s;     /* the reply must have been read then; 0: there is none */
+    size_t held;          /* bytes of a large request; 0: of a small one */
+    bool held_waits;      /* it counts as one that waits, not as one that is coming */
+    size_t going;         /* bytes of large replies */
+    tsri_conn_buffer in;  /* not yet dealt with; a request's head is at in.at */
+    tsri_conn_buffer out; /* to be sent */
+    tsri_parked parks;
     /* of one that has joined */
     tsri_meeting *meeting;
     int rank;
@@ -74,6 +82,17 @@ enum {
     TSRI_SERVER_MAX_STORED = 256 << 20, /* of keys and values */
 };
 
+/* Bytes of large requests and replies, by what they do. */
+typedef struct tsri_server_load {
+    size_t coming, waiting, going;
+} tsri_server_load;
+
+typedef struct tsri_server_timers {
+    double scan_at_s;   /* no timer ends before; 0: none is set */
+    double accept_at_s; /* accepting is paused until then; 0: it is not */
+    double idle_since_s;
+} tsri_server_timers;
+
 struct tsri_store_server {
     int listen_fd[TSRI_SERVER_MAX_ADDRESSES], nlisten;
     int epoll_fd, wake_fd, port;
@@ -92,10 +111,8 @@ struct tsri_store_server {
     int greeted, strangers; /* connections that have and have not greeted */
     int seats, nstalled;
     uint64_t next_round; /* of a meeting that begins: none of an earlier one of its name */
-    size_t coming, waiting, going;
-    double scan_at_s;   /* no timer ends before; 0: none is set */
-    double accept_at_s; /* accepting is paused until then; 0: it is not */
-    double idle_since_s;
+    tsri_server_load load;
+    tsri_server_timers timers;
 };
 
 /* --- server.c --------------------------------------------------------------------------------- */

@@ -52,11 +52,11 @@ static void find_last_uses(tsri_problem *p)
             continue;
         bool is_view = tsri_op_def_of(op->kind)->is_view;
         int until = i;
-        if (is_view && p->last_use[op->out[0]->id] > until)
-            until = p->last_use[op->out[0]->id];
+        if (is_view && p->reads.last_use[op->out[0]->id] > until)
+            until = p->reads.last_use[op->out[0]->id];
         for (int j = 0; j < op->nin; j++)
-            if (p->last_use[op->in[j]->id] < until)
-                p->last_use[op->in[j]->id] = until;
+            if (p->reads.last_use[op->in[j]->id] < until)
+                p->reads.last_use[op->in[j]->id] = until;
     }
 }
 
@@ -67,11 +67,11 @@ static tsr_status list_ops(tsri_problem *p)
     p->node_of = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->node_of);
     p->first = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->first);
     p->memory_of = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->memory_of);
-    p->readers = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->readers);
-    p->last_reader = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_reader);
-    p->last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_use);
-    TSRI_NEED(p->strat && p->node_of && p->first && p->memory_of && p->readers && p->last_reader &&
-              p->last_use);
+    p->reads.first = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->reads.first);
+    p->reads.last = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->reads.last);
+    p->reads.last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->reads.last_use);
+    TSRI_NEED(p->strat && p->node_of && p->first && p->memory_of && p->reads.first &&
+              p->reads.last && p->reads.last_use);
     find_last_uses(p);
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
@@ -98,8 +98,8 @@ static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, con
     const tsri_reader r = {.node = node, .want = want, .share = share};
     tsri_reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
     TSRI_NEED(copy);
-    tsri_reader **last = &p->last_reader[t->id];
-    *(*last ? &(*last)->next : &p->readers[t->id]) = copy;
+    tsri_reader **last = &p->reads.last[t->id];
+    *(*last ? &(*last)->next : &p->reads.first[t->id]) = copy;
     *last = copy;
     return TSR_OK;
 }
@@ -175,8 +175,8 @@ static void set_lifetimes(tsri_problem *p)
         node->first = kept ? 0 : i;
         node->last = kept ? g->nops : i;
         for (int j = 0; j < op->nout; j++) {
-            const tsri_reader *r = p->readers[op->out[j]->id];
-            int last = p->last_use[op->out[j]->id];
+            const tsri_reader *r = p->reads.first[op->out[j]->id];
+            int last = p->reads.last_use[op->out[j]->id];
             if (r && !r->next && last > node->last)
                 node->last = last;
         }
@@ -188,7 +188,7 @@ static tsr_status list_edges(tsri_problem *p)
     tsr_graph *g = p->g;
     for (int i = 0; i < g->ntensors; i++) {
         const tsr_tensor *t = g->tensors[i];
-        const tsri_reader *r = p->readers[i];
+        const tsri_reader *r = p->reads.first[i];
         const tsri_side *made;
         if (!p->out->live[t->op->id] || !r)
             continue;

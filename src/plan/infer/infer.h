@@ -99,6 +99,20 @@ typedef struct tsri_parallel {
     unsigned dims;
 } tsri_parallel;
 
+/* Per tensor: who reads it. */
+typedef struct tsri_tensor_reads {
+    tsri_reader **first, **last; /* the list's begin and end */
+    int *last_use;               /* the last op that reads it, also through views */
+} tsri_tensor_reads;
+
+/* Equal lists, conversions and tables of costs are made once: hashed. */
+typedef struct tsri_kept_costs {
+    tsri_siglist *lists[TSRI_INFER_BUCKETS];
+    tsri_conversion *conversions[TSRI_INFER_BUCKETS];
+    tsri_matrix *matrices[TSRI_INFER_BUCKETS];
+    tsri_shared *shareds[TSRI_INFER_BUCKETS];
+} tsri_kept_costs;
+
 typedef struct tsri_problem {
     tsr_graph *g;
     const tsri_cost_model *m;
@@ -117,16 +131,11 @@ typedef struct tsri_problem {
     int nparallel, cparallel;
     tsri_sides **sides_of; /* per class id */
     int csides, nsides;
-    int *node_of;              /* per op; a recomputed op has its original's */
-    int *first;                /* per declared op: its index in the graph */
-    int *memory_of;            /* per recomputed op: the node of its results' memory; else 0 */
-    tsri_reader **readers;     /* per tensor */
-    tsri_reader **last_reader; /* per tensor: the end of its list */
-    int *last_use;             /* per tensor: the last op that reads it, also through views */
-    tsri_siglist *lists[TSRI_INFER_BUCKETS];
-    tsri_conversion *conversions[TSRI_INFER_BUCKETS];
-    tsri_matrix *matrices[TSRI_INFER_BUCKETS];
-    tsri_shared *shareds[TSRI_INFER_BUCKETS];
+    int *node_of;   /* per op; a recomputed op has its original's */
+    int *first;     /* per declared op: its index in the graph */
+    int *memory_of; /* per recomputed op: the node of its results' memory; else 0 */
+    tsri_tensor_reads reads;
+    tsri_kept_costs kept;
     tsri_search_node *nodes;
     int nnodes, cnodes;
     tsri_search_edge *edges;

@@ -158,7 +158,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
 {
     size_t element = tsr_dtype_size(t->dtype);
     bool of_variable = t->op->kind == TSRI_OP_VARIABLE || t->writes; /* its value, old or new */
-    tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
+    tsri_conversion **bucket =
+        &p->kept.conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&
             c->to_placement == to_place && c->element == element && c->of_variable == of_variable &&
@@ -196,7 +197,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
 
 float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, double share)
 {
-    for (tsri_matrix *m = p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS]; m;
+    for (tsri_matrix *m = p->kept.matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS]; m;
          m = m->next)
         if (m->from == from && m->to == to && m->share == share)
             return m->cost;
@@ -206,7 +207,7 @@ float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, doubl
 tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
                            float *cost)
 {
-    tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
+    tsri_matrix **bucket = &p->kept.matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     tsri_matrix *m = tsri_pool_alloc(p->pool, sizeof *m);
     TSRI_NEED(m);
     *m = (tsri_matrix){*bucket, from, to, share, cost};

@@ -8,7 +8,7 @@
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n)
 {
     uint64_t h = tsri_hash(TSRI_HASH_INIT, sig, (uint64_t)n * sizeof *sig);
-    tsri_siglist **bucket = &p->lists[h % TSRI_INFER_BUCKETS];
+    tsri_siglist **bucket = &p->kept.lists[h % TSRI_INFER_BUCKETS];
     for (tsri_siglist *l = *bucket; l; l = l->next)
         if (l->n == n && !memcmp(l->sig, sig, (size_t)n * sizeof *sig))
             return l;

@@ -196,16 +196,16 @@ static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_s
                               tsri_shared **out)
 {
     tsri_shared key = {.made = made};
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+    for (const tsri_reader *r = p->reads.first[t->id]; r; r = r->next)
         key.nwant++;
     key.want = tsri_pool_alloc(p->pool, (size_t)key.nwant * sizeof *key.want);
     TSRI_NEED(key.want);
     int n = 0;
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+    for (const tsri_reader *r = p->reads.first[t->id]; r; r = r->next)
         key.want[n++] = r->want;
     uint64_t h =
         tsri_hash(tsri_hash_pointers(made, NULL), key.want, (uint64_t)n * sizeof *key.want);
-    for (tsri_shared *s = p->shareds[h % TSRI_INFER_BUCKETS]; s; s = s->next)
+    for (tsri_shared *s = p->kept.shareds[h % TSRI_INFER_BUCKETS]; s; s = s->next)
         if (s->made == made && s->nwant == n &&
             !memcmp(s->want, key.want, (size_t)n * sizeof *key.want)) {
             *out = s;
@@ -214,8 +214,8 @@ static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_s
     tsri_shared *s = tsri_pool_dup(p->pool, &key, sizeof key);
     TSRI_NEED(s);
     TSRI_TRY(tsri_is_kept(t) ? make_pairs(p, t, s) : make_relay(p, t, s));
-    s->next = p->shareds[h % TSRI_INFER_BUCKETS];
-    p->shareds[h % TSRI_INFER_BUCKETS] = s;
+    s->next = p->kept.shareds[h % TSRI_INFER_BUCKETS];
+    p->kept.shareds[h % TSRI_INFER_BUCKETS] = s;
     *out = s;
     return TSR_OK;
 }
@@ -225,7 +225,7 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
     tsri_shared *s;
     TSRI_TRY(find_shared(p, t, made, &s));
     const bool kept = tsri_is_kept(t);
-    int node, maker = t->op->id, last = p->last_use[t->id];
+    int node, maker = t->op->id, last = p->reads.last_use[t->id];
     int first = kept ? maker : maker + 1; /* until then a relay is its maker's */
     TSRI_TRY(tsri_add_node(p,
                            (tsri_search_node){.nstrat = s->n,
@@ -236,7 +236,7 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
                            &node));
     TSRI_TRY(kept ? tsri_add_edge(p, p->node_of[maker], node, s->up)
                   : tsri_conversion_edge(p, t, p->node_of[maker], made, node, &s->side, 0));
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+    for (const tsri_reader *r = p->reads.first[t->id]; r; r = r->next)
         TSRI_TRY(kept ? shared_edge(p, t, s, node, r)
                       : tsri_conversion_edge(p, t, node, &s->side, r->node, r->want, r->share));
     return TSR_OK;
