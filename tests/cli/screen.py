@@ -185,6 +185,10 @@ for sets, note in (([], ""), (["model.args.heads=4"], ""), (["data.batch_size=64
 # A search that search.seconds ends.
 p, _ = check_screen(example("auto"), "--set", "search.seconds=0.001")
 check("; ended by search.seconds" in " ".join(p["search"]), f"{p['search']}")
+for budget, ended in ((0.001, True), (100, False)):
+    step = tessera_json("plan", example("auto"), "--set", f"search.seconds={budget}")["step"]
+    equal(step.get("search_ended"), ended, f"JSON of a search of {budget} s")
+check("search_ended" not in tessera_json("plan", example("auto"))["step"], "a search without an end")
 
 # A limit that no plan keeps: the verdict, what the plan without it is, and layouts that fit.
 need = tessera_json("plan", path)["memory"][0]["total"]

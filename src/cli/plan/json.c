@@ -79,6 +79,8 @@ static cJSON *json_step(const plan_view *v)
     cJSON_AddItemToObject(json, "changes", changes);
     cJSON_AddNumberToObject(json, "lower_bound_s", r->plan->info.bound_s);
     cJSON_AddBoolToObject(json, "exact", r->plan->info.exact);
+    if (r->plan->ir.opts.search_s > 0)
+        cJSON_AddBoolToObject(json, "search_ended", r->plan->is_cut);
     return json;
 }
 
