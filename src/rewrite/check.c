@@ -2,30 +2,64 @@
 /* Checks what every rewrite must leave in a copy. */
 #include "src/rewrite/rewrite.h"
 
-tsri_graph_promises tsri_rewrite_promises(const tsr_graph *copy)
+/* Whether compiles keep the signature that the user gave an op of this kind. A constant may go. */
+static bool has_hint(const tsri_op *op)
 {
-    tsri_graph_promises p = {.ports = copy->nports, .hooks = copy->nhooks, .prints = copy->nprints};
-    for (int i = 0; i < copy->nops; i++) {
-        const tsri_op *op = copy->ops[i];
-        p.hints += op->kind == TSRI_OP_TO_GLOBAL && op->sbp.ndim > 0;
-        for (int j = 0; j < op->nout; j++) {
-            p.updates += op->out[j]->writes != NULL;
-            p.losses += op->out[j]->is_loss;
-        }
+    return op->sbp.ndim > 0 && op->kind != TSRI_OP_FILL;
+}
+
+static void count_op(const tsri_op *op, tsri_graph_promises *p)
+{
+    p->hints += has_hint(op);
+    p->gradient_hints += op->back.ndim > 0;
+    for (int j = 0; j < op->nout; j++) {
+        p->updates += op->out[j]->writes && !op->out[j]->superseded;
+        p->losses += op->out[j]->is_loss;
     }
-    return p;
+}
+
+/* Marks the ops that ports and updates need, from the last on. */
+static void count_live(const tsr_graph *copy, bool *live, tsri_graph_promises *p)
+{
+    for (int i = 0; i < copy->nports; i++)
+        live[copy->ports[i].tensor->op->id] = true;
+    for (int i = copy->nops; i-- > 0;) {
+        const tsri_op *op = copy->ops[i];
+        for (int j = 0; j < op->nout; j++)
+            live[i] |= op->out[j]->is_loss || (op->out[j]->writes && !op->out[j]->superseded);
+        for (int j = 0; j < op->nin && live[i]; j++)
+            live[op->in[j]->op->id] = true;
+        if (live[i])
+            count_op(op, p);
+    }
+}
+
+tsr_status tsri_rewrite_promises(const tsr_graph *copy, tsri_graph_promises *out)
+{
+    *out = (tsri_graph_promises){
+        .ports = copy->nports, .hooks = copy->nhooks, .prints = copy->nprints};
+    if (!tsri_checks())
+        return TSR_OK;
+    tsri_pool pool;
+    tsri_pool_init(&pool, NULL); /* not counted as a compile's */
+    bool *live = tsri_pool_alloc(&pool, (size_t)copy->nops * sizeof *live);
+    if (live)
+        count_live(copy, live, out);
+    tsri_pool_finish(&pool);
+    return live ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 /* Returns what a rewrite has lost, or NULL. */
 static const char *lost(const tsri_graph_promises *was, const tsri_graph_promises *is)
 {
-    return is->ports < was->ports       ? "an input or an output"
-           : is->hooks < was->hooks     ? "a hook"
-           : is->prints < was->prints   ? "a print"
-           : is->hints < was->hints     ? "a signature that the user gave"
-           : is->updates < was->updates ? "an update"
-           : is->losses < was->losses   ? "a loss"
-                                        : NULL;
+    return is->ports < was->ports                     ? "an input or an output"
+           : is->hooks < was->hooks                   ? "a hook"
+           : is->prints < was->prints                 ? "a print"
+           : is->hints < was->hints                   ? "a signature that the user gave"
+           : is->gradient_hints < was->gradient_hints ? "a signature that the user gave a gradient"
+           : is->updates < was->updates               ? "an update"
+           : is->losses < was->losses                 ? "a loss"
+                                                      : NULL;
 }
 
 static bool is_of(const tsr_graph *copy, const tsr_tensor *t)
@@ -59,15 +93,9 @@ static const char *fault_of(const tsr_graph *copy, int i)
     return NULL;
 }
 
-tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,
-                              const tsri_graph_promises *before)
+static tsr_status check_structure(const tsr_graph *copy, const char *rewrite)
 {
-    if (!tsri_checks())
-        return TSR_OK;
-    const tsri_graph_promises now = tsri_rewrite_promises(copy);
-    const char *fault = lost(before, &now);
-    if (fault)
-        return tsri_fail(TSR_ERR_INTERNAL, "the rewrite %s has lost %s", rewrite, fault);
+    const char *fault;
     for (int i = 0; i < copy->nops; i++)
         if ((fault = fault_of(copy, i)))
             return tsri_fail(TSR_ERR_INTERNAL, "after the rewrite %s op %d (%s) %s", rewrite, i,
@@ -77,4 +105,16 @@ tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,
             return tsri_fail(TSR_ERR_INTERNAL, "after the rewrite %s no op makes the port %s",
                              rewrite, copy->ports[i].name);
     return TSR_OK;
+}
+
+tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,
+                              const tsri_graph_promises *before)
+{
+    tsri_graph_promises now;
+    if (!tsri_checks())
+        return TSR_OK;
+    TSRI_TRY(check_structure(copy, rewrite));
+    TSRI_TRY(tsri_rewrite_promises(copy, &now));
+    const char *what = lost(before, &now);
+    return what ? tsri_fail(TSR_ERR_INTERNAL, "the rewrite %s has lost %s", rewrite, what) : TSR_OK;
 }

@@ -7,6 +7,7 @@
  *   copy.c       the copy
  *   rewrite.c    the rewrites of a compile, one after another
  *   check.c      what must hold behind each of them
+ *   replace.c    one tensor in the place of another
  *   only.c       the part of a graph that computes one tensor, for tsr_eval
  *   recompute.c  recomputation in the backward pass
  */
@@ -27,11 +28,14 @@ void tsri_graph_copy_free(tsr_graph *copy);
  * and TSR_ERR_INTERNAL of tsri_rewrite_check. */
 tsr_status tsri_rewrite(tsr_graph *copy);
 
-/* Counts of what no rewrite may lose. */
+/* Counts of what no rewrite may lose: of the ops that outputs, updates or losses need. */
 typedef struct tsri_graph_promises {
-    int ports, hooks, prints, hints, updates, losses;
+    int ports, hooks, prints;
+    int hints, gradient_hints; /* signatures that the user gave, but of constants */
+    int updates, losses;
 } tsri_graph_promises;
-tsri_graph_promises tsri_rewrite_promises(const tsr_graph *copy);
+/* Counts with TESSERA_CHECK (tsri_checks) alone. Errors: TSR_ERR_NO_MEMORY. */
+tsr_status tsri_rewrite_promises(const tsr_graph *copy, tsri_graph_promises *out);
 /* With TESSERA_CHECK (tsri_checks): TSR_ERR_INTERNAL, naming rewrite and op, if ops read what no op
  * before them makes, numbers are not indices, or something of `before` was lost. */
 tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,

@@ -76,7 +76,7 @@ def build(out, keep):
     copy, faults = out / "tree", read_table()
     if keep:
         return faults, copy / "b/tests/programs/random_programs"
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    names = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True).stdout
     texts = {name: (ROOT / name).read_bytes() for name in names.decode().split("\0") if name}
     for line in plant(texts, faults):
         print("not planted:", line)

@@ -35,7 +35,7 @@ static program declare(void)
     tsr_output(p.g, "y", y, NULL, TSR_B);
     assert_int_equal(tsr_graph_status(p.g), TSR_OK);
     assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);
-    p.before = tsri_rewrite_promises(p.copy);
+    assert_int_equal(tsri_rewrite_promises(p.copy, &p.before), TSR_OK);
     return p;
 }
 
@@ -92,8 +92,16 @@ static void test_check(void **state)
     p = declare();
     p.copy->nports--;
     expect(&p, "lost an input or an output");
+    static const tsri_op_kind said[] = {TSRI_OP_TO_GLOBAL, TSRI_OP_INPUT};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        p = declare();
+        op_of(&p, said[i])->sbp.ndim = 0;
+        expect(&p, "lost a signature that the user gave");
+    }
+    /* An op that nothing reads any longer has lost its signature too. */
     p = declare();
-    op_of(&p, TSRI_OP_TO_GLOBAL)->sbp.ndim = 0;
+    op = op_of(&p, TSRI_OP_TO_GLOBAL);
+    assert_int_equal(tsri_rewrite_replace(p.copy, op->out[0], op->in[0]), TSR_OK);
     expect(&p, "lost a signature that the user gave");
     p = declare();
     for (int i = 0; i < p.copy->ntensors; i++)

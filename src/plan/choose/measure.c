@@ -9,7 +9,9 @@
 static const struct {
     tsri_pass pass;
     tsr_status (*run)(tsri_ir *ir);
-    const char *changes; /* what in it changes the seconds of a step; NULL: nothing does */
+    /* What in it changes the seconds of a step; NULL: nothing does. TSRI_CHANGES of them; the
+     * schedule's is the last. */
+    const char *changes;
 } passes[] = {
     /* build_program calls tsri_plan_build itself, as that needs the graph too. */
     {TSRI_PASS_BUILD, NULL, "conversions that are shared"},
@@ -55,8 +57,12 @@ static tsr_status build_program(tsr_graph *g, tsri_ir *ir, const tsri_inferred *
             TSRI_TRY(passes[i].run(ir));
         TSRI_TRY(tsri_plan_check(ir, passes[i].pass));
         TSRI_TRY(tsri_text_of_pass(ir, (int)i, tsri_pass_name(passes[i].pass)));
-        if (passes[i].changes)
-            note_change(ir, nchanges++, passes[i].changes);
+        if (!passes[i].changes)
+            continue;
+        if (nchanges == TSRI_CHANGES)
+            return tsri_fail(TSR_ERR_INTERNAL, "more than %d passes have a reason: see ir.h",
+                             TSRI_CHANGES);
+        note_change(ir, nchanges++, passes[i].changes);
     }
     return TSR_OK;
 }

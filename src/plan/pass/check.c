@@ -27,8 +27,12 @@ enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
 
 const char *tsri_pass_name(tsri_pass pass)
 {
-    static const char *const names[] = {"build", "fuse",  "reshard", "layout",   "chain",
-                                        "defer", "order", "update",  "schedule", "memory"};
+    static const char *const names[] = {
+        [TSRI_PASS_BUILD] = "build",       [TSRI_PASS_FUSE] = "fuse",
+        [TSRI_PASS_RESHARD] = "reshard",   [TSRI_PASS_LAYOUT] = "layout",
+        [TSRI_PASS_CHAIN] = "chain",       [TSRI_PASS_DEFER] = "defer",
+        [TSRI_PASS_ORDER] = "order",       [TSRI_PASS_UPDATE] = "update",
+        [TSRI_PASS_SCHEDULE] = "schedule", [TSRI_PASS_MEMORY] = "memory"};
     return names[pass];
 }
 

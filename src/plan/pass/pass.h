@@ -2,7 +2,7 @@
 /*
  * The passes that make a program of a graph's signatures and improve it.
  *
- *   build.c      -> items and values, conversions between them (items.c: making one)
+ *   build.c      -> items and values, conversions between them (src/ir/ir.c appends them)
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
  *   reshard.c    gathers weights again for backward
