@@ -141,6 +141,22 @@ static int batch_norm_train(walk *w, const pnode *n, const int *in)
     return tape_move(w->t, total, (int)parts, pieces, from);
 }
 
+static int64_t channel_of(tsr_dims d, int64_t i)
+{
+    return d.ndim == 4 ? i / (d.d[2] * d.d[3]) % d.d[1] : i % d.d[1];
+}
+
+/* Leaves results open in channels whose weight is not finite: the library folds it into a factor
+ * and an addend, as PyTorch does, and so gives NaN where the formula gives infinities. */
+static int leave_open(walk *w, tsr_dims d, int y, int weight)
+{
+    tape_value *out = tape_at(w->t, y);
+    for (int64_t i = 0; i < out->n; i++)
+        if (!isfinite(tape_at(w->t, weight)->v[channel_of(d, i)]))
+            out->e[i] = INFINITY;
+    return y;
+}
+
 static int eval_batch_norm(walk *w, const pnode *n, const int *in)
 {
     tsr_dims d = n->shape, cd = d.ndim == 4 ? TSR_DIMS(d.d[1], 1, 1) : TSR_DIMS(d.d[1]);
@@ -163,14 +179,12 @@ static int eval_batch_norm(walk *w, const pnode *n, const int *in)
         y = eval_binary(w->t, FN_MUL, y, d, in[1], cd, d, u);
         y = eval_binary(w->t, FN_ADD, y, d, in[2], cd, d, u);
         tape_value *out = tape_at(w->t, y);
-        for (int64_t i = 0; i < out->n; i++) {
-            int64_t c = d.ndim == 4 ? i / (d.d[2] * d.d[3]) % d.d[1] : i % d.d[1];
-            out->e[i] += 4 * u * fabs(tape_at(w->t, shift)->v[c]);
-        }
-        return y;
+        for (int64_t i = 0; i < out->n; i++)
+            out->e[i] += 4 * u * fabs(tape_at(w->t, shift)->v[channel_of(d, i)]);
+        return leave_open(w, d, y, in[1]);
     }
     y = eval_binary(w->t, FN_MUL, y, d, in[1], cd, d, u);
-    return eval_binary(w->t, FN_ADD, y, d, in[2], cd, d, u);
+    return leave_open(w, d, eval_binary(w->t, FN_ADD, y, d, in[2], cd, d, u), in[1]);
 }
 static const op_def op_batch_norm = {
     "batch_norm",

@@ -9,8 +9,8 @@
 static const struct {
     tsri_pass pass;
     tsr_status (*run)(tsri_ir *ir);
-    /* What in it changes the seconds of a step; NULL: nothing does. TSRI_CHANGES of them; the
-     * schedule's is the last. */
+    /* The reason by which it changes the seconds of a step; NULL: it doesn't. There are
+     * TSRI_CHANGES of them; the schedule's is the last. */
     const char *changes;
 } passes[] = {
     /* build_program calls tsri_plan_build itself, as that needs the graph too. */
