@@ -33,8 +33,9 @@ typedef struct tsri_choosing {
     int ntried, ctried;
     bool updates_tried; /* they were inferred with .infer_updates */
     bool seeks_leanest, sought_leanest;
-    bool found;  /* something fits the limit */
-    double work; /* units of work that search_s leaves */
+    bool is_quick; /* the search within the limit uses one price of memory, and few tries */
+    bool found;    /* something fits the limit */
+    double work;   /* units of work that search_s leaves */
 } tsri_choosing;
 
 /* Whether the search has done all the work that search_s allows. */

@@ -42,12 +42,18 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit, bool
     return try_pinned(c, plan, limit, quick, NULL);
 }
 
-/* Whether a graph is searched quickly within limits, and less often: about from a block of a
- * transformer on. */
-static bool is_large(const tsri_choosing *c)
+/* Whether a graph is too large for anything but a quick search. */
+static bool is_huge(const tsri_choosing *c)
 {
-    enum { LARGE = 150 };
-    return c->g->nops > LARGE;
+    enum { HUGE_GRAPH = 4000 };
+    return c->g->nops > HUGE_GRAPH;
+}
+
+/* Returns how many tries a graph of this size is worth: ops / its ops, from least to most. */
+static int tries_of(const tsri_choosing *c, int ops, int least, int most)
+{
+    const int n = ops / (c->g->nops + 1);
+    return n < least ? least : n > most ? most : n;
 }
 
 /* Whether signatures cost less by more than rounding and what is not worth a search. */
@@ -75,14 +81,6 @@ static tsr_status build_tried(tsri_choosing *c, tsr_plan *plan, const tsri_tried
     const tsri_tried t = *tried; /* the list may move */
     c->inferred = t.inferred;
     return tsri_build_inferred(c, plan);
-}
-
-/* Tries that improve a plan which fits: fewer of large graphs, whose passes take longer. */
-static int most_improvements(const tsri_choosing *c)
-{
-    enum { OPS = 12000, LEAST = 3, MOST = 32, MOST_OF_LARGE = 10 };
-    const int n = OPS / (c->g->nops + 1), most = is_large(c) ? MOST_OF_LARGE : MOST;
-    return n < LEAST ? LEAST : n > most ? most : n;
 }
 
 static bool has_tries(const tsri_choosing *c, int tries)
@@ -271,15 +269,15 @@ static const tsri_tried *nearest_tried(const tsri_choosing *c, double limit)
 }
 
 /* Walks over variables that the user left to the compiler, so that hand-written plans with their
- * signatures are on the way: from the nearest that was tried, and (where least memory is sought)
- * from the least of each variable, which is all that is tried of a large graph. Plans are measured,
- * as inference's estimate may not tell them apart. */
+ * signatures are on the way: from the nearest plan that was tried, and (where least memory is
+ * sought) from the least of each variable. Plans are measured, since inference's estimate may not
+ * tell them apart. Graphs for which few tries are left do without. */
 static tsr_status walk_variables(tsri_choosing *c, tsr_plan *plan, double limit)
 {
-    enum { OPS = 9000, MOST = 256 };
-    const int most = OPS / (c->g->nops + 1), tries = is_large(c) ? 1 : most > MOST ? MOST : most;
+    enum { OPS = 40000, MOST = 100, LEAST = 12 };
+    const int tries = tries_of(c, OPS, 0, MOST);
     int open = 0;
-    for (int start = is_large(c) ? 1 : 0; start < (limit > 0 ? 1 : 2); start++) {
+    for (int start = 0; start < (limit > 0 ? 1 : 2) && tries >= LEAST; start++) {
         if (!has_tries(c, tries))
             break;
         const tsri_tried from = *nearest_tried(c, limit);
@@ -300,16 +298,17 @@ static tsr_status walk_variables(tsri_choosing *c, tsr_plan *plan, double limit)
 }
 
 /* --- within the limit ------------------------------------------------------------------------- */
-/* Improves on the best plan that fits, by what memory is left for: with limits between its estimate
- * and that of a cheaper plan which does not fit (of a large graph this takes too long), then with
- * parts of cheaper plans. Builds the best in the end. */
+/* Spends the memory that the best plan within the limit leaves: on parts of cheaper plans, and
+ * (unless the search is quick) before that on plans between its estimate and that of a cheaper plan
+ * over the limit, and then on other signatures of variables. Builds the best plan in the end. */
 static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
 {
+    enum { OPS = 12000, LEAST = 3, MOST = 32, MOST_QUICK = 10 };
     if (c->any_will_do || (double)c->tried[0].bytes <= limit)
         return build_tried(c, plan, best_within(c, limit));
     const tsri_inferred cheapest = c->tried[0].inferred;
     tsri_inferred over = cheapest;
-    mixture m = {.limit = limit, .tries = most_improvements(c)};
+    mixture m = {.limit = limit, .tries = tries_of(c, OPS, LEAST, c->is_quick ? MOST_QUICK : MOST)};
     double low = (double)best_within(c, limit)->inferred.peak, high = (double)over.peak;
     for (int i = 0; i < c->ntried; i++) {
         const tsri_tried *t = &c->tried[i];
@@ -319,7 +318,7 @@ static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
             high = (double)over.peak;
         }
     }
-    for (int i = is_large(c) ? 0 : m.tries / 2; has_tries(c, i) && high - low > 0.005 * high;
+    for (int i = c->is_quick ? 0 : m.tries / 2; has_tries(c, i) && high - low > 0.005 * high;
          i--, m.tries--) {
         if (!is_cheaper(&over, &best_within(c, limit)->inferred))
             break;
@@ -334,76 +333,105 @@ static tsr_status improve_within(tsri_choosing *c, tsr_plan *plan, double limit)
     }
     m.to = over;
     TSRI_TRY(take_parts(c, plan, &m));
-    m.to = cheapest;
-    TSRI_TRY(take_parts(c, plan, &m));
-    TSRI_TRY(walk_variables(c, plan, limit));
+    if (over.choice != cheapest.choice) {
+        m.to = cheapest;
+        TSRI_TRY(take_parts(c, plan, &m));
+    }
+    if (!c->is_quick)
+        TSRI_TRY(walk_variables(c, plan, limit));
     TSRI_TRY(build_tried(c, plan, best_within(c, limit)));
     c->inferred.exact = false;
     return TSR_OK;
 }
 
-/* Looks for the plan that needs least memory a rank, quickly, and notes in c->tried what it meets.
- */
-static tsr_status seek_leanest(tsri_choosing *c, tsr_plan *plan)
+/* Tries limits of inference's estimate between the least that it knows and the cheapest plan's. */
+static tsr_status halve_estimates(tsri_choosing *c, tsr_plan *plan, int tries, bool quick)
 {
-    enum { MOST_TRIES = 6, LEAST_TRIES = 2, OPS = 12000 };
-    const int n = OPS / (c->g->nops + 1), most = n < LEAST_TRIES  ? LEAST_TRIES
-                                                 : n > MOST_TRIES ? MOST_TRIES
-                                                                  : n;
-    c->seeks_leanest = c->sought_leanest = true;
-    TSRI_TRY(try_limit(c, plan, 0, false));
-    double high = (double)c->inferred.peak;
-    TSRI_TRY(try_limit(c, plan, 1, true)); /* which nothing fits: this tells the least */
-    double low = fmin((double)c->inferred.least, high);
-    for (int i = 0; i < most && high - low > 0.01 * high; i++) {
-        double asked = 0.4 * low + 0.6 * high;
-        TSRI_TRY(try_limit(c, plan, asked, true));
+    double high = (double)c->tried[0].inferred.peak;
+    double low = fmin((double)c->tried[0].inferred.least, high);
+    for (int i = 0; i < tries && high - low > 0.01 * high; i++) {
+        const double asked = 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked, quick));
         if (c->inferred.fits)
             high = fmin((double)c->inferred.peak, asked);
         else
             low = asked;
     }
+    return TSR_OK;
+}
+
+/* Looks for the plan that needs least memory a rank, and notes the plans on the way in c->tried.
+ * The two kinds of search find different plans, of which either may be the leaner. */
+static tsr_status seek_leanest(tsri_choosing *c, tsr_plan *plan)
+{
+    enum { TRIES = 6, TRIES_OF_HUGE = 2 };
+    c->seeks_leanest = c->sought_leanest = true;
+    TSRI_TRY(try_limit(c, plan, 0, false)); /* again, so that it counts as one of these */
+    TSRI_TRY(halve_estimates(c, plan, is_huge(c) ? TRIES_OF_HUGE : TRIES, true));
+    if (!is_huge(c))
+        TSRI_TRY(halve_estimates(c, plan, TRIES, false));
     TSRI_TRY(walk_variables(c, plan, 0));
     c->seeks_leanest = false;
     return TSR_OK;
 }
 
-/* No plan is looked for within a limit that what was not found within is so many times of, by the
- * least that a plan so far needs of its estimate. */
+/* A limit is hopeless if plans of the least estimate so far would need so many times of it. */
 static const double hopeless = 1.33;
+enum { QUICK_TRIES = 3, MOST_TRIES = 8 };
 
 /*
- * Looks for a plan within the limit, and sets c->found to whether there is one. Inference is asked
- * for less by its own estimate: in proportion where a limit tells how much less, until a plan fits,
- * or inference finds nothing. Estimates that it finds nothing within grow by ever larger steps.
- * The tries that the leanest plan is found by come last.
+ * Looks for a plan within the limit by at most `tries` limits of inference's own estimate: in
+ * proportion where a plan's measured bytes tell how much less to ask for, until a plan fits. Limits
+ * within which inference finds nothing grow by ever larger steps. Returns whether to go on looking:
+ * false if a plan was found (c->found), or if the limit is hopeless.
  */
-static tsr_status seek_within(tsri_choosing *c, tsr_plan *plan, double limit)
+static tsr_status seek_by_estimate(tsri_choosing *c, tsr_plan *plan, double limit, int tries,
+                                   bool *out_goes_on)
 {
-    enum { MOST_TRIES = 8 };
-    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
-     * that it finds within `high` is too large. */
+    /* Inference finds nothing within `low`, and the plan that it finds within `high` is too large.
+     */
     const double cheapest_bytes = (double)c->tried[0].bytes;
     double low = 0, high = (double)c->tried[0].inferred.peak, step = 1.1;
     double next = high * limit / cheapest_bytes, share = cheapest_bytes / high;
-    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
+    *out_goes_on = true;
+    for (int i = 0; i < tries && high - low > 0.01 * high && *out_goes_on; i++) {
         double asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
-        TSRI_TRY(try_limit(c, plan, asked, is_large(c)));
+        TSRI_TRY(try_limit(c, plan, asked, c->is_quick));
         if (!c->inferred.fits) {
             low = fmax(asked, (double)c->inferred.least);
-            if (share * low > hopeless * limit)
-                return TSR_OK;
+            *out_goes_on = share * low <= hopeless * limit;
             next = step * low;
             step *= step;
             continue;
         }
         c->found = (double)c->bytes <= limit;
-        if (c->found)
-            return TSR_OK;
+        *out_goes_on = !c->found;
         high = fmin((double)c->inferred.peak, asked);
         share = fmin(share, (double)c->bytes / high);
         next = asked * 0.98 * limit / (double)c->bytes;
     }
+    return TSR_OK;
+}
+
+/*
+ * Looks for a plan within the limit, and sets c->found to whether there is one. A quick search
+ * comes first for all but small graphs: one price of memory, which finds as cheap a plan where the
+ * estimate tells plans apart. If it finds nothing, the graph is searched as small ones are. The
+ * tries that find the leanest plan come last.
+ */
+static tsr_status seek_within(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    enum { SMALL = 150 };
+    bool goes_on;
+    c->is_quick = c->g->nops > SMALL;
+    TSRI_TRY(seek_by_estimate(c, plan, limit, c->is_quick && !is_huge(c) ? QUICK_TRIES : MOST_TRIES,
+                              &goes_on));
+    if (!c->found && c->is_quick && !is_huge(c)) {
+        c->is_quick = false;
+        TSRI_TRY(seek_by_estimate(c, plan, limit, MOST_TRIES, &goes_on));
+    }
+    if (!goes_on)
+        return TSR_OK;
     if (!c->sought_leanest)
         TSRI_TRY(seek_leanest(c, plan));
     c->found = best_within(c, limit) != NULL;
@@ -421,6 +449,16 @@ static tsr_status seek_unended(tsri_choosing *c, tsr_plan *plan, double limit)
     return status;
 }
 
+/* Whether the best plan within the limit costs more time, in proportion to the cheapest of all,
+ * than it saves memory: then another search may be worth its time. */
+static bool is_dear(const tsri_choosing *c, double limit)
+{
+    static const double tolerance = 5e-4;
+    const tsri_tried *cheapest = &c->tried[0], *best = best_within(c, limit);
+    return best->inferred.cost / cheapest->inferred.cost - 1 >
+           tolerance + fmax(0, 1 - limit / (double)cheapest->bytes);
+}
+
 tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan)
 {
     const double limit = (double)plan->ir.opts.memory_limit - (double)c->reserve;
@@ -431,7 +469,16 @@ tsr_status tsri_choose_within(tsri_choosing *c, tsr_plan *plan)
         return TSR_OK;
     if (!c->found)
         TSRI_TRY(seek_unended(c, plan, limit));
-    return c->found ? improve_within(c, plan, limit) : TSR_OK;
+    if (!c->found)
+        return TSR_OK;
+    TSRI_TRY(improve_within(c, plan, limit));
+    if (!c->is_quick || is_huge(c) || !is_dear(c, limit))
+        return TSR_OK;
+    bool goes_on;
+    c->is_quick = false;
+    TSRI_TRY(seek_by_estimate(c, plan, limit, MOST_TRIES, &goes_on));
+    c->found = true; /* in any case by the quick search */
+    return improve_within(c, plan, limit);
 }
 
 tsr_status tsri_choose_leanest(tsri_choosing *c, tsr_plan *plan)
