@@ -6,10 +6,9 @@
  * over all times. Each answer on the way is repaired, improved, and merged with the best. Small
  * problems go to branch and bound at the best prices.
  *
- * Where a good assignment will do, one price is all that is searched. A problem of equal blocks is
- * then searched with the blocks tied (tie.h), and its answer mended as a whole in the end. As the
- * time that is fullest without a limit is the same for all limits, so are many prices: the answers
- * at them are kept for further limits.
+ * A quick search (quick_within) searches for one price alone. If the problem has equal blocks, it
+ * ties them (tie.h) and mends the answer as a whole at the end. The time that is fullest without a
+ * limit is the same for all limits, and so are many prices: their answers serve further limits.
  */
 #include "sbp/search/memory.h"
 
@@ -25,7 +24,7 @@ enum { MEND_PASSES = 16 };
 static const double inner_effort = 0.125, tied_effort = 0.004, small_gap = 1e-4;
 static const double branch_work = 3e8, most_levels = 1e6;
 
-/* An answer at a price of the fullest time. */
+/* The answer of a quick search at a price of the fullest time. */
 typedef struct tsri_priced {
     double price, bound;
     int *choice; /* [n] of the problem, or of the tied one */
@@ -48,7 +47,6 @@ typedef struct lagrangian {
     int64_t *load;                /* [ntimes] of its choice */
     double *sum;                  /* [ntimes + 1] of prices before each time */
     double pass;                  /* additions of a look at all strategies of all nodes */
-    double one;                   /* the price, where only the fullest time has one; else 0 */
     const tsri_ties *ties;        /* NULL: nothing is tied */
     double *tied_price;           /* [ties->tied.nnodes] */
     int *tied_choice;
@@ -174,13 +172,15 @@ static void set_prices(lagrangian *x)
     }
 }
 
-/* The search of problem `p`, this or the tied one, at its prices; or what is kept of it. */
+/* Finds the answer of `p` (the problem, or its tied form) at the given prices of its nodes. key > 0
+ * is the price of the fullest time if no other time has one: then an answer at the same key is
+ * taken from x->shared, or added to it. */
 static tsr_status search_priced(lagrangian *x, const tsri_search_problem *p, const double *price,
-                                double effort, int *choice, double *out_bound)
+                                double key, double effort, int *choice, double *out_bound)
 {
     const size_t bytes = (size_t)p->nnodes * sizeof *choice;
-    for (const tsri_priced *k = x->shared->priced; x->one > 0 && k; k = k->next)
-        if (k->price == x->one) {
+    for (const tsri_priced *k = x->shared->priced; key > 0 && k; k = k->next)
+        if (k->price == key) {
             memcpy(choice, k->choice, bytes);
             *out_bound = k->bound;
             return TSR_OK;
@@ -188,22 +188,23 @@ static tsr_status search_priced(lagrangian *x, const tsri_search_problem *p, con
     tsri_search_result result = {0};
     TSRI_TRY(tsri_search_priced(p, price, effort, choice, &result));
     *out_bound = result.bound;
-    if (x->one <= 0)
+    if (key <= 0)
         return TSR_OK;
     tsri_priced *kept = tsri_pool_alloc(x->shared->pool, sizeof *kept);
     int *copy = tsri_pool_dup(x->shared->pool, choice, bytes);
     TSRI_NEED(kept && copy);
-    *kept = (tsri_priced){x->one, result.bound, copy, x->shared->priced};
+    *kept = (tsri_priced){key, result.bound, copy, x->shared->priced};
     x->shared->priced = kept;
     return TSR_OK;
 }
 
 /* The tied problem at lambda, which bounds nothing. */
-static tsr_status evaluate_tied(lagrangian *x)
+static tsr_status evaluate_tied(lagrangian *x, double key)
 {
     double bound;
     set_tied_prices(x);
-    TSRI_TRY(search_priced(x, &x->ties->tied, x->tied_price, tied_effort, x->tied_choice, &bound));
+    TSRI_TRY(
+        search_priced(x, &x->ties->tied, x->tied_price, key, tied_effort, x->tied_choice, &bound));
     for (int v = 0; v < x->p->nnodes; v++)
         x->choice[v] = x->tied_choice[x->ties->of[v]];
     x->cost = tsri_search_cost(x->p, x->choice);
@@ -212,13 +213,13 @@ static tsr_status evaluate_tied(lagrangian *x)
     return TSR_OK;
 }
 
-/* The relaxation at lambda. */
-static tsr_status evaluate(lagrangian *x)
+/* Solves the relaxation at lambda; key: see search_priced. */
+static tsr_status evaluate(lagrangian *x, double key)
 {
     if (x->ties)
-        return evaluate_tied(x);
+        return evaluate_tied(x, key);
     set_prices(x);
-    TSRI_TRY(search_priced(x, x->p, x->price, inner_effort, x->choice, &x->value));
+    TSRI_TRY(search_priced(x, x->p, x->price, key, inner_effort, x->choice, &x->value));
     for (int t = 0; t < x->times.ntimes; t++)
         x->value -= x->lambda[t] * (double)x->p->usage_limit;
     if (x->value > x->lower) {
@@ -240,18 +241,17 @@ static bool settled(const lagrangian *x)
     return proven(x) || x->upper - x->lower <= small_gap * fabs(x->upper);
 }
 
-/* The relaxation at a price of one time alone. */
-static tsr_status evaluate_at(lagrangian *x, int at, double price)
+/* Solves the relaxation where only the fullest time has a price. Only quick searches share answers,
+ * as those of a tied problem would not do for the others. */
+static tsr_status evaluate_at(lagrangian *x, int fullest, double price)
 {
-    x->lambda[at] = price;
-    x->one = x->p->quick_within ? price : 0;
-    tsr_status status = evaluate(x);
-    x->one = 0;
-    return status;
+    x->lambda[fullest] = price;
+    return evaluate(x, x->p->quick_within ? price : 0);
 }
 
-/* Usage at a price that no cost can stand against: at all times, or (where a good answer will do,
- * as equal blocks stay equal then) at the fullest, if that leads to an answer. */
+/* Finds an answer of little usage, by a price that outweighs all costs. A quick search tries the
+ * fullest time alone first, at which equal blocks stay equal; otherwise all times have the price.
+ */
 static tsr_status least_usage(lagrangian *x, int fullest)
 {
     const double price = 1e6 * x->range / (double)x->shared->result.peak;
@@ -263,7 +263,7 @@ static tsr_status least_usage(lagrangian *x, int fullest)
     }
     for (int t = 0; t < x->times.ntimes; t++)
         x->lambda[t] = price / x->times.ntimes;
-    TSRI_TRY(evaluate(x));
+    TSRI_TRY(evaluate(x, 0));
     memset(x->lambda, 0, (size_t)x->times.ntimes * sizeof(double));
     return TSR_OK;
 }
@@ -274,11 +274,12 @@ static void copy_load(const lagrangian *x, double *out)
         out[t] = (double)x->load[t];
 }
 
-/* The best price of one time: between an answer that is over the limit and one within, of which
- * each is a line of the dual, their intersection is tried next, for as long as the dual falls
- * behind it: where a good answer will do, by a share of what the limit costs. low[ntimes]: the load
- * of the former, of cost low_cost; the latter's is the present one. Their mixture that just fills
- * the time goes to mean. */
+/* Finds the best price of one time. An answer over the limit and one within the limit are lines of
+ * the dual; the next price is that of their intersection. The loop ends when the dual at that price
+ * lies on the intersection, or, in a quick search, within a twentieth of the cost that the limit
+ * adds. On entry low[ntimes] is the load of the answer over the limit and low_cost its cost; the
+ * answer within the limit is the present one. On return x->mean is the mixture of both loads that
+ * just fills the time. */
 static tsr_status one_price(lagrangian *x, int at, double low_cost, double *low)
 {
     const double limit = (double)x->p->usage_limit, free_cost = low_cost;
@@ -326,7 +327,7 @@ static tsr_status all_prices(lagrangian *x)
         double step = share * (x->upper - x->lower) / norm;
         for (int t = 0; t < x->times.ntimes; t++)
             x->lambda[t] = fmax(0.0, x->best_lambda[t] + step * (x->mean[t] - limit));
-        TSRI_TRY(evaluate(x));
+        TSRI_TRY(evaluate(x, 0));
         for (int t = 0; t < x->times.ntimes; t++)
             x->mean[t] += 0.15 * ((double)x->load[t] - x->mean[t]);
         share *= x->lower > before + 0.01 * (x->upper - before) ? 1.2 : 0.66;
@@ -410,7 +411,7 @@ static tsr_status branch(lagrangian *x, bool *out_done)
     return TSR_OK;
 }
 
-/* Ties equal blocks, where that leaves little of a problem that a good answer will do for. */
+/* Ties the equal blocks of a quick search's problem, if that makes it smaller by a quarter. */
 static tsr_status tie_blocks(lagrangian *x)
 {
     enum { LARGE = 200 };

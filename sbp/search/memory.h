@@ -30,8 +30,8 @@ void tsri_times_improve(const tsri_times *t, int *const *adj, int *choice);
 tsr_status tsri_times_merge(const tsri_times *t, tsri_mem *mem, int *const *adj, const int *other,
                             int *choice);
 
-/* picked, of *result: the optimum without a limit, or the best known, which exceeds the limit. The
- * pool takes scratch. */
+/* Searches within the limit. On entry picked[nnodes] and *result are the answer without a limit,
+ * whose peak exceeds it. The pool is for scratch. */
 tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p,
                                tsri_search_shared *shared, int *picked, tsri_search_result *result);
 

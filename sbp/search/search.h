@@ -61,18 +61,17 @@ typedef struct tsri_search_result {
 tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
                        tsri_search_result *out_result);
 
-/* Searches of one problem within several limits share the answer without a limit, and answers at
- * prices of memory. */
+/* Results that searches of one problem within several limits share. */
 typedef struct tsri_search_shared {
-    tsri_pool *pool; /* of what is kept here */
-    int *choice;     /* [nnodes] without a limit, and its result: as tsri_search gives them */
-    tsri_search_result result;
-    struct tsri_priced *priced; /* the search's own, as is the next; NULL at first */
-    struct tsri_ties *ties;
+    tsri_pool *pool;            /* owns the answers at prices and the ties */
+    int *choice;                /* [nnodes] the answer of tsri_search without a limit */
+    tsri_search_result result;  /* its result */
+    struct tsri_priced *priced; /* answers at prices of memory (memory.c); NULL at first */
+    struct tsri_ties *ties;     /* the problem with equal blocks tied (tie.h); NULL at first */
 } tsri_search_shared;
 
-/* Answers as tsri_search does, with what an earlier search without a limit and searches within
- * other limits have found for the same nodes and edges. */
+/* Answers as tsri_search does. The caller has set pool, choice and result; the nodes and edges of
+ * the problem must be those of all earlier calls with the same `shared`. */
 tsr_status tsri_search_within(const tsri_search_problem *problem, tsri_search_shared *shared,
                               int *choice, tsri_search_result *out_result);
 

@@ -20,7 +20,7 @@ static const double work_at_once = 2e8, work_for_gap = 4e10, work_for_proof = 6e
 static const double small_gap = 1e-3;
 static const double branch_work = 2e8, most_levels = 1e6; /* doubles of all levels */
 static const double dual_work = 6e8, improve_work = 4e7, last_improve_work = 2e9, deep_work = 6e7;
-/* An effort from which on trees, branch and bound and relaxation have their whole budgets. */
+/* From this effort on, trees, branch and bound and relaxation have their whole budgets. */
 static const double enough_effort = 0.125;
 /* Another round is worth its start if no larger share of the strategies is left. */
 static const double most_left = 0.9, rise_worth = 0.004;
@@ -72,7 +72,7 @@ static bool is_spent(const solver *s)
     return left_of(s) <= 0.0;
 }
 
-/* The share of a budget that the effort leaves. */
+/* Returns the share of a budget that this effort allows. */
 static double share_of(const solver *s)
 {
     return fmin(1.0, s->effort / enough_effort);
