@@ -331,6 +331,24 @@ tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v)
     return NULL;
 }
 
+void tsri_graph_mark_live(const tsr_graph *g, bool *live)
+{
+    for (int i = 0; i < g->nports; i++)
+        live[g->ports[i].tensor->op->id] = true;
+    for (int i = g->nops; i-- > 0;) {
+        const tsri_op *op = g->ops[i];
+        for (int j = 0; j < op->nout; j++) {
+            const tsr_tensor *t = op->out[j];
+            const tsr_tensor *read = t->writes ? tsri_graph_find_read(g, t->writes) : NULL;
+            live[i] |= t->writes && !t->superseded;
+            if (read && live[i])
+                live[read->op->id] = true;
+        }
+        for (int j = 0; j < op->nin && live[i]; j++)
+            live[op->in[j]->op->id] = true;
+    }
+}
+
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
 {
     tsr_tensor *before = tsri_graph_find_read(g, v);

@@ -285,6 +285,9 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
 bool tsri_graph_note_read(tsr_graph *g, tsri_op *op);
 /* Returns the tensor that reads a variable; NULL if nothing reads it yet. */
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
+/* Marks the live ops: those that ports and updates depend on, and the reads of updated variables,
+ * at which inference chooses the variables' signatures. live[g->nops] is false at the call. */
+void tsri_graph_mark_live(const tsr_graph *g, bool *live);
 /* The value that the next update of a variable starts from: the result of the update declared last,
  * or what a run begins with. */
 tsr_tensor *tsri_graph_current(tsr_graph *g, tsr_variable *v, tsri_loc loc);

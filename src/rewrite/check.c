@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks what every rewrite must leave in a copy. */
+/* Checks a copy after each rewrite: its structure, and the effects and signatures that must stay.
+ */
 #include "src/rewrite/rewrite.h"
 
-/* Whether compiles keep the signature that the user gave an op of this kind. A constant may go. */
+/* Whether the user gave the op a signature that a rewrite must keep. Constants may go. */
 static bool has_hint(const tsri_op *op)
 {
     return op->sbp.ndim > 0 && op->kind != TSRI_OP_FILL;
@@ -18,22 +19,6 @@ static void count_op(const tsri_op *op, tsri_graph_promises *p)
     }
 }
 
-/* Marks the ops that ports and updates need, from the last on. */
-static void count_live(const tsr_graph *copy, bool *live, tsri_graph_promises *p)
-{
-    for (int i = 0; i < copy->nports; i++)
-        live[copy->ports[i].tensor->op->id] = true;
-    for (int i = copy->nops; i-- > 0;) {
-        const tsri_op *op = copy->ops[i];
-        for (int j = 0; j < op->nout; j++)
-            live[i] |= op->out[j]->is_loss || (op->out[j]->writes && !op->out[j]->superseded);
-        for (int j = 0; j < op->nin && live[i]; j++)
-            live[op->in[j]->op->id] = true;
-        if (live[i])
-            count_op(op, p);
-    }
-}
-
 tsr_status tsri_rewrite_promises(const tsr_graph *copy, tsri_graph_promises *out)
 {
     *out = (tsri_graph_promises){
@@ -44,7 +29,10 @@ tsr_status tsri_rewrite_promises(const tsr_graph *copy, tsri_graph_promises *out
     tsri_pool_init(&pool, NULL); /* not counted as a compile's */
     bool *live = tsri_pool_alloc(&pool, (size_t)copy->nops * sizeof *live);
     if (live)
-        count_live(copy, live, out);
+        tsri_graph_mark_live(copy, live);
+    for (int i = 0; i < copy->nops && live; i++)
+        if (live[i])
+            count_op(copy->ops[i], out);
     tsri_pool_finish(&pool);
     return live ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/rewrite/rewrite.h"
 
-/* In this order. */
+/* The rewrites of a compile, in their order. */
 static const struct {
     const char *name; /* for messages */
     tsr_status (*run)(tsr_graph *copy);

@@ -5,9 +5,9 @@
  * are.
  *
  *   copy.c       the copy
- *   rewrite.c    the rewrites of a compile, one after another
- *   check.c      what must hold behind each of them
- *   replace.c    one tensor in the place of another
+ *   rewrite.c    runs the rewrites of a compile in order
+ *   check.c      checks the copy after each rewrite
+ *   replace.c    replaces a tensor by another in its consumers
  *   only.c       the part of a graph that computes one tensor, for tsr_eval
  *   recompute.c  recomputation in the backward pass
  */
@@ -28,22 +28,25 @@ void tsri_graph_copy_free(tsr_graph *copy);
  * and TSR_ERR_INTERNAL of tsri_rewrite_check. */
 tsr_status tsri_rewrite(tsr_graph *copy);
 
-/* Counts of what no rewrite may lose: of the ops that outputs, updates or losses need. */
+/* Numbers of the things that no rewrite may lose; signatures, updates and losses are those of live
+ * ops (tsri_graph_mark_live). */
 typedef struct tsri_graph_promises {
     int ports, hooks, prints;
-    int hints, gradient_hints; /* signatures that the user gave, but of constants */
+    int hints, gradient_hints; /* signatures that the user gave, except those of constants */
     int updates, losses;
 } tsri_graph_promises;
-/* Counts with TESSERA_CHECK (tsri_checks) alone. Errors: TSR_ERR_NO_MEMORY. */
+/* Counts signatures, updates and losses only if TESSERA_CHECK is set (tsri_checks). Errors:
+ * TSR_ERR_NO_MEMORY. */
 tsr_status tsri_rewrite_promises(const tsr_graph *copy, tsri_graph_promises *out);
-/* With TESSERA_CHECK (tsri_checks): TSR_ERR_INTERNAL, naming rewrite and op, if ops read what no op
- * before them makes, numbers are not indices, or something of `before` was lost. */
+/* If TESSERA_CHECK is set, returns TSR_ERR_INTERNAL, which names the rewrite and the op, when an
+ * operand has no earlier producer, when a number is not the index, or when the copy has fewer of
+ * anything than `before`. */
 tsr_status tsri_rewrite_check(const tsr_graph *copy, const char *rewrite,
                               const tsri_graph_promises *before);
 
-/* Has all ops behind the producer of `to` read it instead of `from`, of the same shape, dtype and
- * placement. Outputs keep `from`, and so do its updates; what is read no longer is not run.
- * TSR_ERR_INTERNAL: they differ. */
+/* Makes `to` the operand of all ops after its producer that had `from`. Both tensors have the same
+ * shape, dtype and placement, or the call returns TSR_ERR_INTERNAL. Outputs and updates keep
+ * `from`; ops whose results have no consumer left are not run. */
 tsr_status tsri_rewrite_replace(tsr_graph *copy, const tsr_tensor *from, tsr_tensor *to);
 
 /* Reduces a copy to the computation of one tensor, given by its number: removes all effects and

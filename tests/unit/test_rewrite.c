@@ -31,7 +31,9 @@ static program declare(void)
     tsr_tensor *x = tsr_input(p.g, "x", TSR_F64, TSR_DIMS(ROWS, WIDE), all, TSR_S(0));
     tsr_tensor *twice = tsr_to_global(tsr_add(x, x), all, TSR_B);
     tsr_tensor *y = tsr_tanh(tsr_linear(twice, tsr_use(m, "w", x), NULL));
-    tsr_minimize(tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1)), tsr_mean(y, TSR_ALL_AXES, false));
+    tsr_tensor *loss = tsr_mean(y, TSR_ALL_AXES, false);
+    tsr_minimize(tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1)), loss);
+    tsr_output(p.g, "loss", loss, NULL, TSR_B);
     tsr_output(p.g, "y", y, NULL, TSR_B);
     assert_int_equal(tsr_graph_status(p.g), TSR_OK);
     assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);

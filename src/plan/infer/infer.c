@@ -17,29 +17,6 @@
 
 #include "src/plan/infer/infer.h"
 
-/* --- live ops --------------------------------------------------------------------------------- */
-static tsr_status mark_live(tsri_problem *p)
-{
-    tsr_graph *g = p->g;
-    bool *live = p->out->live = tsri_pool_alloc(p->pool, (size_t)g->nops);
-    TSRI_NEED(live);
-    for (int i = 0; i < g->nports; i++)
-        live[g->ports[i].tensor->op->id] = true;
-    for (int i = g->nops; i-- > 0;) {
-        tsri_op *op = g->ops[i];
-        for (int j = 0; j < op->nout; j++) {
-            const tsr_tensor *t = op->out[j];
-            const tsr_tensor *read = t->writes ? tsri_graph_find_read(g, t->writes) : NULL;
-            live[i] |= t->writes && !t->superseded;
-            if (read && live[i])
-                live[read->op->id] = true; /* the variable's signature is chosen there */
-        }
-        for (int j = 0; j < op->nin && live[i]; j++)
-            live[op->in[j]->op->id] = true;
-    }
-    return TSR_OK;
-}
-
 /* --- nodes and edges -------------------------------------------------------------------------- */
 
 /* When each tensor is read last. A view's readers read what it shows. */
@@ -316,7 +293,9 @@ static tsri_search_problem search_problem_of(const tsri_problem *p, const tsri_i
 static tsr_status state_problem(tsri_problem *p, const tsri_infer_opts *opts)
 {
     p->out = &p->alike;
-    TSRI_TRY(mark_live(p));
+    p->out->live = tsri_pool_alloc(p->pool, (size_t)p->g->nops);
+    TSRI_NEED(p->out->live);
+    tsri_graph_mark_live(p->g, p->out->live);
     if (!p->table.infer_updates)
         TSRI_TRY(tsri_infer_parallel(p));
     for (int i = 0; i < p->nparallel; i++)
