@@ -1,54 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles and runs of plans. */
+/* Compiles plans and runs them. */
 #ifndef TESSERA_EXEC_EXEC_H
 #define TESSERA_EXEC_EXEC_H
 
 #include "src/plan/plan.h"
 
-/* Every one of n ranks' words, in the order of peers, beside the plan's own communication and not
- * counted with it. Collective over peers. */
+/* Gathers `words` words of each of n ranks, in the order of `peers`, without counting it as the
+ * plan's communication. Collective over peers. */
 tsr_status tsri_plan_gather(const tsr_plan *plan, int n, const int *peers, const char *what,
                             int64_t words, const int64_t *mine, int64_t *all);
-/* The figures that a compile with these options works with, for a program of this kind of device.
- */
+/* The cost model of a compile with these options, for a program on this kind of device. */
 tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind);
-/* tsr_compile_with; with `fixes` false, variables keep the signatures that they have, or have none.
- */
+/* As tsr_compile_with. If `fixes` is false, variables without a signature are left without one. */
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan);
-/* Whether a plan of a graph in a virtual world is found within opts->memory_limit, by the search of
- * a compile, but without a word on what the leanest needs where there is none. */
+/* Whether the search of a compile finds a plan within opts->memory_limit, in a virtual world.
+ * Unlike a compile, it does not report what the leanest plan needs. */
 tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *out_fits);
-/* "conv2d", "all_reduce": static storage. */
+/* Returns the name of a step's op or collective, such as "conv2d"; static storage. */
 const char *tsri_step_name(const tsri_step *step);
 void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
-/* Copies a box on a device with streams. */
+/* Queues the copy of a box on a device with streams. */
 tsr_status tsri_local_box_queue(tsri_device *device, const tsri_local_box *box, const void *src,
                                 void *dst);
-/* Whether runs are captured at all, by what the ranks can whose devices talk. Collective over the
- * world. */
+/* Decides whether runs are captured, by the abilities of all ranks whose devices communicate.
+ * Collective over the world. */
 tsr_status tsri_replay_connect(tsr_plan *plan);
-/* Whether they will be, once each has tried: `status` is this rank's own, with its text as the
- * thread's last error. *out_captured: TSR_OK, or what the first of those met that could not.
- * Collective over plan->replay.peers. Errors: the ranks could not tell. */
+/* Exchanges the results of all peers' captures. `status` is this rank's, with its text as the
+ * thread's last error; *out_captured is TSR_OK or the first peer's error. Collective over
+ * plan->replay.peers. Returns an error if the exchange fails. */
 tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_captured);
-/* Forgets the captured parts, of which none is running. */
+/* Frees the captured parts; none may be running. */
 void tsri_replay_drop(tsri_replay *replay);
-/* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
+/* Marks the plan as failed with the thread's last error, and informs the peers. Returns `status`.
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);
-/* Notes a failure of which peers have heard already. */
+/* Marks the plan as failed with the thread's last error; the peers know of it already. */
 void tsri_plan_note_failure(tsr_plan *plan);
-/* Marks the inputs that this rank must feed before the first run: those that the plan reads and of
- * which the rank holds elements (of from_local in B, the ranks whose value is everyone's). */
+/* Marks the inputs that this rank must feed before the first run: inputs with consumers of which
+ * the rank holds elements; for from_local in B, only on the rank whose value is broadcast. */
 void tsri_plan_note_inputs(tsr_plan *plan);
-/* The input has its value. */
+/* Notes that an input was fed. */
 void tsri_plan_note_fed(tsr_plan *plan, tsri_ir_port *port);
-/* Returns what the plan's runs on devices have met by now; does not wait. */
+/* Returns the first error of the plan's runs on devices so far, without waiting. */
 tsr_status tsri_plan_poll(tsr_plan *plan);
-/* Walks a plan's steps, or replays them. */
+/* Executes the plan's steps, or replays their capture. */
 tsr_status tsri_plan_walk(tsr_plan *plan);
-/* Runs a plan as tsr_run does, but for its runner, which calls this. */
+/* As tsr_run, without the plan's runner, which calls this function. */
 tsr_status tsri_plan_run(tsr_plan *plan);
 
 #endif

@@ -154,28 +154,27 @@ typedef struct tsri_pin {
 typedef struct tsri_graph_failure {
     tsr_status status;
     char *text;
-    tsr_tensor tensor; /* failing calls return it */
+    tsr_tensor tensor; /* the result of failing calls */
 } tsri_graph_failure;
 
-/* The program's place for ops that are declared now. */
+/* The state of the declaration: it sets the fields of the ops that are appended. */
 typedef struct tsri_declaring {
     const char *scope; /* qualified name of the module being applied, "" outside */
-    /* Called with the outputs of each module that was applied, under its qualified name; NULL:
-     * nobody asks. */
+    /* Receives the outputs of each applied module, with its qualified name; may be NULL. */
     void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
     void *applied_arg;
-    const char *label; /* of ops that are declared outside modules; "": they have none */
+    const char *label; /* label of ops outside of modules; "" if none */
     bool in_backward, optimizes;
-    int nregions, region_depth; /* regions so far; calls of tsr_recompute that are open */
-    tsr_dtype autocast;         /* f16 or bf16: of the region that is open; else there is none */
-    tsr_dtype *outer_autocast;  /* those of the regions around it */
+    int nregions, region_depth; /* regions so far; open calls of tsr_recompute */
+    tsr_dtype autocast;         /* f16 or bf16 in a region of autocast */
+    tsr_dtype *outer_autocast;  /* the dtypes of the enclosing regions */
     int nouter, couter;
-    int call, ncalls, depth; /* the call that is being declared, 0: none; see dtypes.c */
-    bool warned;             /* that it is trained, and some op of it evaluates */
+    int call, ncalls, depth; /* number of the open call, or 0; calls so far; see dtypes.c */
+    bool warned; /* the warning was given that an op of a trained graph only evaluates */
     tsri_def_fn *def_of;
 } tsri_declaring;
 
-/* Minimizations have left these for those that ask for gradients and scalers. */
+/* Gradients and scalers of the graph's minimizations. */
 typedef struct tsri_minimized {
     tsri_graph_gradient *gradients;
     int ngradients, cgradients;
@@ -186,11 +185,11 @@ typedef struct tsri_minimized {
 /* The plans of tsr_eval that a graph keeps. */
 typedef struct tsri_evals {
     tsri_kept_eval kept[TSRI_EVALS];
-    int next;                   /* the place that is taken next */
-    void (*drop)(tsr_graph *g); /* NULL: there are none */
+    int next;                   /* index of the plan that the next one replaces */
+    void (*drop)(tsr_graph *g); /* destroys the plans; NULL if there are none */
 } tsri_evals;
 
-/* The ops that read variables, hashed. */
+/* A hash table of the VARIABLE ops. */
 typedef struct tsri_reads {
     tsri_op **op;
     size_t n, size; /* size is a power of two */
@@ -215,7 +214,7 @@ struct tsr_graph {
     tsri_runner runner;
     tsri_print *prints;
     int nprints, cprints;
-    int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
+    int64_t *step_value; /* host word of the training step: an optimizer's, or own_step */
     int64_t own_step;
     tsri_graph_failure failure;
     tsri_declaring now;

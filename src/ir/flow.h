@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makers and readers: which items of a program make and read each value. */
+/* The producer and the consumers of each value of a program. */
 #ifndef TESSERA_IR_FLOW_H
 #define TESSERA_IR_FLOW_H
 
@@ -7,16 +7,18 @@
 
 typedef struct tsri_flow {
     const tsri_ir *ir;
-    int *maker;  /* per value: the item, -1: none makes it */
-    int *first;  /* [nvalues + 1]: where the readers of each value begin in reader[] */
-    int *reader; /* items */
+    int *maker;  /* [nvalues] the item that produces each value, or -1 */
+    int *first;  /* [nvalues + 1] the position in reader[] of each value's first consumer */
+    int *reader; /* the consumers: items */
 } tsri_flow;
 
-/* Finds makers and readers; all of it lies in `pool`. It holds until items change. */
+/* Finds producers and consumers; the pool owns the arrays. Valid until items change. */
 tsr_status tsri_flow_find(const tsri_ir *ir, tsri_pool *pool, tsri_flow *out_flow);
-/* Returns the operand that result `value` of an item is a form of: of a bucket its own member's. */
+/* Returns the operand of which result `value` is another form; in a bucket, that of the same
+ * member. */
 int tsri_operand_behind(const tsri_item *it, int value);
-/* Returns the value of a variable that a value is a form of: converted, cut, cast or turned; -1. */
+/* Returns the variable's value of which `value` is a converted, sliced, cast or transposed form; or
+ * -1. */
 int tsri_variable_behind(const tsri_flow *f, int value);
 
 #endif

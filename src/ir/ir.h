@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sharded program: values (a tensor in one signature), items (an op in a signature, or a
- * conversion) and entries (items in the order in which this rank does them). src/plan makes it from
- * a graph and improves it pass by pass; lowering makes the steps of a plan from it.
+ * The sharded program. A value is a tensor in one signature, an item is an op in one signature or a
+ * conversion, and the entries list the items in this rank's order of execution. src/plan builds the
+ * program from a graph and changes it pass by pass; lowering makes the steps of a plan from it.
  */
 #ifndef TESSERA_IR_IR_H
 #define TESSERA_IR_IR_H
@@ -13,23 +13,23 @@
 #include "sbp/route/joint.h"
 #include "src/graph/graph.h"
 
-/* Where a value's bytes are. */
+/* The location of a value's bytes. */
 typedef enum tsri_storage {
     TSRI_STORAGE_ARENA = 0, /* the plan's block, at `arena_offset` */
     TSRI_STORAGE_VARIABLE,  /* the variable's shard */
     TSRI_STORAGE_PORT,      /* persistent: an input's or output's buffer */
     TSRI_STORAGE_ALIAS,     /* the bytes of value `alias` */
-    TSRI_STORAGE_INNER,     /* a chain's own, in its scratch */
+    TSRI_STORAGE_INNER,     /* the scratch of the chain that the value belongs to */
 } tsri_storage;
 
-/* Other choices for an op, cheapest first, all other ops as they are. */
+/* The other signatures of an op, cheapest first, if no other op changes its signature. */
 enum { TSRI_MAX_ALTERNATIVES = 3 };
 typedef struct tsri_alternatives {
-    int legal;     /* signatures that rule and hints leave */
-    int nin, nout; /* of the op as it was declared: what it is joined to may take more */
+    int legal;     /* number of signatures that the rule and the hints allow */
+    int nin, nout; /* operands and results of the declared op; a fused item may have more */
     int n;
     const tsri_nd_signature *sig[TSRI_MAX_ALTERNATIVES];
-    double more_s[TSRI_MAX_ALTERNATIVES]; /* seconds that a step would take longer */
+    double more_s[TSRI_MAX_ALTERNATIVES]; /* seconds that each adds to a step */
 } tsri_alternatives;
 
 /* A tensor in one layout, as one rank holds it. */
@@ -44,72 +44,73 @@ typedef struct tsri_value {
     tsri_storage storage;
     int alias;
     tsr_variable *variable;
-    bool source; /* of STORAGE_VARIABLE: what is read, not what an update shows again */
-    int port;    /* of STORAGE_PORT */
-    int tensor;  /* of the graph, for look-ups while building; -1 */
-    bool said;   /* its signature is the user's word: by this rule, or NULL, at this place */
+    bool source; /* STORAGE_VARIABLE: the variable's own value, not the result of an update */
+    int port;    /* STORAGE_PORT: the port's number */
+    int tensor;  /* number of the graph's tensor, for look-ups while building; or -1 */
+    /* The user specified the signature: by the rule said_by (NULL: by none), at said_at. */
+    bool said;
     const char *said_by;
     tsri_loc said_at;
-    bool is_loss; /* a scalar whose gradients were asked for, as its op makes it */
-    const tsri_alternatives *alternatives; /* of the op that makes it; NULL unless asked for */
-    /* This rank's part. */
+    bool is_loss; /* a scalar that was differentiated, in its producer's signature */
+    const tsri_alternatives *alternatives; /* the producer's; NULL without .alternatives */
+    /* This rank's part of the value. */
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
     size_t bytes;
-    int first, last; /* entries: alive from, to (inclusive); first -1: never made */
+    int first, last; /* entries between which it is live, inclusive; first -1: it has no producer */
     size_t arena_offset;
-    void *ptr; /* NULL where empty */
+    void *ptr; /* NULL if the part is empty */
 } tsri_value;
 
-/* Where an update's gradient is reduced together with others; see infer_bucket.c. */
+/* The bucket in which an update's gradient is reduced with others; see infer_bucket.c. */
 typedef struct tsri_bucket_part {
     int number;   /* of the bucket, from 1; 0: none */
-    double share; /* of the bucket's hand-shakes that inference lets it pay */
+    double share; /* part of the bucket's hand-shakes that inference charges to it */
 } tsri_bucket_part;
 
 typedef enum tsri_item_kind {
-    TSRI_ITEM_KERNEL = 0, /* an op by a kernel */
-    TSRI_ITEM_VIEW,       /* an op that moves nothing: out[0] aliases in[0] */
-    TSRI_ITEM_RELABEL,    /* a conversion that moves nothing: out[0] aliases in[0] */
+    TSRI_ITEM_KERNEL = 0, /* an op that a kernel computes */
+    TSRI_ITEM_VIEW,       /* an op whose result out[0] is an alias of in[0] */
+    TSRI_ITEM_RELABEL,    /* a conversion whose result out[0] is an alias of in[0] */
     TSRI_ITEM_LOCAL_BOX,  /* a conversion without communication */
-    TSRI_ITEM_COLLECTIVE, /* a conversion by a collective; several in -> out pairs: a bucket */
-    TSRI_ITEM_OUTPUT,     /* in[0] stays readable as a port */
+    TSRI_ITEM_COLLECTIVE, /* a conversion by a collective; a bucket has several in -> out pairs */
+    TSRI_ITEM_OUTPUT,     /* keeps in[0] as the value of a port */
     TSRI_ITEM_DEAD,       /* fused away */
 } tsri_item_kind;
 
-/* The part of an item that does an op. */
+/* The fields of an item that computes an op. */
 typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
-    bool updates;    /* out[0] is the new value of a variable */
-    bool recomputes; /* repeats a forward op for the backward pass: see src/rewrite/recompute.c */
-    bool is_moved;   /* it was declared before what makes its operand */
-    int chain;       /* of items one behind another that are one step, from 1; 0: none */
-    int again;       /* the value that it computes again for a reader of its own, from 1; 0: none */
-    int id;          /* of the op, in its graph */
-    int64_t groups;  /* of a convolution, on this rank */
-    double flops;    /* of the whole op, if it is a product or a convolution */
-    tsr_dtype dtype; /* that these are computed in */
-    size_t scratch;  /* bytes of the lowered kernel */
-    const char *impl; /* the kernel that lowering took */
+    bool updates;     /* out[0] is the new value of a variable */
+    bool recomputes;  /* repeats a forward op for the backward pass: see src/rewrite/recompute.c */
+    bool is_moved;    /* it was declared before the producer of its operand */
+    int chain;        /* number, from 1, of the chain of items that become one step; or 0 */
+    int again;        /* number, from 1, of the value that it recomputes for one consumer; or 0 */
+    int id;           /* number of the op in its graph */
+    int64_t groups;   /* groups of a convolution on this rank */
+    double flops;     /* of the whole op, if it is a product or a convolution */
+    tsr_dtype dtype;  /* dtype in which these are computed */
+    size_t scratch;   /* bytes of the lowered kernel */
+    const char *impl; /* name of the kernel that lowering chose */
 } tsri_item_kernel;
 
-/* The part of an item that converts: a route's step from values on `from` to values on the item's
- * placement. */
+/* The fields of an item that converts: one step of a route, from values on `from` to values on the
+ * item's placement. */
 typedef struct tsri_item_box {
     tsri_route_step step;
     const tsr_placement *from;
-    const char *reason; /* what needs the conversion; NULL until tsri_plan_give_reasons */
-    bool broadcast;     /* from_local of B: the first rank's value, over step.dims */
-    bool is_bucket;     /* joins conversions that could wait: runs in the bulk lane */
-    const int *ranks;   /* a sum over local graphs: these nranks ranks of the world; else NULL */
+    const char *reason; /* the consumers; NULL until tsri_plan_give_reasons */
+    bool broadcast;     /* from_local of B: copies the first rank's value, over step.dims */
+    bool is_bucket;     /* joins deferred conversions and runs in the bulk lane */
+    const int *ranks;   /* sum over local graphs: nranks ranks of the world; NULL otherwise */
     int nranks;
-    const struct tsr_group *group; /* of these ranks */
-    /* Until scheduling joins it: a conversion that may wait for others, as only an optimizer waits
-     * for it, or nothing does. */
+    const struct tsr_group *group; /* the group of these ranks */
+    /* A conversion that scheduling may defer and join with others, since an optimizer is its only
+     * consumer, or it has none. */
     tsri_bucket_part part; /* its bucket when signatures were chosen */
-    int part_of;           /* 0: an update's operand; 1 + i: its result i. A bucket has one alone */
-    tsri_joint joint;      /* what the conversion takes as a member of a bucket */
+    int part_of;           /* 0: an operand of updates; 1 + i: their result i. Buckets never mix */
+    tsri_joint joint;      /* the step's form and price as a member of a bucket */
 } tsri_item_box;
 
 typedef struct tsri_item {
@@ -120,7 +121,7 @@ typedef struct tsri_item {
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
-    int place;     /* in the program before chains moved items, from 1; 0: it came later */
+    int place;     /* position, from 1, before chains moved items; 0: a later pass added it */
     double cost_s; /* by the model */
     union {
         tsri_item_kernel kernel; /* KERNEL, VIEW */
@@ -144,30 +145,30 @@ typedef struct tsri_entry {
 typedef struct tsri_ir_port {
     tsr_port info;
     bool from_local, is_local, is_output;
-    bool is_loss;        /* an output: of a scalar whose gradients were asked for */
-    bool must_feed, fed; /* inputs: see src/exec/feed.c */
+    bool is_loss;        /* output: of a scalar that was differentiated */
+    bool must_feed, fed; /* input: see src/exec/feed.c */
     void *ptr;           /* this rank's shard */
     size_t bytes;
-    void *staging; /* `bytes` of the host, where parts are gathered for a device; NULL so far */
+    void *staging; /* host buffer of `bytes` for parts on their way to a device; or NULL */
 } tsri_ir_port;
 
-/* A pass's change to the time that inference took a step for. */
+/* The seconds that a pass adds to inference's estimate of a step. */
 typedef struct tsri_change {
     const char *reason;
     double more_s;
 } tsri_change;
 
 enum { TSRI_CHANGES = 5 };
-/* Inference's prices are floats: up to this part of the whole they are the program's. */
+/* Inference's prices are floats: relative differences up to this are rounding. */
 #define TSRI_NO_CHANGE 1e-6
 
-/* A program and what it was made for. Passes take it alone. */
+/* A program with its world, options and cost model. It is all that a pass sees. */
 typedef struct tsri_ir {
     tsr_world *world;
     tsr_compile_opts opts;
     tsri_cost_model model;
-    tsri_pool program; /* what outlives the passes: names, ports, hooks */
-    tsri_pool scratch; /* values, items, entries and what only passes need */
+    tsri_pool program; /* names, ports and hooks, which outlive the passes */
+    tsri_pool scratch; /* values, items and entries until tsri_ir_settle; the passes' own arrays */
     tsri_value *values;
     int nvalues, cvalues;
     tsri_item *items;
@@ -182,37 +183,42 @@ typedef struct tsri_ir {
     tsri_print *prints;
     int nprints;
     int64_t *step_value, own_step; /* the training step for random masks */
-    int nops;                      /* of the graph that are live */
-    bool relaxed;                  /* see tsri_inferred */
-    double step_s;                 /* seconds of a step after the last pass, by the model */
+    int nops;                      /* number of live ops of the graph */
+    bool relaxed;                  /* as of tsri_inferred */
+    double step_s;                 /* estimated seconds of a step after the last pass */
     tsri_change change[TSRI_CHANGES];
-    /* Per op of the graph, NULL if not live: its signature; all NULL without .alternatives. */
+    /* The signature of each op of the graph; NULL for ops that are not live, and for all without
+     * .alternatives. */
     const tsri_nd_signature **chosen;
 } tsri_ir;
 
-/* Prepares an empty program of a world; its options and model are the caller's to set. */
+/* Initialises an empty program; the caller sets its options and model. */
 void tsri_ir_init(tsri_ir *ir, tsr_world *world);
-/* Frees the program and leaves an empty one, for the same options. */
+/* Empties the program; its world, options and model stay. */
 void tsri_ir_reset(tsri_ir *ir);
-/* Moves values, items and entries, which the passes let grow in scratch, to their final place. */
+/* Copies values, items and entries from scratch to the program's pool. Errors: TSR_ERR_NO_MEMORY.
+ */
 tsr_status tsri_ir_settle(tsri_ir *ir);
+/* Frees all memory of the program. */
 void tsri_ir_finish(tsri_ir *ir);
 
-/* Appends a value; returns its number, -1 when there is no memory. Fills this rank's part. */
+/* Appends a value and computes this rank's part. Returns its number, or -1 if memory runs out. */
 int tsri_ir_add_value(tsri_ir *ir, const tsri_value *value);
-/* Begins a new list of items, with room for n, of which passes rebuild the old one's. */
+/* Replaces the list of items by an empty one with room for n; a pass then appends those that it
+ * keeps. */
 tsr_status tsri_ir_new_items(tsri_ir *ir, int n);
-/* Appends an item with room for its operands (copied). NULL when there is no memory. */
+/* Appends an item, with copies of its lists of operands and results. NULL if memory runs out. */
 tsri_item *tsri_ir_add_item(tsri_ir *ir, const tsri_item *item, const int *in, const int *out);
-/* The value whose bytes v's are: follows aliases. */
+/* Follows aliases from v to the value that owns the bytes. */
 int tsri_ir_root(const tsri_ir *ir, int v);
 /* Bytes of a value on `rank`. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
-/* The kind of device that a value lies on. */
+/* The kind of device that holds a value. */
 tsr_device tsri_value_device(const tsri_value *v);
-/* Whether the rank has a part in an item: runs it, gives to it or takes from it. */
+/* Whether the rank executes an item, or sends or receives its data. */
 bool tsri_item_has(const tsri_item *item, int rank);
-/* Whether an item moves nothing: its result shows its operand's bytes. */
+/* Whether the item's result is an alias of its operand (a view or a relabel), so that no step is
+ * needed. */
 bool tsri_item_shows(const tsri_item *item);
 /* Whether an item converts. */
 bool tsri_item_converts(const tsri_item *item);
@@ -220,7 +226,8 @@ bool tsri_item_converts(const tsri_item *item);
 bool tsri_item_crosses(const tsri_item *item);
 /* Whether an item is an optimizer's update of one variable. */
 bool tsri_item_is_update(const tsri_item *item);
-/* Seconds of crossing to another kind of device, of the rank that has the largest part. */
+/* Estimated seconds to copy a tensor to another kind of device, on the rank with the largest part.
+ */
 double tsri_crossing_seconds(tsr_dims shape, size_t element, const tsr_placement *p, tsr_sbp sbp);
 
 #endif

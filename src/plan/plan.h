@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a plan: a program (src/ir), the steps that it was lowered to, and their runs. */
+/* The inside of a plan: its program (src/ir), the steps that lowering made of it, and their state.
+ */
 #ifndef TESSERA_PLAN_PLAN_H
 #define TESSERA_PLAN_PLAN_H
 
@@ -8,26 +9,27 @@
 struct tsr_plan {
     tsri_owned owned;
     tsri_ir ir;
-    tsri_part part[TSRI_DEVICES]; /* by tsr_device: what it has there */
+    tsri_part part[TSRI_DEVICES]; /* the plan's memory on each kind of device, by tsr_device */
     tsri_pool pool;
-    int *group; /* in the program's scratch: the ranks of the collective that is lowered */
+    int *group; /* [cgroup] lowering's list of ranks, in the program's scratch */
     int cgroup;
-    void **step_ptrs; /* buffers it is written to before a run */
+    void **step_ptrs; /* buffers that receive the training step before a run */
     tsri_device **step_devices;
     int nstep_ptrs;
     tsri_step *steps;
     int nsteps;
-    int nunfed;                   /* inputs that this rank must still feed before it can run */
-    bool has_results;             /* the last run went well: outputs can be fetched */
-    double *trace;                /* see src/exec/trace.h; NULL: not asked for */
-    struct tsri_watch *watch;     /* see src/exec/watch.h; NULL: not asked for */
-    struct tsri_finite *finite;   /* see src/exec/finite.h; NULL: no losses, or not looked at */
-    struct tsri_compare *compare; /* see src/exec/compare.h; NULL: not asked for */
+    int nunfed;                   /* number of inputs that this rank must feed before a run */
+    bool has_results;             /* the last run succeeded, so outputs can be fetched */
+    double *trace;                /* see src/exec/trace.h; NULL if off */
+    struct tsri_watch *watch;     /* see src/exec/watch.h; NULL if off */
+    struct tsri_finite *finite;   /* see src/exec/finite.h; NULL if off or without losses */
+    struct tsri_compare *compare; /* see src/exec/compare.h; NULL if off */
     tsri_replay replay;
     tsr_plan_info info;
     bool is_cut;        /* search_s ended the search for signatures */
-    double search_work; /* with search_s: the units of work that were done */
-    char failure[512];  /* why it can't run any more (a run failed, a variable is gone), or "" */
+    double search_work; /* units of work of the search, if search_s is set */
+    char
+        failure[512]; /* the reason why no run is possible (a failed run, a lost variable), or "" */
     char *explain;
 };
 

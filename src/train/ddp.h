@@ -85,37 +85,39 @@ typedef struct tsri_ddp_round {
     int64_t buffers; /* 1: this rank's run begins with sending buffers */
 } tsri_ddp_round;
 
-/* Rank 0's values that all take over. */
+/* Variables that take rank 0's values. */
 typedef struct tsri_ddp_sent {
-    tsr_variable **buffers; /* [nbuffers]: before each run that is synchronised */
+    tsr_variable **buffers; /* [nbuffers]: sent before each synchronised run */
     const char **names;
     int nbuffers;
-    tsr_variable **frozen; /* [nfrozen]: parameters that are sent once, when it is made */
+    tsr_variable **frozen; /* [nfrozen]: parameters, sent once by tsr_ddp_create */
     int nfrozen;
-    void *block; /* block_bytes in the arena, by which small buffers are sent together; or NULL */
+    void *block; /* block_bytes of the arena to send small buffers together; or NULL */
     size_t block_bytes;
 } tsri_ddp_sent;
 
+/* The comparison of ranks that TESSERA_COMPARE turns on. */
 typedef struct tsri_ddp_compared {
-    bool on;          /* some rank asks by TESSERA_COMPARE */
-    int64_t settings; /* the hash of those of the last update; 0: none so far */
+    bool on;          /* some rank has set it */
+    int64_t settings; /* hash of the last update's settings; 0 before the first update */
 } tsri_ddp_compared;
 
-/* The run under way. */
+/* The state of the current run. */
 typedef struct tsri_ddp_run {
-    bool reduces;      /* it is synchronised */
-    int next_bucket;   /* the bucket that is reduced next */
-    double divisor;    /* sums of gradients are divided by this */
-    double first_at_s; /* when the first bucket started; 0: none has */
+    bool reduces;      /* the run is synchronised */
+    int next_bucket;   /* number of the next bucket to reduce */
+    double divisor;    /* divisor of the sums of gradients */
+    double first_at_s; /* start time of the first bucket, or 0 */
 } tsri_ddp_run;
 
+/* The state of a join. */
 typedef struct tsri_ddp_joining {
     bool on;
     tsr_ddp_join_opts opts;
     tsri_ddp_round *rounds; /* [nranks] */
-    int64_t runs;           /* rounds of all joins so far: no two rounds have one label */
-    int64_t before;         /* how many of these rounds belong to earlier joins */
-    int last;               /* the highest rank that went on in the last round; 0 before any */
+    int64_t runs;           /* number of rounds of all joins, which makes labels unique */
+    int64_t before;         /* number of rounds of earlier joins */
+    int last;               /* highest active rank of the last round; 0 before the first */
 } tsri_ddp_joining;
 
 struct tsr_ddp {

@@ -137,12 +137,11 @@ enum { LAUNCH_NOBODY = -1, LAUNCH_SOMEBODY = -2 };
 
 typedef struct launch_nodes launch_nodes;
 
-/* A rank failed because another gave up, which is about to end itself: who, and until when that is
- * waited for. */
+/* A rank that is expected to end, since `failed` ended first with the message that it gave up. */
 typedef struct launch_suspect {
     int rank, failed;
-    siginfo_t info;
-    int64_t until_ms;
+    siginfo_t info;   /* how `failed` ended */
+    int64_t until_ms; /* end of the wait */
 } launch_suspect;
 
 typedef struct launch {

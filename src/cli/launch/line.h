@@ -20,18 +20,18 @@ typedef struct launch_places {
     int base, world;
 } launch_places;
 
-/* A node that waits for the others. */
+/* The wait of a node for the others. */
 typedef struct launch_joining {
-    char for_whom[1024]; /* with the lock */
+    char for_whom[1024]; /* the missing nodes; protected by the lock */
     double seconds;
     int64_t until_ms;
-    bool hurries; /* the launcher's: told to stop before the others were there */
+    bool hurries; /* the launcher was stopped before all nodes had come */
 } launch_joining;
 
-/* One for each node: ranks (0: not here yet), beats. */
+/* Node 0's arrays over nodes. */
 typedef struct launch_each {
-    int *nranks;
-    int64_t *beat, *beat_ms;
+    int *nranks;             /* number of ranks, or 0 before the node has come */
+    int64_t *beat, *beat_ms; /* count and time of its last heartbeat */
     char (*host)[LAUNCH_HOST_MAX];
 } launch_each;
 

@@ -165,16 +165,15 @@ typedef struct tsri_gloo_job {
     char text[1792];
 } tsri_gloo_job;
 
-/* Where a group's thread is: written by it, read by who waits. */
+/* The progress of a group's thread, which writes it; waiting threads read it. */
 typedef struct tsri_gloo_where {
     _Atomic int stage; /* tsri_gloo_stage */
-    int at;            /* the member that it waits for, or -1 */
-    uint64_t moved;    /* messages so far */
-    int *due;          /* at is -1: how many messages of each member are waited for, whichever
-                        * comes first */
+    int at;            /* the member that it waits for, or -1 for any */
+    uint64_t moved;    /* number of messages so far */
+    int *due;          /* number of missing messages of each member, if at is -1 */
 } tsri_gloo_where;
 
-/* Memory that a group's thread keeps from call to call. */
+/* Buffers of a group's thread, kept from call to call. */
 typedef struct tsri_gloo_room {
     char *staging;
     size_t staging_bytes;

@@ -30,7 +30,7 @@ typedef struct tsri_meeting {
     char name[];
 } tsri_meeting;
 
-/* Bytes [at, used) of a connection. */
+/* A connection's buffer; bytes [at, used) are pending. */
 typedef struct tsri_conn_buffer {
     unsigned char *bytes;
     size_t at, used, room;
@@ -38,10 +38,10 @@ typedef struct tsri_conn_buffer {
 
 /* A parked request. */
 typedef struct tsri_parked {
-    double until_s;
-    size_t key_at;           /* of wait: the next key's place in the payload */
-    tsri_store_entry *entry; /* the key that it waits for; NULL: a meeting */
-    tsri_conn *prev, *next;  /* others that wait for it */
+    double until_s;          /* its deadline */
+    size_t key_at;           /* WAIT: position of the next key in the payload */
+    tsri_store_entry *entry; /* the missing key; NULL if it waits for a meeting */
+    tsri_conn *prev, *next;  /* neighbours in the key's list of waiting connections */
 } tsri_parked;
 
 struct tsri_conn {
@@ -59,8 +59,8 @@ struct tsri_conn {
     size_t held;          /* bytes of a large request; 0: of a small one */
     bool held_waits;      /* it counts as one that waits, not as one that is coming */
     size_t going;         /* bytes of large replies */
-    tsri_conn_buffer in;  /* not yet dealt with; a request's head is at in.at */
-    tsri_conn_buffer out; /* to be sent */
+    tsri_conn_buffer in;  /* received bytes; a request's head is at in.at */
+    tsri_conn_buffer out; /* bytes to send */
     tsri_parked parks;
     /* of one that has joined */
     tsri_meeting *meeting;
@@ -82,15 +82,17 @@ enum {
     TSRI_SERVER_MAX_STORED = 256 << 20, /* of keys and values */
 };
 
-/* Bytes of large requests and replies, by what they do. */
+/* Memory of large requests that are incomplete (coming) or parked (waiting), and of large replies
+ * that are not sent yet (going); bytes. */
 typedef struct tsri_server_load {
     size_t coming, waiting, going;
 } tsri_server_load;
 
+/* Times of the server's thread. */
 typedef struct tsri_server_timers {
-    double scan_at_s;   /* no timer ends before; 0: none is set */
-    double accept_at_s; /* accepting is paused until then; 0: it is not */
-    double idle_since_s;
+    double scan_at_s;    /* earliest end of a connection's timer, or 0 */
+    double accept_at_s;  /* end of a pause in accepting connections, or 0 */
+    double idle_since_s; /* time at which the last connection ended */
 } tsri_server_timers;
 
 struct tsri_store_server {

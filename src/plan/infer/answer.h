@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inference: from a graph to a signature of each op, and what its answers have in common. */
+/* Inference: chooses a signature for each op of a graph. Answers of one graph share its problems.
+ */
 #ifndef TESSERA_PLAN_INFER_ANSWER_H
 #define TESSERA_PLAN_INFER_ANSWER_H
 
 #include "src/ir/ir.h"
 
-/* All that inference keeps from one answer to the next: the search's problems of a graph, and their
- * cheapest signatures. So further limits cost no more than a search each. */
+/* State that inference keeps between answers for one graph: the search's problems with their
+ * cheapest signatures, so that a further limit costs one search. */
 typedef struct tsri_inference {
     tsr_graph *g;
-    tsri_pool *pool; /* takes all that is kept, and answers */
+    tsri_pool *pool; /* owns this state and the answers */
     tsri_cost_model model;
     struct tsri_problem *problem[3]; /* NULL until it is needed; see tsri_infer */
-    struct tsri_known *known;        /* costs that all problems have alike */
-    double *work;                    /* units that are left, counted down; NULL: any number */
+    struct tsri_known *known;        /* costs that all problems share */
+    double *work;                    /* remaining units of work; NULL: unlimited */
 } tsri_inference;
 
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
-    bool *live;                       /* per op: something that is kept depends on it */
+    bool *live;                       /* per op: see tsri_graph_mark_live */
     const tsri_nd_signature **chosen; /* per op; NULL if not live */
     int *groups_index;                /* per op: the rule's index g of a convolution, or -1 */
     float *op_cost;                   /* per op: seconds of its kernel, as chosen */
@@ -27,67 +28,66 @@ typedef struct tsri_inferred {
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost;                      /* seconds, by the model */
     bool exact;
-    int64_t peak;  /* bytes of a rank, as inference estimates them */
-    int64_t least; /* no signatures need less, by the same estimate */
-    bool fits;     /* within the limit; otherwise nothing is chosen */
-    bool relaxed;  /* updates were inferred, or zeros filled up, as nothing else was legal */
-    struct tsri_problem *problem; /* that was searched */
-    const int *choice;            /* its nodes' strategies; NULL: nothing is chosen */
+    int64_t peak;  /* estimated bytes of a rank */
+    int64_t least; /* lower bound of `peak` over all signatures */
+    bool fits;     /* the limit is kept; otherwise no signatures are chosen */
+    bool relaxed;  /* no signatures were legal without inferred updates or addends of zeros */
+    struct tsri_problem *problem; /* the problem that was searched */
+    const int *choice;            /* strategies of its nodes; NULL if none are chosen */
 } tsri_inferred;
 
-/* The parts in which two answers differ: signatures that no conversion joins to those of another
- * part. So any of them can be taken over without the others, and what that saves adds up. */
+/* The independent differences of two answers: no conversion connects the ops of two parts, so each
+ * part can be taken over alone, and the savings of several add up. */
 typedef struct tsri_part_change {
     int part;
     double less_s, more_bytes; /* seconds saved; bytes as inference estimates them, at least 1 */
 } tsri_part_change;
 
 typedef struct tsri_parts {
-    int n;                    /* those that save time */
-    tsri_part_change *change; /* [n], the most seconds a byte first */
-    int count;                /* all parts */
-    int *of;                  /* the part of each node of the problem; -1: it does not differ */
+    int n;                    /* number of parts that save time */
+    tsri_part_change *change; /* [n], by falling seconds a byte */
+    int count;                /* number of all parts */
+    int *of;                  /* part of each node of the problem, or -1 if the answers agree */
 } tsri_parts;
 
-/* The work of a second of tsr_compile_opts.search_s, in additions of the search: all ranks, and
- * plans made without them, count the same, however fast each of them is. Other work counts as so
- * many additions. */
+/* Units of work that stand for a second of tsr_compile_opts.search_s: one addition of the search is
+ * one unit. Work is counted, not timed, so that all ranks, whatever their speed, end at the same
+ * point. */
 #define TSRI_WORK_PER_S 1e9
 enum {
-    TSRI_WORK_OF_PRICE = 1000, /* of an entry of a conversion's table */
-    TSRI_WORK_OF_BUILT = 10000 /* of an op of a plan that is built and measured */
+    TSRI_WORK_OF_PRICE = 1000, /* units to price one entry of a conversion's table */
+    TSRI_WORK_OF_BUILT = 10000 /* units, for each op, to build and measure a plan */
 };
 
 typedef struct tsri_infer_opts {
     int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */
-    bool quick_within;    /* within the limit good signatures will do */
-    bool alternatives;    /* say what else each op could do */
-    double bucket_bytes;  /* gradients' reductions are joined up to this size */
+    bool quick_within;    /* searches quickly: see tsri_search_problem */
+    bool alternatives;    /* lists each op's other signatures */
+    double bucket_bytes;  /* largest bucket of gradients */
     bool infer_updates;   /* see tsr_compile_opts */
-    /* Per op: the signature of its first result; ndim 0: any. NULL: nothing is pinned. Nothing
-     * fits where no legal choice has all of them. */
+    /* The required signature of each op's first result; ndim 0: any. NULL: no op is pinned. If no
+     * legal choice has all of them, `fits` is false. */
     const tsr_sbp *pinned;
-    int most_signatures; /* of an op on more than two dimensions; 0: the usual number */
+    int most_signatures; /* limit for an op on more than two mesh dimensions; 0: the default */
 } tsri_infer_opts;
 
-/* Whether a conversion makes addends of zeros where there were none. */
+/* Whether a conversion adds addends of zeros. */
 bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
                       const tsr_placement *to_placement, tsr_sbp to);
-/* Variables that the user left to the compiler are AUTO at the call. Between calls with the same
- * inference nothing of the graph may change, nor opts->bucket_bytes. */
+/* Infers signatures. Variables without a signature are AUTO at the call. Between calls with the
+ * same inference, the graph and opts->bucket_bytes must not change. */
 tsr_status tsri_infer(tsri_inference *inference, const tsri_infer_opts *opts,
                       tsri_inferred *out_inferred);
-/* Returns seconds below which no choice costs, by the model, of those that an answer was chosen
- * from: with whatever memory, as inference's estimate of it proves nothing of a plan's. 0 where
- * some legal signatures were not searched. */
+/* Returns a lower bound, in seconds by the model, of the cost of any signatures in any memory; 0 if
+ * the search left out legal signatures. */
 double tsri_infer_bound(const tsri_inferred *inferred);
-/* The signatures that a live op could have by an answer; ops of one class have the same list. */
+/* Lists the candidate signatures of a live op; ops of one class share one list. */
 const tsri_nd_signature *tsri_infer_signatures(const tsri_inferred *inferred, int op, int *out_n);
-/* Finds what could be taken over from one answer of an inference into another: nothing, where one
- * was relaxed otherwise. */
+/* Finds the parts of `to` that `from` could take over. There are none if the two answers are of
+ * different problems. */
 tsr_status tsri_infer_parts(const tsri_inferred *from, const tsri_inferred *to,
                             tsri_parts *out_parts);
-/* Makes the answer `from` with the parts taken[parts->n] as `to` has them. */
+/* Combines two answers: `from` with the parts of `to` for which taken[parts->n] is true. */
 tsr_status tsri_infer_mix(const tsri_inferred *from, const tsri_inferred *to,
                           const tsri_parts *parts, const bool *taken, bool alternatives,
                           tsri_inferred *out_inferred);

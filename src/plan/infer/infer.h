@@ -99,13 +99,13 @@ typedef struct tsri_parallel {
     unsigned dims;
 } tsri_parallel;
 
-/* Per tensor: who reads it. */
+/* The consumers of each tensor. */
 typedef struct tsri_tensor_reads {
-    tsri_reader **first, **last; /* the list's begin and end */
-    int *last_use;               /* the last op that reads it, also through views */
+    tsri_reader **first, **last; /* first and last node of each tensor's list */
+    int *last_use;               /* the last consumer, also through views */
 } tsri_tensor_reads;
 
-/* Equal lists, conversions and tables of costs are made once: hashed. */
+/* Hash tables of lists, conversions and tables of costs, each of which exists once. */
 typedef struct tsri_kept_costs {
     tsri_siglist *lists[TSRI_INFER_BUCKETS];
     tsri_conversion *conversions[TSRI_INFER_BUCKETS];

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: what the executor walks, and lowering, which makes them from a program. */
+/* The steps that the executor walks, and the functions that lower a program to steps. */
 #ifndef TESSERA_PLAN_LOWER_STEPS_H
 #define TESSERA_PLAN_LOWER_STEPS_H
 
 #include "src/comm/comm.h"
 #include "src/ir/ir.h"
 
-/* Copying a box between dense local buffers; see src/exec/local_box.c. */
+/* A copy of a box between dense local buffers; see src/exec/local_box.c. */
 typedef struct tsri_local_box {
     tsr_reduce_op reduce;
     tsr_dtype dtype;
     int ndim;
-    int64_t box[TSR_MAX_NDIM];        /* what is copied */
-    int64_t src_stride[TSR_MAX_NDIM]; /* elements */
+    int64_t box[TSR_MAX_NDIM]; /* shape of the box; strides and offsets in elements */
+    int64_t src_stride[TSR_MAX_NDIM];
     int64_t dst_stride[TSR_MAX_NDIM];
-    int64_t src_offset, dst_offset; /* elements */
+    int64_t src_offset, dst_offset;
     int64_t dst_count;
-    bool copy, fill; /* whether this rank copies; fills the rest with the identity first */
+    bool copy, fill; /* this rank copies; it first fills the destination with the identity */
 } tsri_local_box;
 
 typedef enum tsri_step_kind {
@@ -33,85 +33,85 @@ typedef struct tsri_call {
     tsri_coll coll;
     tsri_group *group;
     tsri_ticket ticket;
-    uint64_t bytes; /* that this rank reads from peers */
+    uint64_t bytes; /* bytes that this rank receives */
 } tsri_call;
 
 typedef struct tsri_step {
     tsri_step_kind kind;
     tsri_kernel *kernel;
-    tsri_kernel **parts; /* those that `kernel` joins; NULL: it is one by itself */
+    tsri_kernel **parts; /* the kernels that `kernel` joins; NULL if it joins none */
     int nparts;
     void **in, **out;
-    const int *values; /* of a chain: its operands, then its results; NULL: those of `item` */
-    int nin, nout;     /* of these */
+    const int *values; /* chain: operands, then results; NULL: those of `item` */
+    int nin, nout;     /* numbers of operands and results */
     tsri_local_box *box;
-    tsri_device *device; /* that does it; CROSS: the one that is not the CPU */
+    tsri_device *device; /* the executing device; CROSS: the one that is not the host's */
     char *scratch;       /* KERNEL */
     size_t bytes;        /* CROSS */
     tsri_call *call;
     const tsri_item *item; /* for messages */
-    int entry;             /* its place in the plan's order; of several that are joined the first */
-    double time_s;         /* of all runs */
+    int entry;             /* its entry in the program; of joined entries the first */
+    double time_s;         /* seconds of all runs together */
 } tsri_step;
 
 /* A plan's part on one kind of device. */
 typedef struct tsri_part {
-    tsri_device *device; /* NULL in a virtual world, and where nothing of this rank is there */
-    char *block;         /* the device's block for plans, where arena offsets count from */
-    size_t arena_bytes, scratch_bytes, scratch_offset; /* scratch is part of arena_bytes */
+    tsri_device *device; /* NULL in a virtual world, and if this rank has no value there */
+    char *block;         /* the device's block for plans, at arena offset 0 */
+    size_t arena_bytes, scratch_bytes, scratch_offset; /* arena_bytes includes the scratch */
 } tsri_part;
 
-/* Steps that were captured as one; or steps of sums over the ranks of local graphs, which are done
- * one by one in every run. */
+/* Consecutive steps that were captured together; or sums over local graphs, whose steps every run
+ * executes one by one. */
 typedef struct tsri_replay_part {
     tsri_captured *captured; /* NULL: not captured */
-    int end;                 /* the part's last step is the one before */
+    int end;                 /* number of the first step after the part */
 } tsri_replay_part;
 
-/* How runs go on a device with streams: as steps that were captured, once the first run has shown
- * that they work (and made what libraries make late); else step by step. One part has them all,
- * unless a watch (src/exec/watch.h) or a sum over ranks cuts them. */
+/* The capture of a plan's steps on a device with streams. The first run executes them one by one,
+ * so that libraries initialise; later runs replay the capture. It is one part, unless a watch
+ * (src/exec/watch.h) or a sum over local graphs divides it. */
 typedef struct tsri_replay {
-    tsri_device *device; /* whose stream is captured; NULL: never */
+    tsri_device *device; /* the device whose stream is captured; NULL: no capture */
     tsri_replay_part *part;
-    int nparts, cparts;      /* 0 parts: not captured so far */
-    tsri_comm_stats per_run; /* what communicators counted while it was captured */
-    int npeers, *peers;      /* ranks whose devices talk, this one too: all replay or none */
+    int nparts, cparts;      /* 0 before the capture */
+    tsri_comm_stats per_run; /* the communicators' counts during the capture */
+    int npeers, *peers;      /* communicating ranks, with this one: all of them replay, or none */
 } tsri_replay;
 
 /* --- lowering --------------------------------------------------------------------------------- */
-/* Makes kernels and calls, and lays out memory without taking any. Not collective. */
+/* Creates kernels and calls and lays out memory, but allocates no arena. Not collective. */
 tsr_status tsri_plan_lower(tsr_plan *plan);
 /* Returns the desc of an item's kernel on this rank. */
 tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
-/* Takes the memory, where variables have theirs already, and writes the steps' pointers. Not
+/* Allocates the arena and sets the steps' pointers; variables must have their memory. Not
  * collective. */
 tsr_status tsri_plan_bind(tsr_plan *plan);
-/* Prepares the calls of a plan that was lowered, where communicators do so. Collective over the
- * ranks that have calls, so once it is known that all have lowered theirs. */
+/* Prepares the calls of a lowered plan on communicators that support it. Collective over the ranks
+ * with calls; all of them must have lowered their plans. */
 tsr_status tsri_plan_prepare(tsr_plan *plan);
-/* Bytes that kernels of this rank need at a time, over all kinds of device. */
+/* Bytes of kernels' scratch on this rank, summed over the kinds of device. */
 size_t tsri_plan_scratch(const tsr_plan *plan);
-/* The kernel desc's view of a value on this rank. */
+/* Describes this rank's part of a value for a kernel's desc. */
 tsri_arg tsri_plan_arg(const tsri_value *v);
-/* Whether a step is one of a sum over the ranks of local graphs, which captured runs make by
- * themselves: other ranks may capture other steps, or none. */
+/* Whether a step belongs to a sum over local graphs. Captures exclude it, since other ranks may
+ * capture different steps or none. */
 bool tsri_step_is_apart(const tsri_step *s);
-/* Puts place, op and name of an item before the error that its kernel met, which may begin with the
- * op's name by itself. */
+/* Prefixes a kernel's error with the item's source location, op and name, unless it already begins
+ * with the op's name. Returns `status`. */
 tsr_status tsri_item_fail(tsr_status status, const tsri_item *it);
-/* Makes the communicators between devices that the plan's items need, and their groups. Collective
- * over the world, where some item of it needs one. */
+/* Creates the communicators between devices that the program needs, and their groups. Collective
+ * over the world if any item needs one. */
 tsr_status tsri_plan_connect(tsr_plan *plan);
-/* Adds up the work of all communicators of the world's rank so far, replayed runs included. */
+/* Sums the counts of all communicators of this rank, with those of replayed runs. */
 void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats);
-/* Counts one more run of what was captured. */
+/* Adds the counts of one replayed run. */
 void tsri_plan_count_replay(tsr_plan *plan);
-/* Leaves out what was counted since: calls that are not the plan's. */
+/* Subtracts the counts since `before`, which came from calls outside of the plan. */
 void tsri_plan_uncount(const tsr_plan *plan, const tsri_comm_stats *before);
-/* The one between the world's devices of a kind, as plans find it; NULL: no plan needed one yet. */
+/* The communicator between the world's devices of a kind; NULL until a plan needs it. */
 struct tsri_comm **tsri_plan_connection(tsr_world *world, tsr_device kind);
-/* The communicator that an item's ranks talk by; NULL in a virtual world. */
+/* The communicator of an item's ranks; NULL in a virtual world. */
 struct tsri_comm *tsri_plan_comm(const tsr_plan *plan, const tsri_item *item);
 
 #endif

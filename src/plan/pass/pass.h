@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The passes that make a program of a graph's signatures and improve it.
+ * The passes build a program from a graph and its signatures, and improve it.
  *
- *   build.c      -> items and values, conversions between them (src/ir/ir.c appends them)
- *   rank_sum.c   sums over the ranks of local graphs
+ *   build.c      makes items and values, and the conversions between them
+ *   rank_sum.c   makes sums over local graphs
  *   fuse.c       joins items (batch norm + activation)
- *   reshard.c    gathers weights again for backward
- *   layout.c     row-major, channels last or by head, per value; adds copies between them
+ *   reshard.c    gathers weights a second time for backward
+ *   layout.c     chooses a memory layout for each value, and adds copies between layouts
  *   chain.c      finds kernels that run as one, row by row
- *   defer.c      puts small things off to where they can be joined
- *   order.c      puts updates behind the readers of what they overwrite
- *   update.c     puts updates behind what makes their gradients, where they alone read these
- *   schedule.c   buckets, entries, lifetimes
- *   reasons.c    which readers each conversion is for
- *   memory.c     offsets in the arena
- *   check.c      what must hold after each of these passes
+ *   defer.c      moves small items to positions where they can be joined
+ *   order.c      moves updates after the consumers of the values that they overwrite
+ *   update.c     moves updates into the chains that produce their gradients
+ *   schedule.c   makes buckets, entries and lifetimes
+ *   reasons.c    names the consumers of each conversion
+ *   memory.c     assigns offsets in the arena
+ *   check.c      checks the program after each pass
  */
 #ifndef TESSERA_PLAN_PASS_PASS_H
 #define TESSERA_PLAN_PASS_PASS_H
@@ -22,55 +22,57 @@
 #include "src/ir/ir.h"
 #include "src/plan/infer/answer.h"
 
-/* --- from signatures to steps ----------------------------------------------------------------- */
+/* --- passes, in their order ------------------------------------------------------------------- */
 tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *inferred);
-/* The item of a RANK_SUM whose operands and results are values. */
+/* Appends the item of a RANK_SUM whose operands and results are values. */
 tsr_status tsri_plan_build_rank_sum(tsri_ir *ir, const tsri_op *op, const int *in, const int *out);
-/* The farthest link between the first and the others of n ranks, by the plan's model. */
+/* The farthest link between the first and the others of n ranks, by the cost model. */
 int tsri_plan_farthest(const tsri_ir *ir, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsri_ir *ir);
-/* Whether the options leave this fusion on. */
+/* Whether the options allow a fusion. */
 static inline bool tsri_plan_fuses(const tsri_ir *ir, tsr_fusion which)
 {
     return !(ir->opts.no_fusion & (TSR_FUSE_ANYTHING | (unsigned)which));
 }
-/* Where the options say so, no item of backward reads a weight that was gathered for forward, but
- * those that are gathered last there. */
+/* With reshard_after_forward: gives backward its own gathers of weights, except of those that
+ * forward gathers last. */
 tsr_status tsri_plan_reshard(tsri_ir *ir);
 tsr_status tsri_plan_layout(tsri_ir *ir);
 tsr_status tsri_plan_chain(tsri_ir *ir);
-/* Returns what an item can be in a chain. */
+/* Returns the role that an item can have in a chain. */
 tsri_chain_role tsri_chain_role_of(const tsri_ir *ir, const tsri_item *it);
-/* Once items are in their final order: dissolves chains that are no longer in one piece, and finds
- * what is inside the others. */
+/* After items have their final order: dissolves chains whose items are no longer adjacent, and
+ * finds the inner values of the others. */
 tsr_status tsri_plan_settle_chains(tsri_ir *ir);
-/* The first item, and the end, of the chain that an item is in, or of the item itself. */
+/* The first item of an item's chain, and the first item after the chain. An item without a chain
+ * counts as its own. */
 int tsri_chain_begin(const tsri_ir *ir, int item);
 int tsri_chain_end(const tsri_ir *ir, int item);
 tsr_status tsri_plan_defer(tsri_ir *ir);
-/* Afterwards every item reads the version that the program means: of a variable, what a run begins
- * with; and an optimizer's updates follow the buckets of their gradients. */
+/* Orders items so that each reads the intended version of a variable, its value at the start of the
+ * run, and so that updates follow the buckets of their gradients. */
 tsr_status tsri_plan_order(tsri_ir *ir);
-/* Joins updates to the chains that make their gradients, where no other item reads these. */
+/* Joins updates to the chains that produce their gradients, if the gradients have no other
+ * consumer. */
 tsr_status tsri_plan_update(tsri_ir *ir);
 tsr_status tsri_plan_schedule(tsri_ir *ir);
-/* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
- * world's own rank. */
+/* Computes the bytes of a rank's block on one kind of device, and, for the world's own rank, sets
+ * the values' offsets. */
 tsr_status tsri_plan_memory(tsri_ir *ir, int rank, tsr_device kind, size_t *out_bytes);
-/* Bytes that a rank needs: variables, values and ports; kernels' scratch apart. On all kinds of
- * device together. */
+/* Computes a rank's bytes of variables, ports and values, without kernels' scratch, summed over the
+ * kinds of device. */
 tsr_status tsri_plan_rank_bytes(tsri_ir *ir, int rank, size_t *out_variables, size_t *out_ports,
                                 size_t *out_values);
-/* Writes the reasons of conversions that have none yet: their readers. */
+/* Sets the reason of each conversion without one to the names of its consumers. */
 tsr_status tsri_plan_give_reasons(tsri_ir *ir);
-/* Appends a copy of a value, in row-major order or channels last, and the item that makes it, for
- * another item; returns the copy, or -1 when there is no memory. */
+/* Appends an item that copies a value into row-major or channels-last order on behalf of for_item.
+ * Returns the number of the copy, or -1 if memory runs out. */
 int tsri_plan_add_copy(tsri_ir *ir, const tsri_item *for_item, int value, bool nhwc);
-/* The query that a conversion's step was planned for. */
+/* The query by which a conversion's step was planned. */
 tsri_route_query tsri_item_query(const tsri_ir *ir, const tsri_item *item, int pair);
-/* Whether lowering may join an item with neighbours of its op; see defer.c. */
+/* Whether lowering may join an item with adjacent items of the same op; see defer.c. */
 bool tsri_item_may_join(const tsri_item *item);
-/* Whether an item is a call that may write its results before it is finished (tsri_comm.early). */
+/* Whether an item is a call that may write its results before its FINISH (tsri_comm.early). */
 bool tsri_item_writes_early(const tsri_ir *ir, const tsri_item *item);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsri_ir *ir, const tsri_item *item);
