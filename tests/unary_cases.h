@@ -81,11 +81,11 @@
     X(T, ELU, elu, 1, 1.5, 0, ANY, x > 0 ? x : p * expm1(x), x > 0 ? 1 : p * exp(x)) \
     X(T, CELU, celu, 1, 1.5, 0, ANY, x > 0 ? x : p * expm1(x / p), x > 0 ? 1 : exp(x / p)) \
     X(T, SOFTSHRINK, softshrink, 1, 0.75, 0, ANY, \
-      x > p ? x - p : x < -p ? x + p : x == x ? 0 : x, fabs(x) > p) \
-    X(T, HARDSHRINK, hardshrink, 1, 0.75, 0, ANY, fabs(x) <= p ? 0 : x, fabs(x) > p) \
+      x > p ? x - p : x < -p ? x + p : x == x ? 0 : x, !(fabs(x) <= p)) \
+    X(T, HARDSHRINK, hardshrink, 1, 0.75, 0, ANY, fabs(x) <= p ? 0 : x, !(fabs(x) <= p)) \
     X(T, CLAMP, clamp, 2, -0.75, 1.5, ANY, x < p ? p : x > q ? q : x, x >= p && x <= q) \
     X(T, HARDTANH, hardtanh, 2, -0.75, 1.5, ANY, x < p ? p : x > q ? q : x, x > p && x < q) \
-    X(T, THRESHOLD, threshold, 2, 0.25, -4, ANY, x <= p ? q : x, x > p)
+    X(T, THRESHOLD, threshold, 2, 0.25, -4, ANY, x <= p ? q : x, !(x <= p))
 // clang-format on
 
 #endif

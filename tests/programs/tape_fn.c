@@ -64,7 +64,7 @@ void tape_apply1(tape_fn fn, double p, double x, double *f, double *d)
         *d = -p / x / x;
         break;
     case FN_WHOLE:
-        *f = trunc(x);
+        *f = x == x ? trunc(x) : 0;
         break;
     case FN_BOOL:
         *f = x != 0;

@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
-#include "src/core/clock.h"
 #include "src/core/rng.h"
 #include "src/plan/report/report.h"
 #include "tests/sample.h"
@@ -20,6 +19,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_LAYERS = 4, MOST_PARAMS = 2 * MOST_LAYERS, MOST_HAND = 256 };
 
@@ -262,6 +262,14 @@ typedef struct outcome {
     size_t bytes;
 } outcome;
 
+/* Time of the process on its processor, which other processes do not add to. */
+static double processor_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static outcome compile_blocks(const blocks *b, size_t limit)
 {
     enum { VOCAB = 256, HEADS = 4 };
@@ -286,9 +294,9 @@ static outcome compile_blocks(const blocks *b, size_t limit)
         tsr_cross_entropy(tsr_reshape(tsr_apply(m, x), TSR_DIMS(rows, VOCAB)), y, TSR_MEAN);
     tsr_minimize(tsr_adam(m, NULL), loss);
     tsr_output(g, "loss", loss, p, TSR_B);
-    const double started_at = tsri_now_s();
+    const double started_at = processor_s();
     outcome o = {.status = tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = limit), &plan),
-                 .seconds = tsri_now_s() - started_at};
+                 .seconds = processor_s() - started_at};
     if (o.status == TSR_OK) {
         tsri_report r = {.plan = plan};
         tsri_pool_init(&r.pool, &w->mem);
