@@ -43,7 +43,7 @@ tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
         return NULL;
     }
     tsr_nn_opts nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed};
-    const tsr_batch_norm_opts *bn = TSR_BATCH_NORM_OPTS(.stats = o.bn);
+    const tsr_batch_norm_opts *bn = TSR_BATCH_NORM_OPTS(.stats = o.bn, .parts = o.bn_parts);
     tsr_module *net = tsr_module_create(w, &nn, net_forward, NULL, NULL);
     /* Two poolings halve each side, rounding down. */
     int64_t features = 32 * (o.height / 2 / 2) * (o.width / 2 / 2);

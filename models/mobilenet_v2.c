@@ -207,7 +207,7 @@ tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     }
     builder b = {.world = w,
                  .nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed},
-                 .bn = *TSR_BATCH_NORM_OPTS(.stats = o.bn),
+                 .bn = *TSR_BATCH_NORM_OPTS(.stats = o.bn, .parts = o.bn_parts),
                  .activation = o.activation};
     tsr_module *net = tsr_module_create(w, &b.nn, net_forward, NULL, NULL);
     b.failed = !net;

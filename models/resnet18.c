@@ -144,7 +144,7 @@ tsr_module *tsr_resnet18(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     }
     builder b = {.world = w,
                  .nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed},
-                 .bn = *TSR_BATCH_NORM_OPTS(.stats = o.bn)};
+                 .bn = *TSR_BATCH_NORM_OPTS(.stats = o.bn, .parts = o.bn_parts)};
     tsr_module *net = tsr_module_create(w, &b.nn, net_forward, NULL, NULL);
     b.failed = !net;
     add_conv(&b, net, "conv1", 3, o.width, cifar ? 3 : 7, cifar ? 1 : 2);

@@ -68,6 +68,19 @@ TSR_API tsr_status tsr_graph_status(const tsr_graph *graph);
 TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                                  const tsr_placement *p, tsr_sbp sbp, const char *file, int line);
 #define tsr_input(...) tsr_input_at(__VA_ARGS__, TSR_HERE)
+typedef struct tsr_input_opts {
+    size_t size;
+    tsr_by_name by_name;
+    int batch_axis
+        TSR_IS(-1); /* the axis of the batch, along which micro-batches cut the input
+                     * (tsr_compile_opts.microbatches); -1: each of them reads it whole */
+} tsr_input_opts;
+#define TSR_INPUT_OPTS(...) TSR_OPTIONS(tsr_input_opts, (.batch_axis = -1, ), __VA_ARGS__)
+/* As tsr_input. opts may be NULL. */
+TSR_API tsr_tensor *tsr_input_with_at(tsr_graph *g, const char *name, tsr_dtype dtype,
+                                      tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
+                                      const tsr_input_opts *opts, const char *file, int line);
+#define tsr_input_with(...) tsr_input_with_at(__VA_ARGS__, TSR_HERE)
 
 /*
  * Declares a value from ranks' own parts, local to global: a value of which every rank feeds its
@@ -78,6 +91,11 @@ TSR_API tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype 
                                       tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
                                       const char *file, int line);
 #define tsr_from_local(...) tsr_from_local_at(__VA_ARGS__, TSR_HERE)
+/* As tsr_from_local. opts may be NULL. */
+TSR_API tsr_tensor *tsr_from_local_with_at(tsr_graph *g, const char *name, tsr_dtype dtype,
+                                           tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
+                                           const tsr_input_opts *opts, const char *file, int line);
+#define tsr_from_local_with(...) tsr_from_local_with_at(__VA_ARGS__, TSR_HERE)
 
 /* Returns the value in a signature of the user's choice. */
 TSR_API tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,

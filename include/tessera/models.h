@@ -33,6 +33,7 @@ typedef struct tsr_mobilenet_v2_opts {
     tsr_bn_stats bn;
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
+    int bn_parts; /* R of TSR_BN_LOCAL; default: the ranks of the placement */
 } tsr_mobilenet_v2_opts;
 #define TSR_MOBILENET_V2_OPTS(...)                                                          \
     TSR_OPTIONS(tsr_mobilenet_v2_opts, (.num_classes = 1000, .width = 1, .dropout = 0.2, ), \
@@ -51,6 +52,7 @@ typedef struct tsr_convnet_opts {
     tsr_bn_stats bn;
     tsr_dtype dtype;
     uint64_t seed;
+    int bn_parts; /* R of TSR_BN_LOCAL; default: the ranks of the placement */
 } tsr_convnet_opts;
 #define TSR_CONVNET_OPTS(...)                                                                      \
     TSR_OPTIONS(tsr_convnet_opts, (.num_classes = 10, .channels = 1, .height = 28, .width = 28, ), \
@@ -120,6 +122,7 @@ typedef struct tsr_resnet18_opts {
     tsr_bn_stats bn;
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
+    int bn_parts; /* R of TSR_BN_LOCAL; default: the ranks of the placement */
 } tsr_resnet18_opts;
 #define TSR_RESNET18_OPTS(...) \
     TSR_OPTIONS(tsr_resnet18_opts, (.num_classes = 1000, .width = 64, ), __VA_ARGS__)

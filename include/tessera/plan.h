@@ -115,11 +115,25 @@ typedef struct tsr_compile_opts {
      * world; a slow machine takes longer. The first plan, and the first plan within memory_limit,
      * are always completed, so the budget never causes a refusal. 0: no budget. */
     double search_s;
+    /*
+     * The step runs in so many equal parts, one after another, which together are the whole batch:
+     * its values are those of one part up to the order of sums, and the same bits each run. The
+     * activations of one part are in memory. Inputs are cut along their batch axis
+     * (tsr_input_with); no fed row moves: each rank's rows are cut. Gradients are added up in place
+     * and reduced over ranks once. Means divide by the count of the whole batch; masks are those of
+     * the whole batch. A value that needs the whole batch is computed before the parts, if it
+     * follows from inputs alone, or after them; where such a value would go back into the parts
+     * (batch norm over the global batch), the compile refuses it: TSR_ERR_UNSUPPORTED.
+     * TSR_ERR_SHAPE where rows do not divide, TSR_ERR_STATE where no input has a batch axis. 0 and
+     * 1 (the default): no parts.
+     */
+    int microbatches TSR_IS(1);
 } tsr_compile_opts;
-#define TSR_COMPILE_OPTS(...)                                                          \
-    TSR_OPTIONS(tsr_compile_opts,                                                      \
-                (.bucket_mb = 4, .kernel_s = TSR_NOT_GIVEN, .on_nan = TSR_NAN_WARN, ), \
-                __VA_ARGS__)
+#define TSR_COMPILE_OPTS(...)                                                                     \
+    TSR_OPTIONS(                                                                                  \
+        tsr_compile_opts,                                                                         \
+        (.bucket_mb = 4, .kernel_s = TSR_NOT_GIVEN, .on_nan = TSR_NAN_WARN, .microbatches = 1, ), \
+        __VA_ARGS__)
 
 /*
  * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out

@@ -75,6 +75,9 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_GATHER] = tsri_fast_lines,
              [TSRI_OP_GATHER_DX] = tsri_fast_lines,
              [TSRI_OP_ARGSORT] = tsri_fast_order,
+             [TSRI_OP_PART] = tsri_fast_rows,
+             [TSRI_OP_WHOLE] = tsri_fast_rows,
+             [TSRI_OP_TOTAL] = tsri_fast_total,
 #define OPTIM(KIND, ...) [TSRI_OP_##KIND] = tsri_fast_optim,
              TSRI_UPDATE_LIST(OPTIM)
 #undef OPTIM

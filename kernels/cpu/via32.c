@@ -508,7 +508,8 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
      (op) == TSRI_OP_PAD || (op) == TSRI_OP_WHERE || (op) == TSRI_OP_TRIANGLE ||        \
      (op) == TSRI_OP_MASK || (op) == TSRI_OP_INDEX_SELECT || (op) == TSRI_OP_ONE_HOT || \
      (op) == TSRI_OP_GATHER || (op) == TSRI_OP_OWN || (op) == TSRI_OP_OWN_BACKWARD ||   \
-     (op) == TSRI_OP_ASSIGN)
+     (op) == TSRI_OP_ASSIGN || (op) == TSRI_OP_PART || (op) == TSRI_OP_WHOLE ||         \
+     (op) == TSRI_OP_TOTAL)
 
 #define SLOT(upper, lower) [TSRI_OP_##upper] = OF_ANY_DTYPE(TSRI_OP_##upper) ? NULL : create,
 const tsri_kernels tsri_kernels_cpu_via32 = {

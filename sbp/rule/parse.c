@@ -82,8 +82,10 @@ static tsr_status parse_name(parser *p, tsri_rule_arg *arg, bool may_at)
     TSRI_TRY(find_or_add(p, start, n, &index));
     TSRI_TRY(hold(p, arg, index, arg->naxes, start));
     p->rule->items[p->nitems++] = (int8_t)index;
-    if (*p->at == '@' && may_at)
+    if (*p->at == '@' && may_at) {
+        p->rule->index[index].at = true;
         p->at++;
+    }
     return TSR_OK;
 }
 

@@ -282,6 +282,11 @@ int64_t tsri_rule_index_size(const tsri_rule *rule, int index)
     return rule->index[index].size;
 }
 
+bool tsri_rule_needs_offset(const tsri_rule *rule, int index)
+{
+    return rule->index[index].at;
+}
+
 int tsri_rule_find_index(const tsri_rule *rule, const char *name)
 {
     for (int i = 0; i < rule->nindices; i++)

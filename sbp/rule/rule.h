@@ -117,6 +117,8 @@ bool tsri_rule_broadcasts(const tsri_rule *rule);
 int tsri_rule_nindices(const tsri_rule *rule);
 const char *tsri_rule_index_name(const tsri_rule *rule, int index);
 int64_t tsri_rule_index_size(const tsri_rule *rule, int index);
+/* Whether a kernel needs its shard's offset along an index: the rule has an '@' there. */
+bool tsri_rule_needs_offset(const tsri_rule *rule, int index);
 /* The number of an index by name; -1 if there is none. Axes of '...' are named "~0", "~1" from the
  * right. */
 int tsri_rule_find_index(const tsri_rule *rule, const char *name);

@@ -137,7 +137,9 @@
     X(RECURRENT_DX, recurrent_dx) /* (w, h0 or c0?, y or c, gates?, dy, dc?) -> dx, dh0, dc0?,     \
                                      ds[t, n, g h]?: of the state's part, where it is not dx */    \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
-    X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
+    /* (x, step i64 [], part i64 []?) -> x*mask/(1-p); its own gradient. An element of a part is   \
+     * drawn by its index in the whole tensor. */                                                  \
+    X(DROPOUT, dropout)                                                                            \
     X(RANDOM, random)     /* () or (step i64 []) -> y: attrs.random */                             \
     X(FILL, fill)         /* () -> y: attrs.fill */                                                \
     X(ARANGE, arange)     /* () -> y[i] = attrs.arange.start + i*step */                           \
@@ -170,6 +172,13 @@
      * places. */                                                                                  \
     X(GATHER, gather)                                                                              \
     X(GATHER_DX, gather_dx)                                                                        \
+    /* The parts of a step in time, attrs.part (src/rewrite/time.c); part is the number of the     \
+     * part that runs. An axis of d k n rows of the whole, of which part m has rows (i, m, j) of   \
+     * (d, k, n), is one of d n rows in the part. A result is kept from part to part. */           \
+    X(PART, part)   /* (x, part i64 []) -> y: the rows of the part */                              \
+    X(WHOLE, whole) /* (x, part i64 []) -> y: writes the part's rows of y, the whole */            \
+    /* (x, part i64 []) -> y: attrs.total.op of x of all parts so far; of halves f32 */            \
+    X(TOTAL, total)                                                                                \
     /* Ops of a program's own (attrs.own): C functions on local buffers. */                        \
     X(OWN, own) /* (operands) -> results */                                                        \
     /* (operands, results?, gradients of results) -> gradients of the operands attrs.own.want */   \
@@ -340,7 +349,9 @@ typedef struct tsri_attrs {
         uint64_t key; /* first of ops that draw: of the module or variable; see src/core/rng.h */
         struct {
             uint64_t key;
-            double p; /* share dropped */
+            double p;            /* share dropped */
+            int32_t axis, parts; /* of a part in time: as of attrs.part; else 0 */
+            int64_t blocks;
         } dropout;
         struct {
             uint64_t key;
@@ -357,6 +368,13 @@ typedef struct tsri_attrs {
             uint64_t hash;    /* of the data */
             const void *data; /* the whole tensor, row-major; read when a kernel is made */
         } constant;
+        struct {
+            int32_t axis, parts; /* k */
+            int64_t blocks;      /* d */
+        } part;                  /* and whole */
+        struct {
+            int32_t op, pad_; /* tsr_reduce_op: sum, max or min */
+        } total;
         struct {
             int32_t perm[TSR_MAX_NDIM];
         } permute;

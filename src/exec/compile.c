@@ -40,8 +40,8 @@ static void release_parts(tsr_plan *plan)
         if (p->ptr)
             device->ops->buffer_free(device, p->ptr, p->bytes);
     }
-    for (int i = 0; i < plan->nstep_ptrs; i++)
-        plan->step_devices[i]->ops->buffer_free(plan->step_devices[i], plan->step_ptrs[i],
+    for (int i = 0; i < plan->nwords; i++)
+        plan->words[i].device->ops->buffer_free(plan->words[i].device, plan->words[i].ptr,
                                                 sizeof(int64_t));
 }
 
@@ -373,6 +373,7 @@ static tsr_status begin(tsr_graph *graph, const tsr_compile_opts *opts, bool fix
     tsr_graph *copy;
     TSRI_TRY(tsri_graph_status(graph));
     TSRI_TRY(tsri_graph_copy(graph, &copy));
+    copy->time = (tsri_time){opts->microbatches, opts->reshard_after_forward};
     tsr_status status = tsri_rewrite(copy);
     if (status != TSR_OK) {
         tsri_graph_copy_free(copy);
@@ -403,6 +404,9 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
         tsri_log(graph->world, TSR_LOG_WARNING,
                  "compare_values compares nothing in a local graph, whose inputs are each rank's "
                  "own: TESSERA_COMPARE=1 has a tsr_ddp compare parameters");
+    if (o.microbatches < 0)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: %d micro-batches; at least 1 is possible",
+                         o.microbatches);
     if (!(o.search_s >= 0))
         return tsri_fail(TSR_ERR_INVALID, "tsr_compile: search_s is %g; it must not be negative",
                          o.search_s);

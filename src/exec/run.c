@@ -83,34 +83,67 @@ static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status statu
     return status;
 }
 
-/* Step by step, with the times between them as the host sees them. */
-static tsr_status run_steps(tsr_plan *plan)
+/* The times of a run, as the host sees them. */
+typedef struct run_times {
+    double last; /* the end of the last step */
+    double comm;
+    int spans; /* so far; see trace.h */
+} run_times;
+
+/* Runs steps [first, end). A watch looks at those of the last part. */
+static tsr_status run_range(tsr_plan *plan, int first, int end, bool is_last, run_times *times)
 {
-    double start = tsri_now_s(), comm = 0, last = start;
-    if (plan->trace)
-        plan->trace[0] = start;
-    for (int i = 0; i < plan->nsteps; i++) {
+    for (int i = first; i < end; i++) {
         tsri_step *s = &plan->steps[i];
         tsr_status status = run_step(s);
         if (status == TSR_OK && plan->trace)
             status = wait_for(s->device);
         if (status != TSR_OK)
             return fail_step(plan, s, status);
-        if (plan->watch && (status = tsri_plan_watched(plan, i)) != TSR_OK)
+        if (plan->watch && is_last && (status = tsri_plan_watched(plan, i)) != TSR_OK)
             return tsri_plan_fail(plan, status);
         if (plan->finite && (status = tsri_finite_look(plan, i)) != TSR_OK)
             return tsri_plan_fail(plan, status);
         double now = tsri_now_s();
-        s->time_s += now - last;
-        comm += s->kind >= TSRI_STEP_START ? now - last : 0;
+        s->time_s += now - times->last;
+        times->comm += s->kind >= TSRI_STEP_START ? now - times->last : 0;
         if (plan->trace)
-            plan->trace[i + 1] = now;
-        last = now;
+            plan->trace[++times->spans] = now;
+        times->last = now;
     }
-    double all = last - start;
-    plan->info.run_s += all;
-    plan->info.comm_s += comm;
-    plan->info.compute_s += all - comm;
+    return TSR_OK;
+}
+
+static tsr_status set_words(const tsr_plan *plan, bool tells_part, const int64_t *value)
+{
+    for (int i = 0; i < plan->nwords; i++) {
+        const tsri_word *w = &plan->words[i];
+        if (w->tells_part == tells_part)
+            TSRI_TRY(w->device->ops->copy_in(w->device, w->ptr, value, sizeof *value,
+                                             w->device->stream));
+    }
+    return TSR_OK;
+}
+
+/* Step by step. */
+static tsr_status run_steps(tsr_plan *plan)
+{
+    const double start = tsri_now_s();
+    const int parts = plan->parts_begin < plan->parts_end ? plan->ir.parts : 0;
+    run_times times = {.last = start};
+    if (plan->trace)
+        plan->trace[0] = start;
+    TSRI_TRY(run_range(plan, 0, plan->parts_begin, true, &times));
+    for (int i = 0; i < parts; i++) {
+        tsr_status status = set_words(plan, true, &plan->part_number[i]);
+        if (status != TSR_OK)
+            return tsri_plan_fail(plan, status);
+        TSRI_TRY(run_range(plan, plan->parts_begin, plan->parts_end, i + 1 == parts, &times));
+    }
+    TSRI_TRY(run_range(plan, plan->parts_end, plan->nsteps, true, &times));
+    plan->info.run_s += times.last - start;
+    plan->info.comm_s += times.comm;
+    plan->info.compute_s += times.last - start - times.comm;
     return TSR_OK;
 }
 
@@ -315,11 +348,7 @@ tsr_status tsr_wait(tsr_plan *plan)
 /* Values that the host sets before a run: the step, and the optimizers' hyper-parameters. */
 static tsr_status set_up(tsr_plan *plan)
 {
-    for (int i = 0; i < plan->nstep_ptrs; i++) {
-        tsri_device *d = plan->step_devices[i];
-        TSRI_TRY(d->ops->copy_in(d, plan->step_ptrs[i], plan->ir.step_value,
-                                 sizeof *plan->ir.step_value, d->stream));
-    }
+    TSRI_TRY(set_words(plan, false, plan->ir.step_value));
     for (int i = 0; i < plan->ir.nhooks; i++)
         TSRI_TRY(plan->ir.hooks[i].fn(plan->ir.hooks[i].arg));
     return TSR_OK;

@@ -44,11 +44,12 @@ int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times)
             r++;
         if (r == nrows)
             rows[nrows++] = (tsr_plan_time){.what = what, .is_comm = s->kind >= TSRI_STEP_START};
+        const int times = tsri_item_times(&plan->ir, s->item);
         rows[r].seconds += s->time_s;
         if (s->kind <= TSRI_STEP_START)
-            rows[r].steps++;
+            rows[r].steps += times;
         if (s->kind == TSRI_STEP_START)
-            rows[r].bytes += s->call->bytes;
+            rows[r].bytes += s->call->bytes * (uint64_t)times;
     }
     qsort(rows, (size_t)nrows, sizeof *rows, by_seconds);
     if (out_times && n > 0)

@@ -11,6 +11,7 @@ tsr_status tsri_trace_enable(tsr_plan *plan);
 typedef struct tsri_trace_span {
     const tsri_step *step;
     const char *what;      /* "linear", "all_reduce": as tsr_plan_times calls it */
+    int part;              /* the number of its micro-batch; -1: of none */
     double start_s, end_s; /* of the machine's monotonic clock, which its ranks share */
 } tsri_trace_span;
 

@@ -86,7 +86,6 @@ tsr_graph *tsri_graph_create(tsr_world *world, const tsr_graph_opts *opts, tsri_
     g->now.def_of = def_of;
     g->now.scope = g->now.label = "";
     g->failure.tensor = (tsr_tensor){.graph = g, .failed = true};
-    g->step_value = &g->own_step;
     tsri_world_own(world, &g->owned, g, destroy_graph);
     g->owned.lose = lose_variable;
     return g;

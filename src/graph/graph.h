@@ -22,8 +22,13 @@ typedef struct tsri_op tsri_op;
 /* The types that autocast casts from and to: f32, f16, bf16. */
 enum { TSRI_AUTOCAST_DTYPES = 3 };
 
-/* The name of the input that carries the training step. */
+/* The names of the inputs that carry the training step, and the number of the part that runs. */
 #define TSRI_STEP_INPUT "(step)"
+#define TSRI_PART_INPUT "(part)"
+
+/* When a step with micro-batches computes an op: once before the parts, once in each part, or once
+ * after the last one. Without micro-batches all is HEAD. */
+typedef enum tsri_turn { TSRI_TURN_HEAD = 0, TSRI_TURN_PARTS, TSRI_TURN_TAIL } tsri_turn;
 
 struct tsr_tensor {
     tsr_graph *graph;
@@ -61,6 +66,8 @@ struct tsri_op {
     tsr_tensor *latest;     /* VARIABLE: the result of the last update declared so far, or NULL */
     const char *said_by;    /* as of tsr_variable */
     bool from_local;        /* INPUT: fed per rank */
+    int8_t batch_axis;      /* INPUT: 1 + the axis along which micro-batches cut it; 0: none */
+    tsri_turn turn;         /* in a compile's copy */
     const char *name;       /* scope, or the user's name; "" if neither */
     const char *label;      /* for readers, where `name` is "": what it is declared for, or "" */
     tsri_loc loc;
@@ -195,6 +202,12 @@ typedef struct tsri_reads {
     size_t n, size; /* size is a power of two */
 } tsri_reads;
 
+/* The micro-batches of a step. */
+typedef struct tsri_time {
+    int parts;      /* 0 and 1: it has none */
+    bool regathers; /* each of them converts weights anew, so that these take memory for a while */
+} tsri_time;
+
 struct tsr_graph {
     tsri_owned owned;
     tsr_world *world;
@@ -214,8 +227,8 @@ struct tsr_graph {
     tsri_runner runner;
     tsri_print *prints;
     int nprints, cprints;
-    int64_t *step_value; /* host word of the training step: an optimizer's, or own_step */
-    int64_t own_step;
+    int64_t *step_value; /* an optimizer's count of steps; NULL: a plan's own */
+    tsri_time time;      /* in a compile's copy */
     tsri_graph_failure failure;
     tsri_declaring now;
     tsri_minimized minimized;
@@ -410,7 +423,15 @@ typedef struct tsri_op_def {
     bool is_product; /* `flops` are multiplications and additions, as a machine's peak is told in */
     bool is_attention; /* a product whose kernels reach less of a peak than others do */
     bool has_groups;   /* attrs.conv.groups, which an index of the rule may split */
-    bool has_key;      /* attrs begin with a key of random numbers, which no rule depends on */
+    /* Declares result j of an op from those operands alone that inputs give (labels), where it
+     * follows from them, so that micro-batches can have it before they begin; NULL: the op does
+     * not, or not this result. */
+    tsr_tensor *(*early)(const tsri_op *op, int j);
+    /* Changes the attributes of the whole, of an op that runs in each of k equal parts in time with
+     * that signature over them, into those of a part; NULL: they are the same. */
+    void (*cut)(tsri_op *op, const tsri_signature *sig, int k);
+    bool collects; /* its result is kept from part to part in time */
+    bool has_key;  /* attrs begin with a key of random numbers, which no rule depends on */
     tsri_chain_role chain;
     uint32_t walks; /* operands (bits) whose rows it takes, in a chain */
     bool is_cheap;  /* a MAP that is better computed again than stored */
@@ -450,6 +471,12 @@ tsr_tensor *tsri_unrounded(tsr_tensor *x, tsri_loc loc);
 static inline tsri_op *tsri_full_op(const tsr_tensor *x)
 {
     return x->full ? x->full->op : x->op;
+}
+
+/* How often a step computes an op of a compile's copy. */
+static inline int tsri_op_times(const tsri_op *op)
+{
+    return op->turn == TSRI_TURN_PARTS ? op->out[0]->graph->time.parts : 1;
 }
 
 /* Never NULL for a kind. */

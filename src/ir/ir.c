@@ -130,6 +130,26 @@ bool tsri_item_crosses(const tsri_item *it)
            tsr_placement_device(it->box.from) != tsr_placement_device(it->placement);
 }
 
+int tsri_item_times(const tsri_ir *ir, const tsri_item *item)
+{
+    return item->turn == TSRI_TURN_PARTS ? ir->parts : 1;
+}
+
+void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end)
+{
+    *out_begin = *out_end = 0;
+    for (int e = 0; e < ir->nentries && ir->parts > 1; e++) {
+        const tsri_turn turn = ir->items[ir->entries[e].item].turn;
+        *out_begin += turn == TSRI_TURN_HEAD;
+        *out_end += turn != TSRI_TURN_TAIL;
+    }
+}
+
+bool tsri_item_collects(const tsri_item *item)
+{
+    return item->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(item->kernel.op)->collects;
+}
+
 bool tsri_item_is_update(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->is_update;

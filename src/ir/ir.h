@@ -121,8 +121,9 @@ typedef struct tsri_item {
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
-    int place;     /* position, from 1, before chains moved items; 0: a later pass added it */
-    double cost_s; /* by the model */
+    tsri_turn turn; /* the items stand in the order of their turns */
+    int place;      /* position, from 1, before chains moved items; 0: a later pass added it */
+    double cost_s;  /* by the model, in a step: of PARTS in all parts */
     union {
         tsri_item_kernel kernel; /* KERNEL, VIEW */
         tsri_item_box box;       /* RELABEL, LOCAL_BOX, COLLECTIVE */
@@ -183,6 +184,7 @@ typedef struct tsri_ir {
     tsri_print *prints;
     int nprints;
     int64_t *step_value, own_step; /* the training step for random masks */
+    int parts;                     /* micro-batches of a step; 1: it has none */
     int nops;                      /* number of live ops of the graph */
     bool relaxed;                  /* as of tsri_inferred */
     double step_s;                 /* estimated seconds of a step after the last pass */
@@ -224,6 +226,12 @@ bool tsri_item_shows(const tsri_item *item);
 bool tsri_item_converts(const tsri_item *item);
 /* Whether an item copies between kinds of device. */
 bool tsri_item_crosses(const tsri_item *item);
+/* How often a step does an item. */
+int tsri_item_times(const tsri_ir *ir, const tsri_item *item);
+/* The entries [*out_begin, *out_end) of the parts; none without micro-batches. */
+void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end);
+/* Whether an item's result is kept from part to part of a step: a total, or rows of the whole. */
+bool tsri_item_collects(const tsri_item *item);
 /* Whether an item is an optimizer's update of one variable. */
 bool tsri_item_is_update(const tsri_item *item);
 /* Estimated seconds to copy a tensor to another kind of device, on the rank with the largest part.

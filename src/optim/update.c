@@ -424,7 +424,7 @@ void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variab
         tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
     }
     /* Masks follow the training step, whichever graph runs it. */
-    if (g->step_value == &g->own_step)
+    if (!g->step_value)
         g->step_value = &o->runs;
 }
 

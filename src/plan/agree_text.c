@@ -52,7 +52,7 @@ static uint64_t hash_variable(uint64_t h, const tsr_variable *v)
 static uint64_t hash_op(const tsri_op *op)
 {
     uint64_t h = TSRI_HASH_INIT;
-    int32_t head[5] = {op->kind, op->nin, op->nout, op->from_local, op->region};
+    int32_t head[6] = {op->kind, op->nin, op->nout, op->from_local, op->region, op->batch_axis};
     h = tsri_hash(h, head, sizeof head);
     const tsri_attrs attrs = comparable_attrs(op);
     h = tsri_hash(h, &attrs, sizeof attrs);
@@ -101,6 +101,7 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     fprintf(f, "reshard_after_forward: %d\n", o->reshard_after_forward);
     fprintf(f, "on_nan: %d\n", o->on_nan);
     tsri_put_number(f, "search_s", o->search_s);
+    fprintf(f, "microbatches: %d\n", o->microbatches > 1 ? o->microbatches : 1);
     tsri_put_number(f, "local_bytes_per_s", o->local_bytes_per_s);
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);
@@ -171,7 +172,7 @@ static void put_op(FILE *f, const tsri_op *op)
     if (op->variable)
         put_variable(f, op->variable);
     if (op->kind == TSRI_OP_INPUT)
-        fprintf(f, "fed as local values: %d\n", op->from_local);
+        fprintf(f, "fed as local values: %d\nbatch axis: %d\n", op->from_local, op->batch_axis - 1);
     fprintf(f, "region of recomputation: %d\n", op->region);
     fprintf(f, "operands: %d\n", op->nin);
     for (int j = 0; j < op->nin && j < 32; j++)

@@ -13,11 +13,12 @@ struct tsr_plan {
     tsri_pool pool;
     int *group; /* [cgroup] lowering's list of ranks, in the program's scratch */
     int cgroup;
-    void **step_ptrs; /* buffers that receive the training step before a run */
-    tsri_device **step_devices;
-    int nstep_ptrs;
+    tsri_word *words;
+    int nwords;
+    int64_t *part_number; /* [ir.parts] 0, 1, ...: the values of words that tell the part */
     tsri_step *steps;
     int nsteps;
+    int parts_begin, parts_end;   /* the steps that run in each part; none without micro-batches */
     int nunfed;                   /* number of inputs that this rank must feed before a run */
     bool has_results;             /* the last run succeeded, so outputs can be fetched */
     double *trace;                /* see src/exec/trace.h; NULL if off */

@@ -88,8 +88,6 @@ tsr_status tsri_graph_copy(const tsr_graph *g, tsr_graph **out_copy)
         copy->minimized.cscaled = 0;
     memset(copy->evals.kept, 0, sizeof copy->evals.kept);
     copy->evals.drop = NULL;
-    if (g->step_value == &g->own_step)
-        copy->step_value = &copy->own_step;
     tsr_status status = copy_ops(g, copy);
     if (status == TSR_OK)
         status = copy_ports(g, copy);

@@ -9,6 +9,7 @@
  *   check.c      checks the copy after each rewrite
  *   replace.c    replaces a tensor by another in its consumers
  *   only.c       the part of a graph that computes one tensor, for tsr_eval
+ *   time.c       micro-batches: turns.c decides what runs once and what runs in each part
  *   recompute.c  recomputation in the backward pass
  */
 #ifndef TESSERA_REWRITE_REWRITE_H
@@ -52,6 +53,10 @@ tsr_status tsri_rewrite_replace(tsr_graph *copy, const tsr_tensor *from, tsr_ten
 /* Reduces a copy to the computation of one tensor, given by its number: removes all effects and
  * outputs and adds one output `name` in B. */
 tsr_status tsri_rewrite_only(tsr_graph *copy, int tensor, const char *name);
+
+/* Cuts a step into copy->time.parts micro-batches; up to one, the graph stays. Errors: see
+ * tsri_time_turns. */
+tsr_status tsri_rewrite_time(tsr_graph *copy);
 
 /*
  * Implements regions of recomputation (tsr_recompute): gives backward ops copies of the region's

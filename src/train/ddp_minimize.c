@@ -162,7 +162,7 @@ static void minimize(const tsri_ctx *c, tsr_ddp *d, tsr_optimizer *o, int n,
         lend(d, o);
     c->g->runner = (tsri_runner){run, d, noted};
     /* Masks follow the optimizer's runs, whichever graph makes them. */
-    if (c->g->step_value == &c->g->own_step)
+    if (!c->g->step_value)
         c->g->step_value = &o->runs;
 }
 

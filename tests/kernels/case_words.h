@@ -284,6 +284,25 @@
      .nout = 1, .in = {{.dims = Y, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},                \
      .out = {{.dims = X}}}
 
+/* Parts in time: a shard S of G from O on, the number of a part, rows of a part X that are taken
+ * from a whole Y and written into it, and totals; op_ without TSR_REDUCE_. kc_holds explains the
+ * last operand. */
+#define SHARD(type, how, S, G, O)                                                                  \
+    {.dims = D S, .dtype = type, .fill = how, .gshape = {R G}, .offset = {R O}}
+#define PART_NO(m_) {.dims = {0, {0}}, .dtype = TSR_I64, .fill = KC_PART_##m_}
+#define ROWS(text, m_, axis_, k_, d_, X, Y)                                                        \
+    {.name = "part " text, .op = TSRI_OP_PART, .attrs.part = {axis_, k_, d_}, .nin = 2,            \
+     .nout = 1, .in = {Y, PART_NO(m_)}, .out = {X}},                                               \
+    {.name = "whole " text, .op = TSRI_OP_WHOLE, .attrs.part = {axis_, k_, d_}, .nin = 3,          \
+     .nout = 1, .in = {X, PART_NO(m_), Y}, .out = {Y}, .in_place = 3}
+#define TOTAL(text, m_, op_, X, Y)                                                                 \
+    {.name = "total " text, .op = TSRI_OP_TOTAL, .attrs.total = {TSR_REDUCE_##op_, 0}, .nin = 3,   \
+     .nout = 1, .in = {X, PART_NO(m_), Y}, .out = {Y}, .in_place = 3}
+#define DROPOUT_PART(text, m_, axis_, k_, d_, X)                                                   \
+    {.name = "dropout part " text, .op = TSRI_OP_DROPOUT,                                          \
+     .attrs.dropout = {42, 0.3, axis_, k_, d_}, .nin = 3, .nout = 1,                               \
+     .in = {X, {.dims = {0, {0}}, .dtype = TSR_I64, .fill = KC_STEP}, PART_NO(m_)}, .out = {X}}
+
 /* Layer norm: all its parts. r_ and f_: axes of the rows and of the features, in ( ). */
 #define LN(axes_, n_, g_, b_)                                                                      \
     .attrs.ln = {.eps = 1e-5, .count = n_, .axes = axes_, .has_gamma = g_, .has_beta = b_}

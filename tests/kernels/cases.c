@@ -547,6 +547,7 @@ const kernel_case kernel_cases[] = {
     ARGSORT("u8", 0, 1, OF(TSR_U8, KC_FEW, 90), 90),
     ARGSORT("bool", 1, 0, OF(TSR_BOOL, KC_BOOL, 2, 5), 2, 5),
 #include "tests/kernels/cases_move.inc"
+#include "tests/kernels/cases_parts.inc"
 
     UPDATE0(SGD, "sgd plain", KC_HYPER_PLAIN),
     UPDATE0(SGD, "sgd decay", KC_HYPER),

@@ -31,6 +31,10 @@ typedef enum kc_fill {
     KC_COUNT,       /* 25 */
     KC_FAULTS,      /* -6e4..6e4, and one of 50 infinite or NaN */
     KC_ROW_STATS,   /* pairs of sums of x and x^2 that have a variance: layer norm's */
+    KC_PART_0,      /* the number of a part in time */
+    KC_PART_1,
+    KC_PART_2,
+    KC_PART_3,
 } kc_fill;
 
 typedef struct kc_arg {
@@ -50,6 +54,13 @@ typedef struct kernel_case {
     int in_place;     /* outputs 0.. are operands in_place - 1 .. */
     double tolerance; /* relative to the largest value, for f32; 0: 2e-5 */
 } kernel_case;
+
+/* Whether the last operand of a case is what its result holds before the run, which kernels are
+ * given as the result alone: of whole and total. */
+static inline bool kc_holds(const kernel_case *c)
+{
+    return c->op == TSRI_OP_WHOLE || c->op == TSRI_OP_TOTAL;
+}
 
 extern const kernel_case kernel_cases[];
 extern const int kernel_cases_count;

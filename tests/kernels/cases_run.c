@@ -158,6 +158,12 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_FAULTS:
             p[i] = u < 0.006 ? NAN : u < 0.013 ? INFINITY : u < 0.02 ? -INFINITY : 1.2e5 * u - 6e4;
             break;
+        case KC_PART_0:
+        case KC_PART_1:
+        case KC_PART_2:
+        case KC_PART_3:
+            p[i] = a->fill - KC_PART_0;
+            break;
         case KC_LSE:
             p[i] = lse_value(c, x, i);
             break;
@@ -363,8 +369,9 @@ static tsr_status run(tsri_device *d, const tsri_kernel *k, const tsri_kernel_de
     void *di[8] = {0}, *dout[4] = {0};
     size_t ib[8], ob[4];
     bool intact = true;
+    const int nin = in_place > desc->nin ? in_place : desc->nin;
     char *ds = to_device(d, scratch, k->scratch_bytes);
-    for (int i = 0; i < desc->nin; i++) {
+    for (int i = 0; i < nin; i++) {
         ib[i] = (size_t)count_of(&desc->in[i]) * tsr_dtype_size(desc->in[i].dtype);
         di[i] = to_device(d, in[i], ib[i]);
     }
@@ -377,7 +384,7 @@ static tsr_status run(tsri_device *d, const tsri_kernel *k, const tsri_kernel_de
         status = d->ops->stream_sync(d, d->stream);
     if (status == TSR_OK)
         status = d->ops->check(d);
-    for (int i = 0; i < desc->nin; i++)
+    for (int i = 0; i < nin; i++)
         intact &= from_device(d, di[i], ib[i], in[i]);
     for (int i = 0; i < desc->nout && !in_place; i++)
         intact &= from_device(d, dout[i], ob[i], out[i]);
@@ -405,6 +412,8 @@ tsri_kernel_desc kc_desc(const kernel_case *c, tsr_dtype dtype, kc_layout layout
         d.in[i] = make_arg(&c->in[i], dtype, is_last(c, layout, i));
     for (int i = 0; i < c->nout; i++)
         d.out[i] = make_arg(&c->out[i], dtype, is_last(c, layout, c->nin + i));
+    if (kc_holds(c))
+        d.out[0] = d.in[--d.nin];
     return d;
 }
 

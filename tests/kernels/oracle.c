@@ -391,10 +391,32 @@ static double random_value(const kernel_case *k, double *const *in, int64_t i)
                : at->random.a + at->random.b * tsri_rng_normal(key, step, n);
 }
 
+/* The index in the whole tensor of element i of part m, a shard: axis by axis. */
+static int64_t index_in_whole(const kernel_case *k, int64_t m, int64_t i)
+{
+    const kc_arg *a = &k->out[0];
+    const int64_t *all = a->gshape[0] ? a->gshape : a->dims.d, parts = k->attrs.dropout.parts;
+    int64_t index = 0, step = 1;
+    for (int j = a->dims.ndim - 1; j >= 0; j--) {
+        int64_t row = i % a->dims.d[j] + a->offset[j], rows = all[j];
+        if (j == k->attrs.dropout.axis) {
+            const int64_t n = rows / k->attrs.dropout.blocks;
+            row = row / n * parts * n + m * n + row % n;
+            rows *= parts;
+        }
+        index += row * step;
+        step *= rows;
+        i /= a->dims.d[j];
+    }
+    return index;
+}
+
 static double dropout_value(const kernel_case *k, double *const *in, int64_t i)
 {
     const tsri_attrs *at = &k->attrs;
-    bool kept = tsri_rng_uniform(at->dropout.key, (uint64_t)in[1][0], (uint64_t)i) >= at->dropout.p;
+    const int64_t index = k->nin == 3 ? index_in_whole(k, (int64_t)in[2][0], i) : i;
+    bool kept =
+        tsri_rng_uniform(at->dropout.key, (uint64_t)in[1][0], (uint64_t)index) >= at->dropout.p;
     return kept ? in[0][i] / (1 - at->dropout.p) : 0;
 }
 

@@ -2,6 +2,7 @@
 /* Formulas of the indexing ops: elements by their coordinates, one at a time. */
 #include "cases.h"
 
+#include <tessera/sbp.h>
 #include <math.h>
 #include <string.h>
 
@@ -263,6 +264,38 @@ static void places(const kernel_case *k, const double *x, double *y)
     }
 }
 
+/* Rows of a part in time; what is not written stays as it was. */
+static void part_rows(const kernel_case *k, double *const *in, double *y)
+{
+    const bool takes = k->op == TSRI_OP_PART;
+    const kc_arg *part = takes ? &k->out[0] : &k->in[0], *whole = takes ? &k->in[0] : &k->out[0];
+    const int axis = k->attrs.part.axis;
+    const int64_t m = (int64_t)in[1][0], parts = k->attrs.part.parts;
+    const int64_t n =
+        (part->gshape[0] ? part->gshape[axis] : part->dims.d[axis]) / k->attrs.part.blocks;
+    if (!takes)
+        memcpy(y, in[2], (size_t)kc_count(whole) * sizeof *y);
+    for (int64_t i = 0; i < kc_count(part); i++) {
+        int64_t at[TSR_MAX_NDIM];
+        coords(&part->dims, i, at);
+        at[axis] = at[axis] / n * parts * n + m * n + at[axis] % n;
+        const int64_t j = index_of(&whole->dims, at);
+        y[takes ? i : j] = in[0][takes ? j : i];
+    }
+}
+
+static void total(const kernel_case *k, double *const *in, double *y)
+{
+    const int op = k->attrs.total.op;
+    for (int64_t i = 0; i < kc_count(&k->out[0]); i++) {
+        const double x = in[0][i], held = in[2][i];
+        y[i] = in[1][0] == 0          ? x
+               : op == TSR_REDUCE_SUM ? held + x
+               : op == TSR_REDUCE_MAX ? fmax(held, x)
+                                      : fmin(held, x);
+    }
+}
+
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -297,6 +330,11 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
     case TSRI_OP_SLICE:
     case TSRI_OP_PAD:
         return slice(k, in[0], out[0]), true;
+    case TSRI_OP_PART:
+    case TSRI_OP_WHOLE:
+        return part_rows(k, in, out[0]), true;
+    case TSRI_OP_TOTAL:
+        return total(k, in, out[0]), true;
     default:
         return false;
     }

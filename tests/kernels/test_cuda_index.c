@@ -262,8 +262,9 @@ static void test_random(void **state)
     });
 }
 
-/* The same elements are dropped; the others are scaled, to rounding. */
-static void drops(tsri_arg x, double p)
+/* The same elements are dropped; the others are scaled, to rounding. x is part m of 3 of `blocks`
+ * blocks along `axis`; blocks 0: it is no part. */
+static void part_drops(tsri_arg x, double p, int axis, int64_t blocks, int64_t m)
 {
     enum { MOST = 5000 };
     static float in[MOST], want[MOST], got[MOST];
@@ -272,16 +273,20 @@ static void drops(tsri_arg x, double p)
     tsri_attrs attrs = {0};
     attrs.dropout.key = 99;
     attrs.dropout.p = p;
+    attrs.dropout.axis = axis;
+    attrs.dropout.parts = 3;
+    attrs.dropout.blocks = blocks;
     assert_true(n <= MOST);
     for (int i = 0; i < n; i++)
         in[i] = (float)(i % 100 + 1);
-    tsri_kernel_desc d = {.op = TSRI_OP_DROPOUT, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_DROPOUT, .attrs = &attrs, .nin = blocks ? 3 : 2, .nout = 1};
     d.in[0] = d.out[0] = x;
     d.in[1] = ARG(TSR_I64, 1);
     d.in[1].ndim = 0;
-    run_reference(d, (const void *[]){in, &step}, want);
+    d.in[2] = d.in[1];
+    run_reference(d, (const void *[]){in, &step, &m}, want);
     EACH_IMPL(impl, d.op, {
-        tsr_status status = run(impl, d, (const void *[]){in, &step}, (void *[]){got});
+        tsr_status status = run(impl, d, (const void *[]){in, &step, &m}, (void *[]){got});
         if (status == TSR_ERR_UNSUPPORTED)
             continue;
         assert_int_equal(status, TSR_OK);
@@ -289,6 +294,34 @@ static void drops(tsri_arg x, double p)
             assert_true((got[i] == 0) == (want[i] == 0) &&
                         fabsf(got[i] - want[i]) <= 2e-7f * want[i]);
     });
+}
+
+static void drops(tsri_arg x, double p)
+{
+    part_drops(x, p, 0, 0, 0);
+}
+
+static void test_dropout_of_parts(void **state)
+{
+    (void)state;
+    for (int64_t m = 0; m < 3; m++) {
+        part_drops(ARG(TSR_F32, 4999), 0.4, 0, 1, m);
+        part_drops(ARG(TSR_F32, 30, 40), 0.4, 0, 1, m);
+        part_drops(ARG(TSR_F32, 30, 40), 0.4, 0, 5, m); /* of several blocks */
+        part_drops(ARG(TSR_F32, 30, 40), 0.4, 1, 1, m); /* columns */
+        part_drops(ARG(TSR_F32, 30, 37), 0.4, 0, 1, m); /* by a shift of no multiple of 4 */
+        tsri_arg rows = ARG(TSR_F32, 30, 40);
+        rows.gshape[0] = 90;
+        rows.offset[0] = 60;
+        part_drops(rows, 0.4, 0, 3, m); /* the last of 3 blocks */
+        rows.offset[0] = 35;
+        part_drops(rows, 0.4, 0, 3, m);
+        tsri_arg last = ARG(TSR_F32, 2, 5, 6, 7); /* channels last */
+        const int64_t strides[4] = {210, 1, 35, 5};
+        memcpy(last.stride, strides, sizeof strides);
+        part_drops(last, 0.4, 0, 1, m);
+        part_drops(last, 0.4, 2, 3, m);
+    }
 }
 
 static void test_dropout(void **state)
@@ -549,10 +582,10 @@ static void test_boxes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_ids), cmocka_unit_test(test_gather_dx),
-        cmocka_unit_test(test_random),  cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_casts),   cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_bad_ids),          cmocka_unit_test(test_gather_dx),
+        cmocka_unit_test(test_random),           cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_dropout_of_parts), cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_reductions),       cmocka_unit_test(test_boxes),
     };
     int none = open_cuda();
     return none ? none : close_cuda(cmocka_run_group_tests(tests, NULL, NULL));

@@ -55,22 +55,24 @@ static bool takes_any(const kernel_case *c, int at)
     return false;
 }
 
-/* f16 beside f32 is what "via32" is for; random numbers are drawn in every float dtype. */
+/* f16 beside f32 is what "via32" is for; random numbers are drawn in every float dtype, and totals
+ * of f16 are f32. */
 static bool takes_f16(const kernel_case *c, const tsri_kernels *impl)
 {
-    return c->op == TSRI_OP_RANDOM || !strcmp(impl->name, "via32");
+    return c->op == TSRI_OP_RANDOM || c->op == TSRI_OP_TOTAL || !strcmp(impl->name, "via32");
 }
 
 static int refuse(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype)
 {
     static const tsr_dtype others[] = {TSR_I64, TSR_I32, TSR_U8, TSR_BOOL, TSR_F16};
     int n = 0;
+    const int held = kc_holds(c) ? c->nin - 1 : -1; /* is no operand */
     for (int at = 0; at < c->nin + c->nout; at++)
         for (size_t o = 0; o < sizeof others / sizeof *others; o++) {
             tsri_kernel_desc d = kc_desc(c, dtype, KC_ROW);
             tsri_arg *arg = at < c->nin ? &d.in[at] : &d.out[at - c->nin];
             tsri_kernel *k;
-            if (arg->dtype == others[o] || takes_any(c, at) ||
+            if (arg->dtype == others[o] || at == held || takes_any(c, at) ||
                 (others[o] == TSR_F16 && takes_f16(c, impl)))
                 continue;
             arg->dtype = others[o];

@@ -143,9 +143,48 @@ static void test_replace(void **state)
     end(&p);
 }
 
+/* --- parts in time ---------------------------------------------------------------------------- */
+static int count(const program *p, tsri_op_kind kind, tsri_turn turn)
+{
+    int n = 0;
+    for (int i = 0; i < p->copy->nops; i++)
+        n += p->copy->ops[i]->kind == kind && p->copy->ops[i]->turn == turn;
+    return n;
+}
+
+/* A step in two parts: turns follow each other, rows are halves, sums are totals, and what the
+ * whole has alone stays whole. */
+static void test_parts(void **state)
+{
+    (void)state;
+    program p = declare();
+    tsri_graph_copy_free(p.copy);
+    for (int i = 0; i < p.g->nops; i++)
+        p.g->ops[i]->batch_axis = p.g->ops[i]->kind == TSRI_OP_INPUT;
+    assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);
+    p.copy->time.parts = 2;
+    assert_int_equal(tsri_rewrite(p.copy), TSR_OK);
+    for (int i = 1; i < p.copy->nops; i++)
+        assert_true(p.copy->ops[i]->turn >= p.copy->ops[i - 1]->turn);
+    const tsri_op *part = op_of(&p, TSRI_OP_PART), *total = op_of(&p, TSRI_OP_TOTAL);
+    assert_int_equal(part->out[0]->shape.d[0], ROWS / 2);
+    assert_int_equal(part->in[0]->shape.d[0], ROWS);
+    assert_int_equal(part->attrs.part.blocks, 2); /* S(0) over two ranks */
+    assert_int_equal(total->attrs.total.op, TSR_REDUCE_SUM);
+    assert_int_equal(count(&p, TSRI_OP_TOTAL, TSRI_TURN_PARTS), 2); /* the loss, the gradient */
+    assert_int_equal(count(&p, TSRI_OP_WHOLE, TSRI_TURN_PARTS), 1); /* y */
+    assert_int_equal(count(&p, TSRI_OP_PART, TSRI_TURN_PARTS), 1);
+    assert_int_equal(count(&p, TSRI_OP_SGD, TSRI_TURN_TAIL), 1);
+    assert_int_equal(count(&p, TSRI_OP_LINEAR_DW, TSRI_TURN_PARTS), 1);
+    /* The outputs have the shapes that were declared. */
+    for (int i = 0; i < p.copy->nports; i++)
+        assert_true(tsr_dims_equal(p.copy->ports[i].tensor->shape, p.g->ports[i].tensor->shape));
+    end(&p);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_check),
-                                       cmocka_unit_test(test_replace)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_check), cmocka_unit_test(test_replace),
+                                       cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,7 +194,7 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_gather, tsri_fast_layer_norm, tsri_fast_reduce, tsri_fast_softmax,
     tsri_fast_cross_entropy, tsri_fast_causal_mask, tsri_fast_flash_attention, tsri_fast_recurrent,
     tsri_fast_random, tsri_fast_lines, tsri_fast_order, tsri_fast_resize, tsri_fast_expand,
-    tsri_fast_scan, tsri_fast_argmax;
+    tsri_fast_scan, tsri_fast_argmax, tsri_fast_rows, tsri_fast_total;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

@@ -6,6 +6,7 @@
  */
 #include "kernels/cpu/fast/fast.h"
 #include "kernels/cpu/ref/ref.h"
+#include "kernels/part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,11 @@ typedef struct mover {
     int nin, nout;
     _Alignas(8) unsigned char value[8]; /* pad: of what is around the operand */
     int n;
-    int64_t steps; /* in which boxes are moved: beside each other where these are several */
-    box box[];     /* of operand i, or of result i, where these are several */
+    int64_t steps;   /* in which boxes are moved: beside each other where these are several */
+    tsri_op_kind op; /* of rows of a part in time: */
+    int32_t parts;   /* how many there are, */
+    int64_t to_shift, from_shift; /* and from one to the next */
+    box box[];                    /* of operand i, or of result i, where these are several */
 } mover;
 
 /* --- a plane ---------------------------------------------------------------------------------- */
@@ -439,6 +443,45 @@ tsr_status tsri_fast_pad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
         k->base.begin = fill_part; /* all of it, before the operand */
     else
         set_borders(k, d);
+    *out_kernel = &k->base.base;
+    return TSR_OK;
+}
+
+/* The rows of a part in time: those of part 0, moved by what operand 1 says. */
+static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const mover *k = (const mover *)f;
+    const int64_t m = *(const int64_t *)p->in[1] * (int64_t)k->size;
+    move_box(k, &k->box[0], p->begin, p->end, (const char *)p->in[0] + m * k->from_shift,
+             (char *)p->out[0] + m * k->to_shift);
+}
+
+static tsr_status rows_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                           void *scratch)
+{
+    const mover *k = (const mover *)kernel;
+    TSRI_TRY(tsri_part_check(k->op, k->parts, *(const int64_t *)in[1]));
+    return tsri_fast_run(kernel, in, out, scratch);
+}
+
+tsr_status tsri_fast_rows(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const bool takes = d->op == TSRI_OP_PART;
+    const tsri_part_box b = tsri_part_box_of(d);
+    tsri_kernel_desc moved = *d;
+    moved.nin = 1; /* of one dtype */
+    if (b.boxes != 1 || d->in[1].dtype != TSR_I64)
+        return tsri_fast_decline(d);
+    mover *k = NULL;
+    TSRI_TRY(make(mem, &moved, 1, &k));
+    k->base.part = rows_part;
+    k->base.base.run = rows_run;
+    k->op = d->op;
+    k->parts = d->attrs->part.parts;
+    set_box(&k->box[0], b.ndim, b.shape, takes ? b.part : b.whole, takes ? b.whole : b.part);
+    k->base.items = k->box[0].pieces;
+    k->to_shift = takes ? 0 : b.shift;
+    k->from_shift = takes ? b.shift : 0;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

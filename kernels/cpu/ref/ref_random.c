@@ -2,6 +2,7 @@
 /* Random numbers by the element's index in the global tensor, and constants. */
 #include "kernels/cpu/ref/ref.h"
 
+#include "kernels/part.h"
 #include "src/core/dims.h"
 #include "src/core/rng.h"
 
@@ -24,11 +25,22 @@ static double uniform(stream *s, uint64_t index)
     return (double)(s->word[index % 4] >> 8) * 0x1p-24;
 }
 
-/* The global index is an operand of the walk like any other: last, begun here. */
+/* The global index is an operand of the walk like any other: last, begun here. In dropout of a part
+ * in time it is the index in the part, from which that in the whole tensor follows. */
 static uint64_t first_index(const tsri_ref_job *j)
 {
     int64_t stride[TSR_MAX_NDIM];
     return (uint64_t)tsri_ref_global_index(&j->ref->desc.out[0], stride);
+}
+
+/* Returns the index in the whole tensor of element `index` of the tensor that dropout is given. */
+static uint64_t whole_index(const tsri_ref_job *j, uint64_t index)
+{
+    const tsri_kernel_desc *d = &j->ref->desc;
+    if (d->nin < 3)
+        return index;
+    return (uint64_t)tsri_part_index((int64_t)index, tsri_part_run(d), d->attrs->dropout.parts,
+                                     *(const int64_t *)j->in[2]);
 }
 
 #define DROPOUT(T, name)                                                           \
@@ -43,6 +55,7 @@ static uint64_t first_index(const tsri_ref_job *j)
         T *y = (T *)j->out[0] + r->off[0];                                         \
         for (int64_t i = 0; i < r->n; i++) {                                       \
             uint64_t index = begin + (uint64_t)(r->off[2] + i * r->step[2]);       \
+            index = whole_index(j, index);                                         \
             double v = (double)x[i * r->step[1]] * scale;                          \
             y[i * r->step[0]] = uniform(&s, index) >= p ? (T)v : 0;                \
         }                                                                          \
@@ -90,7 +103,8 @@ static void random_row(void *arg, const tsri_ref_row *r)
 tsr_status tsri_ref_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *y = &d->out[0];
-    if (d->in[1].dtype != TSR_I64 || !tsri_ref_is_float(y->dtype) || !tsri_ref_alike(d, 0, 1))
+    if (d->in[1].dtype != TSR_I64 || d->in[d->nin - 1].dtype != TSR_I64 ||
+        !tsri_ref_is_float(y->dtype) || !tsri_ref_alike(d, 0, 1))
         return tsri_ref_decline(d);
     int64_t index[TSR_MAX_NDIM];
     tsri_ref_global_index(y, index);

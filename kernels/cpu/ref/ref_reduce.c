@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions over axes, and argmax. */
+/* Reductions over axes and over parts in time, and argmax. */
 #include "kernels/cpu/ref/ref.h"
 
 #include <tessera/sbp.h>
 #include <math.h>
 
 #include "src/core/convert.h"
+#include "src/target/dtype.h"
 
 /* The operand is walked in memory order; accumulators (f64, or i64 for whole numbers) stand in the
  * scratch, one per result, and a reduced axis does not move them. */
@@ -248,6 +249,61 @@ tsr_status tsri_ref_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     v->ref.base.scratch_bytes = (size_t)v->n * sizeof(double);
     *out_kernel = &v->ref.base;
     return TSR_OK;
+}
+
+/* --- over parts in time ----------------------------------------------------------------------- */
+static double load_float(const tsri_ref_job *j, int64_t i)
+{
+    return tsri_ref_load(j->ref->desc.in[0].dtype, j->in[0], i);
+}
+
+static int64_t load_whole(const tsri_ref_job *j, int64_t i)
+{
+    switch (j->ref->desc.in[0].dtype) {
+    case TSR_DTYPE_I64:
+        return ((const int64_t *)j->in[0])[i];
+    case TSR_DTYPE_I32:
+        return ((const int32_t *)j->in[0])[i];
+    default:
+        return ((const uint8_t *)j->in[0])[i];
+    }
+}
+
+/* Begins the total y with a run of x in the first part, and adds x to it in the others. */
+#define TOTAL(T, A, load, name)                                      \
+    static void total_##name(void *arg, const tsri_ref_row *r)       \
+    {                                                                \
+        const tsri_ref_job *j = arg;                                 \
+        const int op = j->ref->attrs.total.op;                       \
+        const bool first = *(const int64_t *)j->in[1] == 0;          \
+        T *y = (T *)j->out[0] + r->off[0];                           \
+        for (int64_t i = 0; i < r->n; i++, y += r->step[0]) {        \
+            const A v = load(j, r->off[1] + i * r->step[1]), a = *y; \
+            *y = (T)(first                  ? v                      \
+                     : op == TSR_REDUCE_SUM ? KEEP_SUM(a, v)         \
+                     : op == TSR_REDUCE_MAX ? KEEP_MAX(a, v)         \
+                                            : KEEP_MIN(a, v));       \
+        }                                                            \
+    }
+
+TOTAL(float, double, load_float, f32)
+TOTAL(double, double, load_float, f64)
+TOTAL(int64_t, int64_t, load_whole, i64)
+TOTAL(int32_t, int64_t, load_whole, i32)
+TOTAL(uint8_t, int64_t, load_whole, u8)
+
+tsr_status tsri_ref_total(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    static tsri_ref_row_fn *const total_by[TSR_DTYPE_COUNT_] = {
+        [TSR_F32] = total_f32, [TSR_F64] = total_f64, [TSR_I64] = total_i64,
+        [TSR_I32] = total_i32, [TSR_U8] = total_u8,   [TSR_BOOL] = total_u8};
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    const int op = d->attrs->total.op;
+    if (y->dtype != (tsri_is_half(x->dtype) ? TSR_F32 : x->dtype) || !total_by[y->dtype] ||
+        d->in[1].dtype != TSR_I64 || (y->dtype == TSR_BOOL && op == TSR_REDUCE_SUM))
+        return tsri_ref_decline(d);
+    return tsri_ref_create_rows(mem, d, total_by[y->dtype], 2,
+                                (const int64_t *[]){y->stride, x->stride}, out_kernel);
 }
 
 /* --- argmax ----------------------------------------------------------------------------------- */

@@ -7,13 +7,15 @@
 #include "kernels/cuda/code/map_code.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/rng_code.cuh"
+#include "kernels/part.h"
 
 enum { THREADS = 256, AHEAD = 2 };
 
 typedef struct map {
     tsri_cuda_kernel k;
     tsri_packs p;
-    uint64_t begin; /* dropout: the global index of the first element */
+    uint64_t begin; /* dropout: the global index of the first element, */
+    int64_t shift;  /* and of a part in time, by how much it grows from one part to the next */
 } map;
 
 template <typename T> struct width {
@@ -403,11 +405,13 @@ drop(tsri_pack<T, N> v, uint64_t key, uint64_t step, uint64_t g, uint32_t least,
 
 template <typename T, int N, bool ALIGNED>
 static __global__ void dropout_kernel(tsri_packs p, T *y, const T *x, const int64_t *pstep,
-                                      uint64_t key, uint64_t begin, uint32_t least, float scale)
+                                      const int64_t *part, int64_t shift, uint64_t key,
+                                      uint64_t begin, uint32_t least, float scale)
 {
     typedef tsri_pack<T, N> pack;
     typedef tsri_pack<T, 1> one;
     const uint64_t step = (uint64_t)*pstep;
+    begin += part ? (uint64_t)(*part * shift) : 0;
     for (int64_t i = tsri_first(); i < p.w.count; i += tsri_step()) {
         int64_t at[3];
         tsri_walk_at<3>(p.w, i, at);
@@ -427,6 +431,7 @@ static void dropout(const map *m, void *const *in, void *const *out)
     const double p = m->k.attrs.dropout.p;
     TSRI_LAUNCH((dropout_kernel<T, width<T>::N, ALIGNED>), tsri_blocks(m->p.w.count, THREADS),
                 THREADS, m->k.stream, m->p, (T *)out[0], (const T *)in[0], (const int64_t *)in[1],
+                m->k.desc.nin == 3 ? (const int64_t *)in[2] : NULL, m->shift,
                 m->k.attrs.dropout.key, m->begin, tsri_dropout_least(p),
                 (float)tsri_dropout_scale(p));
 }
@@ -436,7 +441,7 @@ static tsr_status dropout_run(const tsri_cuda_kernel *k, void *const *in, void *
     const map *m = (const map *)k;
     if (tsri_packs_empty(&m->p))
         return TSR_OK;
-    if (m->begin % 4 == 0)
+    if (m->begin % 4 == 0 && m->shift % 4 == 0)
         SINGLES(k->desc.out[0].dtype, dropout<T, true>(m, in, out))
     else
         SINGLES(k->desc.out[0].dtype, dropout<T, false>(m, in, out))
@@ -448,8 +453,11 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     if (!is_single(y->dtype) || x->dtype != y->dtype || d->in[1].dtype != TSR_I64)
         return tsri_cuda_decline(d);
-    int64_t index[TSR_MAX_NDIM];
-    const int64_t begin = tsri_cuda_global_index(y, index);
+    tsri_arg placed = *y;
+    int64_t index[TSR_MAX_NDIM], shift = 0;
+    if (d->nin == 3 && (d->in[2].dtype != TSR_I64 || !tsri_part_place(d, &placed, &shift)))
+        return tsri_cuda_decline(d);
+    const int64_t begin = tsri_cuda_global_index(&placed, index);
     tsri_cuda_walk w;
     tsri_cuda_walk_init(&w, y->ndim, y->shape);
     tsri_cuda_walk_push(&w, y->stride);
@@ -459,6 +467,7 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     map *m = NULL;
     TSRI_TRY(make(mem, d, dropout_run, &w, 16 / (int)tsr_dtype_size(y->dtype), &m));
     m->begin = (uint64_t)begin;
+    m->shift = shift;
     *out_kernel = &m->k.base;
     return TSR_OK;
 }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/box.h"
 #include "kernels/cuda/code/map_code.cuh"
 #include "kernels/cuda/rng_code.cuh"
+#include "kernels/part.h"
 
 enum { THREADS = 256 };
 
@@ -34,15 +35,21 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda_run_f
 }
 
 /* --- dropout ---------------------------------------------------------------------------------- */
+/* Elements of a part in time (part is not NULL) are drawn by their indices in the whole tensor. */
 template <typename T>
 static __global__ void dropout_kernel(tsri_cuda_walk w, T *y, const T *x, const int64_t *step,
-                                      uint64_t key, uint64_t begin, uint32_t least, double scale)
+                                      const int64_t *part, int64_t run, int parts, uint64_t key,
+                                      uint64_t begin, uint32_t least, double scale)
 {
     const uint64_t s = (uint64_t)*step;
+    const int64_t m = part ? *part : 0;
     for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
         int64_t at[3];
         tsri_walk_at<3>(w, i, at);
-        const bool keep = tsri_philox_bits(key, s, begin + (uint64_t)at[2]) >= least;
+        uint64_t index = begin + (uint64_t)at[2];
+        if (part)
+            index = (uint64_t)tsri_part_index((int64_t)index, run, parts, m);
+        const bool keep = tsri_philox_bits(key, s, index) >= least;
         const double v = tsri_to<double>(x[at[1]]) * scale;
         y[at[0]] = tsri_to<T>(keep ? v : 0.0);
     }
@@ -53,9 +60,12 @@ static tsr_status dropout_run(const tsri_cuda_kernel *k, void *const *in, void *
     const source *v = (const source *)k;
     if (!v->w.count)
         return TSR_OK;
+    const bool is_part = k->desc.nin == 3;
     TSRI_FLOATS(k->desc.out[0].dtype,
                 TSRI_LAUNCH((dropout_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,
                             k->stream, v->w, (T *)out[0], (const T *)in[0], (const int64_t *)in[1],
+                            is_part ? (const int64_t *)in[2] : NULL,
+                            is_part ? tsri_part_run(&k->desc) : 1, (int)k->attrs.dropout.parts,
                             k->attrs.dropout.key, v->begin, tsri_dropout_least(k->attrs.dropout.p),
                             tsri_dropout_scale(k->attrs.dropout.p)));
     return tsri_cuda_launched(k);
@@ -64,7 +74,7 @@ static tsr_status dropout_run(const tsri_cuda_kernel *k, void *const *in, void *
 tsr_status tsri_plain_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (!tsri_cuda_is_float(d->out[0].dtype) || d->in[0].dtype != d->out[0].dtype ||
-        d->in[1].dtype != TSR_I64)
+        d->in[1].dtype != TSR_I64 || d->in[d->nin - 1].dtype != TSR_I64)
         return tsri_cuda_decline(d);
     return make(mem, d, dropout_run, 1, out_kernel);
 }

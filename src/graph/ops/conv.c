@@ -162,8 +162,18 @@ static bool may_chain(const tsri_attrs *a)
     return one || a->conv.groups > 1;
 }
 
+/* A part in time of the channels has whole groups. */
+static void cut_groups(tsri_op *op, const tsri_signature *sig, int k)
+{
+    const int channels = op->kind == TSRI_OP_CONV2D_DW ? 0 : 1;
+    if (op->attrs.conv.groups > 1 && sig->out[0].kind == TSR_SBP_SPLIT &&
+        sig->out[0].arg == channels)
+        op->attrs.conv.groups /= k;
+}
+
 const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n (g o) B",
                                      .names = name_axes,
+                                     .cut = cut_groups,
                                      .gradient = grad_conv,
                                      .flops = flops,
                                      .is_product = true,
@@ -177,6 +187,7 @@ const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n 
                                      .autocast = TSRI_AUTOCAST_LOW};
 const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> n (g i) A",
                                         .names = name_axes,
+                                        .cut = cut_groups,
                                         .flops = flops,
                                         .is_product = true,
                                         .attrs = conv_attrs,
@@ -188,6 +199,7 @@ const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> 
                                         .has_groups = true};
 const tsri_op_def tsri_def_conv2d_dw = {.rule_text = "n (g i) A, n (g o) B -> (g o) i . .",
                                         .names = name_axes,
+                                        .cut = cut_groups,
                                         .flops = flops,
                                         .is_product = true,
                                         .attrs = conv_attrs,

@@ -425,10 +425,22 @@ static const tsri_attr_field bn_attrs[] = {TSRI_ATTR_FIELD(bn.eps, F64, "eps"),
                                            TSRI_ATTR_FIELD(bn.act, I32, "activation"),
                                            TSRI_ATTR_END};
 
+/* A part in time has whole virtual batches, unless it has channels. Where there is one batch, its
+ * sums are of all parts. */
+static void cut_batches(tsri_op *op, const tsri_signature *sig, int k)
+{
+    const bool by_batch = sig->in[0].kind == TSR_SBP_SPLIT && sig->in[0].arg == 0;
+    if (op->attrs.bn.parts == 1 || !by_batch)
+        return;
+    op->attrs.bn.parts /= k;
+    op->attrs.bn.batch /= k;
+}
+
 const tsri_op_def tsri_def_bn_stats = {.rule_text = "!A -> B",
                                        .names = name_axes,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
+                                       .cut = cut_batches,
                                        .layout = TSRI_LAYOUT_ANY,
                                        .chain = TSRI_CHAIN_SUMS,
                                        .walks = 1 << 0,
@@ -438,6 +450,7 @@ const tsri_op_def tsri_def_bn_center = {.rule_text = "!A, !BC -> A",
                                         .gradient = grad_center,
                                         .flops_per_element = 4,
                                         .attrs = bn_attrs,
+                                        .cut = cut_batches,
                                         .layout = TSRI_LAYOUT_ANY,
                                         .autocast = TSRI_AUTOCAST_NONE};
 const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
@@ -445,6 +458,7 @@ const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
                                        .gradient = grad_apply,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
+                                       .cut = cut_batches,
                                        .layout = TSRI_LAYOUT_ANY,
                                        .chain = TSRI_CHAIN_MAP,
                                        .walks = 1 << 0,
@@ -454,6 +468,7 @@ const tsri_op_def tsri_def_bn_bwd_stats = {.rule_text = "!A, !B, A -> B",
                                            .names = name_axes,
                                            .flops_per_element = 4,
                                            .attrs = bn_attrs,
+                                           .cut = cut_batches,
                                            .layout = TSRI_LAYOUT_ANY,
                                            .chain = TSRI_CHAIN_SUMS,
                                            .walks = 1 << 0 | 1 << 2};
@@ -461,11 +476,12 @@ const tsri_op_def tsri_def_bn_bwd_apply = {.rule_text = "!A, !B, c : A + B -> A"
                                            .names = name_axes,
                                            .flops_per_element = 4,
                                            .attrs = bn_attrs,
+                                           .cut = cut_batches,
                                            .layout = TSRI_LAYOUT_ANY,
                                            .chain = TSRI_CHAIN_MAP,
                                            .walks = 1 << 0 | 1 << 3};
 const tsri_op_def tsri_def_bn_param_grad = {
-    .rule_of = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
+    .rule_of = rule_param_grad, .attrs = bn_attrs, .cut = cut_batches, .may_wait = true};
 const tsri_op_def tsri_def_bn_running = {.rule = rule_running,
                                          .over = 2,
                                          .attrs = bn_attrs,

@@ -40,8 +40,10 @@ static tsri_graph_port *add_port(tsr_graph *g, tsri_loc loc, const char *name)
 }
 
 static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
-                             const tsr_placement *p, tsr_sbp sbp, bool from_local, tsri_loc loc)
+                             const tsr_placement *p, tsr_sbp sbp, const tsr_input_opts *opts,
+                             bool from_local, tsri_loc loc)
 {
+    tsr_input_opts o = *TSR_INPUT_OPTS();
     const char *call = from_local ? "from_local" : "input";
     char what[256];
     bool named = name && name[0];
@@ -52,6 +54,12 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
         return tsri_refused_new(&c);
     if (!named)
         return tsri_op_fail(&c, TSR_ERR_INVALID, "a name is needed, to feed it by");
+    if (!tsri_want_options(&c, &o, sizeof o, opts))
+        return &g->failure.tensor;
+    if (o.batch_axis < -1 || o.batch_axis >= dims.ndim)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "batch_axis is %d; the shape %s has axes 0 to %d (-1: no batch axis)",
+                            o.batch_axis, tsri_dims_text(g, dims), dims.ndim - 1);
     if (!check_sbp(g, loc, name, dtype, dims, p, sbp) ||
         !tsri_graph_check_local(g, loc, call, name, p))
         return &g->failure.tensor;
@@ -70,6 +78,7 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
     op->name = port->name;
     op->sbp = sbp;
     op->from_local = from_local;
+    op->batch_axis = (int8_t)(o.batch_axis + 1);
     port->tensor = op->out[0];
     port->sbp = sbp;
     port->placement = p;
@@ -80,13 +89,27 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
 tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                          const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
 {
-    return add_input(g, name, dtype, dims, p, sbp, false, (tsri_loc){file, line});
+    return add_input(g, name, dtype, dims, p, sbp, NULL, false, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_input_with_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                              const tsr_placement *p, tsr_sbp sbp, const tsr_input_opts *opts,
+                              const char *file, int line)
+{
+    return add_input(g, name, dtype, dims, p, sbp, opts, false, (tsri_loc){file, line});
 }
 
 tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                               const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
 {
-    return add_input(g, name, dtype, dims, p, sbp, true, (tsri_loc){file, line});
+    return add_input(g, name, dtype, dims, p, sbp, NULL, true, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_from_local_with_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                                   const tsr_placement *p, tsr_sbp sbp, const tsr_input_opts *opts,
+                                   const char *file, int line)
+{
+    return add_input(g, name, dtype, dims, p, sbp, opts, true, (tsri_loc){file, line});
 }
 
 tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp, const char *file,

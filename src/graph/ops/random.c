@@ -39,10 +39,17 @@ static double flops_random(const tsri_op *op)
     return 10 * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-static const tsri_attr_field dropout_attrs[] = {TSRI_ATTR_FIELD(dropout.p, F64, "p"),
-                                                TSRI_ATTR_KEY(dropout.key), TSRI_ATTR_END};
+static const char *rule_dropout(const tsri_op *op)
+{
+    return op->nin == 3 ? "B, !(), !() -> B" : "B, !() -> B";
+}
 
-const tsri_op_def tsri_def_dropout = {.rule_text = "B, !() -> B",
+static const tsri_attr_field dropout_attrs[] = {
+    TSRI_ATTR_FIELD(dropout.p, F64, "p"),           TSRI_ATTR_KEY(dropout.key),
+    TSRI_ATTR_FIELD(dropout.axis, I32, "axis"),     TSRI_ATTR_FIELD(dropout.parts, I32, "parts"),
+    TSRI_ATTR_FIELD(dropout.blocks, I64, "blocks"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_dropout = {.rule_of = rule_dropout,
                                       .gradient = grad_dropout,
                                       .flops = flops_random,
                                       .attrs = dropout_attrs,

@@ -167,6 +167,30 @@ tsr_tensor *tsr_cross_entropy_at(tsr_tensor *logits, tsr_tensor *labels, tsr_red
                                      file, line);
 }
 
+/* The weights of rows follow from their labels. */
+static tsr_tensor *early_weights(const tsri_op *op, int j)
+{
+    if (j != 1 || op->nin != 3)
+        return NULL;
+    tsr_tensor *labels = op->in[2];
+    tsr_graph *g = labels->graph;
+    const tsri_attrs ignored = {.fill = {.value = (double)op->attrs.ce.ignore_index}};
+    const tsri_attrs differ = {.binary = {.fn = TSRI_BINARY_NOT_EQUAL}};
+    const tsr_dims scalar = TSR_SCALAR;
+    const tsr_dtype types[2] = {TSR_I64, TSR_BOOL};
+    const tsri_op *fill = tsri_graph_append(g, TSRI_OP_FILL, &ignored, 0, NULL, 1, &scalar,
+                                            &types[0], op->placement, op->loc);
+    const tsri_op *counts = fill ? tsri_graph_append(g, TSRI_OP_BINARY, &differ, 2,
+                                                     (tsr_tensor *[]){labels, fill->out[0]}, 1,
+                                                     &labels->shape, &types[1], NULL, op->loc)
+                                 : NULL;
+    const tsri_op *weights =
+        counts ? tsri_graph_append(g, TSRI_OP_CAST, NULL, 1, counts->out, 1, &labels->shape,
+                                   &op->out[1]->dtype, NULL, op->loc)
+               : NULL;
+    return weights ? weights->out[0] : NULL;
+}
+
 static const char *rule_ce_finish(const tsri_op *op)
 {
     return op->nin == 3 ? "!n ., !n, !n -> n, n, n ." : "!n ., !n -> n, n, n .";
@@ -208,6 +232,7 @@ const tsri_op_def tsri_def_ce_terms = {.rule_text = "!n c@, !n, !n -> n .",
                                        .autocast = TSRI_AUTOCAST_F32};
 const tsri_op_def tsri_def_ce_finish = {.rule_of = rule_ce_finish,
                                         .gradient = grad_ce_finish,
+                                        .early = early_weights,
                                         .flops = flops_rows,
                                         .attrs = ce_attrs,
                                         .autocast = TSRI_AUTOCAST_F32};

@@ -452,6 +452,9 @@ static tsr_status read_item(reader *r)
         else
             EXPECT(get_int(r, &it.port), "a port's number");
         it.backward = accept(r, "back");
+        for (int turn = TSRI_TURN_PARTS; turn <= TSRI_TURN_TAIL; turn++)
+            if (accept(r, tsri_text_turns[turn]))
+                it.turn = (tsri_turn)turn;
         TSRI_TRY(get_name(r, "", &it.name));
         EXPECT(accept_char(r, ':'), "':'");
         TSRI_TRY(read_list(r, &in, &it.nin));
@@ -489,6 +492,9 @@ static tsr_status read_head(reader *r)
            "the world's number of ranks");
     EXPECT(accept(r, "rank") && get_int(r, &rank) && rank == r->ir->world->rank,
            "the world's rank");
+    r->ir->parts = 1;
+    if (accept(r, "parts"))
+        EXPECT(get_int(r, &r->ir->parts) && r->ir->parts > 1, "a number of parts");
     return TSR_OK;
 }
 

@@ -7,6 +7,7 @@
 
 const char *const tsri_text_items[] = {"kernel",     "view",   "relabel", "local_box",
                                        "collective", "output", "dead"};
+const char *const tsri_text_turns[] = {"head", "parts", "tail"};
 const char tsri_text_phases[] = {0, '<', '>', '.'};
 
 #define KERNEL(word, field)                     \

@@ -7,6 +7,8 @@
 
 /* Words of kinds of item ("kernel", "view", ...), indexed by tsri_item_kind. */
 extern const char *const tsri_text_items[];
+/* The words of an item's turn, indexed by tsri_turn; the first is left out. */
+extern const char *const tsri_text_turns[];
 /* Characters that follow iN in `run`, indexed by tsri_phase. */
 extern const char tsri_text_phases[];
 enum { TSRI_TEXT_VERSION = 1, TSRI_TEXT_ITEMS = TSRI_ITEM_DEAD + 1 };

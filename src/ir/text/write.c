@@ -244,6 +244,8 @@ static bool put_item(writer *w, int number)
         fprintf(w->f, " %d", it->port);
     if (it->backward)
         fputs(" back", w->f);
+    if (it->turn != TSRI_TURN_HEAD)
+        fprintf(w->f, " %s", tsri_text_turns[it->turn]);
     put_name(w, "", it->name);
     put_values(w, ":", it->in, it->nin);
     put_values(w, " ->", it->out, it->nout);
@@ -270,7 +272,10 @@ tsr_status tsri_text_write(const tsri_ir *ir, bool places, FILE *f)
 {
     writer w = {.f = f, .ir = ir, .places = places};
     tsri_pool_init(&w.pool, &ir->world->mem);
-    fprintf(f, "plan %d ranks %d rank %d\n", TSRI_TEXT_VERSION, ir->world->nranks, ir->world->rank);
+    fprintf(f, "plan %d ranks %d rank %d", TSRI_TEXT_VERSION, ir->world->nranks, ir->world->rank);
+    if (ir->parts > 1)
+        fprintf(f, " parts %d", ir->parts);
+    fputc('\n', f);
     bool good = true;
     for (int i = 0; i < ir->nvalues && good; i++)
         good = put_value(&w, i);

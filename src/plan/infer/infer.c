@@ -19,10 +19,17 @@
 
 /* --- nodes and edges -------------------------------------------------------------------------- */
 
-/* When each tensor is read last. A view's readers read what it shows. */
+/* When each tensor is read last. A view's readers read what it shows; what is made before the parts
+ * of a step and read in them is read until their end. */
 static void find_last_uses(tsri_problem *p)
 {
     tsr_graph *g = p->g;
+    int end = 0;
+    p->reads.parts_begin = 0;
+    for (int i = 0; i < g->nops; i++) {
+        p->reads.parts_begin += g->ops[i]->turn == TSRI_TURN_HEAD;
+        end += g->ops[i]->turn != TSRI_TURN_TAIL;
+    }
     for (int i = g->nops; i-- > 0;) {
         const tsri_op *op = g->ops[i];
         if (!p->out->live[i])
@@ -31,9 +38,12 @@ static void find_last_uses(tsri_problem *p)
         int until = i;
         if (is_view && p->reads.last_use[op->out[0]->id] > until)
             until = p->reads.last_use[op->out[0]->id];
-        for (int j = 0; j < op->nin; j++)
-            if (p->reads.last_use[op->in[j]->id] < until)
-                p->reads.last_use[op->in[j]->id] = until;
+        for (int j = 0; j < op->nin; j++) {
+            const bool stays = op->turn == TSRI_TURN_PARTS && op->in[j]->op->turn == TSRI_TURN_HEAD;
+            const int last = stays && until < end - 1 ? end - 1 : until;
+            if (p->reads.last_use[op->in[j]->id] < last)
+                p->reads.last_use[op->in[j]->id] = last;
+        }
     }
 }
 
@@ -149,7 +159,7 @@ static void set_lifetimes(tsri_problem *p)
         tsri_search_node *node = &p->nodes[shares ? p->memory_of[i] : p->node_of[i]];
         bool kept = tsri_is_kept(op->out[0]);
         node->usage = p->strat[i]->usage;
-        node->first = kept ? 0 : i;
+        node->first = kept ? 0 : tsri_op_def_of(op->kind)->collects ? p->reads.parts_begin : i;
         node->last = kept ? g->nops : i;
         for (int j = 0; j < op->nout; j++) {
             const tsri_reader *r = p->reads.first[op->out[j]->id];

@@ -34,8 +34,9 @@ typedef struct tsri_side {
     const tsr_placement *placement;
     tsri_siglist *list;
     bool added; /* an operand that may be filled up with zeros: by others of a sum, or as is said */
-    int n;      /* strategies */
-    int *of;    /* [n], into list */
+    bool collects; /* the operand of a total over micro-batches */
+    int n;         /* strategies */
+    int *of;       /* [n], into list */
 } tsri_side;
 
 /* The sides of one class of ops. */
@@ -51,6 +52,7 @@ typedef struct tsri_conversion {
     const tsr_placement *from_placement, *to_placement;
     const tsri_siglist *from, *to;
     bool of_variable;
+    int times;          /* in a step */
     float *cost;        /* [from->n][to->n] */
     tsri_joint *joints; /* likewise; NULL until one of them is asked for in a bucket */
 } tsri_conversion;
@@ -103,6 +105,7 @@ typedef struct tsri_parallel {
 typedef struct tsri_tensor_reads {
     tsri_reader **first, **last; /* first and last node of each tensor's list */
     int *last_use;               /* the last consumer, also through views */
+    int parts_begin;             /* the first op of a step's micro-batches */
 } tsri_tensor_reads;
 
 /* Hash tables of lists, conversions and tables of costs, each of which exists once. */
@@ -179,6 +182,8 @@ tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side 
  * is data parallel: what is split along the data stays so, but for ops that have no other way;
  * gradients are summed. */
 tsr_status tsri_infer_parallel(tsri_problem *p);
+/* Returns the dimensions of a placement that are data parallel, as bits. */
+unsigned tsri_parallel_dims(const tsri_problem *p, const tsr_placement *placement);
 /* Costs of converting t between the signatures of two lists. */
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,

@@ -42,6 +42,12 @@ static tsri_parallel *parallel_of(const tsri_problem *p, const tsr_placement *pl
     return NULL;
 }
 
+unsigned tsri_parallel_dims(const tsri_problem *p, const tsr_placement *placement)
+{
+    const tsri_parallel *parallel = parallel_of(p, placement);
+    return parallel ? parallel->dims : 0;
+}
+
 /* The signature in which ops use a variable, as far as the program says it. */
 typedef struct said_use {
     unsigned dims; /* those in which all uses are B or S */
@@ -151,6 +157,16 @@ static void add_crossings(tsri_conversion *c)
                 c->shape, c->element, place, crossing->sig[leaves ? i : j]);
 }
 
+/* How often a step converts t: what the parts hand to TAIL, and what HEAD hands to them, once; but
+ * weights in each part, if they are to be gathered anew. */
+static int conversion_times(const tsr_tensor *t)
+{
+    const tsri_time *time = &t->graph->time;
+    if (time->regathers && time->parts > 1 && t->op->kind == TSRI_OP_VARIABLE)
+        return time->parts;
+    return tsri_op_def_of(t->op->kind)->collects ? 1 : tsri_op_times(t->op);
+}
+
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
@@ -158,12 +174,13 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
 {
     size_t element = tsr_dtype_size(t->dtype);
     bool of_variable = t->op->kind == TSRI_OP_VARIABLE || t->writes; /* its value, old or new */
+    const int times = conversion_times(t);
     tsri_conversion **bucket =
         &p->kept.conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&
             c->to_placement == to_place && c->element == element && c->of_variable == of_variable &&
-            tsr_dims_equal(c->shape, t->shape)) {
+            c->times == times && tsr_dims_equal(c->shape, t->shape)) {
             *out = c;
             return TSR_OK;
         }
@@ -176,7 +193,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                            .to_placement = to_place,
                            .from = from,
                            .to = to,
-                           .of_variable = of_variable};
+                           .of_variable = of_variable,
+                           .times = times};
     c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
     TSRI_NEED(c->cost);
     tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
@@ -190,6 +208,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
         keep_splits(p, c);
     if (tsr_placement_device(from_place) != tsr_placement_device(to_place))
         add_crossings(c);
+    for (int i = 0; i < from->n * to->n && times > 1; i++)
+        c->cost[i] *= (float)times;
     *bucket = c;
     *out = c;
     return TSR_OK;

@@ -45,9 +45,20 @@ tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, con
     return tsri_add_edge(p, u, v, cost);
 }
 
+/* Whether a conversion would reduce, in each micro-batch, a sum that is kept whole: it is reduced
+ * once, behind its total. */
+static bool reduces_parts(const tsri_problem *p, tsr_sbp from, const tsri_side *to, tsr_sbp want)
+{
+    const unsigned dims = to->collects ? tsri_parallel_dims(p, to->placement) : 0;
+    return dims & tsri_sbp_dims(to->placement, from, TSR_SBP_PARTIAL) &
+           ~tsri_sbp_dims(to->placement, want, TSR_SBP_PARTIAL);
+}
+
 bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig,
                       const tsri_side *to, int j)
 {
+    if (reduces_parts(p, sig, to, to->list->sig[to->of[j]]))
+        return false;
     return p->fill_zeros || to->added ||
            !tsri_fills_zeros(from->placement, sig, to->placement, to->list->sig[to->of[j]]);
 }

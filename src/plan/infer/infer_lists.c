@@ -71,6 +71,7 @@ tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides *
     for (int i = 0; i < s->op->nin; i++) {
         TSRI_TRY(fill_side(p, s, false, i, &all->in[i]));
         all->in[i].added = s->added >> i & 1;
+        all->in[i].collects = tsri_op_def_of(s->op->kind)->collects;
     }
     for (int i = 0; i < s->op->nout; i++)
         TSRI_TRY(fill_side(p, s, true, i, &all->out[i]));

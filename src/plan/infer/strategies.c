@@ -215,7 +215,7 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     TSRI_NEED(s->cost && s->usage);
     for (int i = 0; i < s->n; i++) {
         if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
-            s->cost[i] = tsri_strategy_seconds(t, op, &work, &s->sig[i]);
+            s->cost[i] = tsri_op_times(op) * tsri_strategy_seconds(t, op, &work, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] += tsri_part_bytes(op->out[j], op->placement, s->sig[i].out[j]);
     }

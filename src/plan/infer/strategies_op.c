@@ -42,11 +42,17 @@ static bool same_tensor(const tsr_tensor *a, const tsr_tensor *b)
     return a->dtype == b->dtype && tsr_dims_equal(a->shape, b->shape);
 }
 
+/* An op of the parts costs as often as there are parts. */
+static bool is_in_parts(const tsri_op *op)
+{
+    return op->turn == TSRI_TURN_PARTS;
+}
+
 bool tsri_strategies_same(const tsri_strategy_table *t, const tsri_op *a, const tsri_op *b)
 {
     tsri_attrs x = tsri_strategies_attrs(a), y = tsri_strategies_attrs(b);
-    bool same = a->kind == b->kind && a->nin == b->nin && a->nout == b->nout &&
-                a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
+    bool same = a->kind == b->kind && is_in_parts(a) == is_in_parts(b) && a->nin == b->nin &&
+                a->nout == b->nout && a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
                 tsr_sbp_equal(tsri_strategies_hint(t, a), tsri_strategies_hint(t, b));
     for (int i = 0; i < a->nin && same; i++)
         same = same_tensor(a->in[i], b->in[i]);

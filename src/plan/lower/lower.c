@@ -86,6 +86,30 @@ static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step
 }
 
 /* --- pointers --------------------------------------------------------------------------------- */
+/* The inputs that carry the training step and the number of the part that runs. */
+static tsr_status allocate_words(tsr_plan *plan)
+{
+    int n = 0;
+    for (int i = 0; i < plan->ir.nvalues; i++)
+        n += plan->ir.values[i].storage == TSRI_STORAGE_PORT && plan->ir.values[i].port < 0;
+    plan->words = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->words);
+    plan->part_number =
+        tsri_pool_alloc(&plan->pool, (size_t)plan->ir.parts * sizeof *plan->part_number);
+    TSRI_NEED(plan->words && plan->part_number);
+    for (int i = 0; i < plan->ir.parts; i++)
+        plan->part_number[i] = i;
+    for (int i = 0; i < plan->ir.nvalues; i++) {
+        tsri_value *v = &plan->ir.values[i];
+        tsri_device *device = plan->part[tsri_value_device(v)].device;
+        if (v->storage == TSRI_STORAGE_PORT && v->port < 0 && device) {
+            TSRI_TRY(device->ops->buffer_alloc(device, sizeof(int64_t), &v->ptr));
+            plan->words[plan->nwords++] =
+                (tsri_word){v->ptr, device, !strcmp(v->name, TSRI_PART_INPUT)};
+        }
+    }
+    return TSR_OK;
+}
+
 static tsr_status allocate_ports(tsr_plan *plan)
 {
     for (int i = 0; i < plan->ir.nports; i++)
@@ -96,23 +120,7 @@ static tsr_status allocate_ports(tsr_plan *plan)
                 device->ops->buffer_alloc(device, plan->ir.ports[i].bytes, &plan->ir.ports[i].ptr));
             plan->info.port_bytes += plan->ir.ports[i].bytes;
         }
-    /* The inputs that carry the training step. */
-    int n = 0;
-    for (int i = 0; i < plan->ir.nvalues; i++)
-        n += plan->ir.values[i].storage == TSRI_STORAGE_PORT && plan->ir.values[i].port < 0;
-    plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_ptrs);
-    plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_devices);
-    TSRI_NEED(plan->step_ptrs && plan->step_devices);
-    for (int i = 0; i < plan->ir.nvalues; i++) {
-        tsri_value *v = &plan->ir.values[i];
-        tsri_device *device = plan->part[tsri_value_device(v)].device;
-        if (v->storage == TSRI_STORAGE_PORT && v->port < 0 && device) {
-            TSRI_TRY(device->ops->buffer_alloc(device, sizeof(int64_t), &v->ptr));
-            plan->step_devices[plan->nstep_ptrs] = device;
-            plan->step_ptrs[plan->nstep_ptrs++] = v->ptr;
-        }
-    }
-    return TSR_OK;
+    return allocate_words(plan);
 }
 
 static void point_values(tsr_plan *plan)
@@ -165,6 +173,19 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
+/* Finds the steps that run in each part. */
+static void find_parts(tsr_plan *plan)
+{
+    plan->parts_begin = plan->parts_end = plan->nsteps;
+    for (int i = plan->nsteps; i-- > 0;) {
+        const tsri_turn turn = plan->steps[i].item->turn;
+        plan->parts_end = turn == TSRI_TURN_TAIL ? i : plan->parts_end;
+        plan->parts_begin = turn != TSRI_TURN_HEAD ? i : plan->parts_begin;
+    }
+    if (plan->parts_begin > plan->parts_end || plan->ir.parts < 2)
+        plan->parts_begin = plan->parts_end;
+}
+
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
     tsri_item *it = &plan->ir.items[entry->item];
@@ -252,6 +273,8 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
     tsri_device *device = NULL;
     if (said && !strcmp(said, "0"))
         return NULL;
+    if (plan->ir.parts > 1) /* a capture would have one part */
+        return NULL;
     /* Graphs that are launched by several threads of one process may wait for each other. */
     if (plan->ir.world->is_thread && !(said && !strcmp(said, "1")))
         return NULL;
@@ -295,6 +318,7 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
     for (int i = 0; i < plan->nsteps; i++)
         TSRI_TRY(point_step(plan, &plan->steps[i]));
     TSRI_TRY(tsri_lower_join(plan));
+    find_parts(plan);
     plan->replay.device = device_to_replay(plan);
     return TSR_OK;
 }

@@ -227,8 +227,8 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     int index = index_of(ranks, n, w->rank);
     for (int i = 0; i < it->nin; i++)
         call->bytes += tsri_coll_bytes(kind, call->coll.algo, n, index, 0, &seg[i]);
-    plan->info.collectives++;
-    plan->info.comm_bytes += call->bytes;
+    plan->info.collectives += tsri_item_times(&plan->ir, it);
+    plan->info.comm_bytes += call->bytes * (uint64_t)tsri_item_times(&plan->ir, it);
     *out_call = call;
     tsri_device *device = plan->part[tsr_placement_device(it->placement)].device;
     if (it->box.group && !tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY))

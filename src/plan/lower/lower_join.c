@@ -69,6 +69,7 @@ static int run_length(const tsr_plan *plan, int first, touched *t)
     for (int i = first; i < plan->nsteps; i++, n++) {
         const tsri_step *s = &plan->steps[i];
         if (!joins(s) || s->kernel->join != plan->steps[first].kernel->join ||
+            s->item->turn != plan->steps[first].item->turn ||
             (!s->kernel->joins_in_order && meets(plan, t, s->item)))
             break;
         touch(plan, t, s->item);

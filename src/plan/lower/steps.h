@@ -61,6 +61,14 @@ typedef struct tsri_part {
     size_t arena_bytes, scratch_bytes, scratch_offset; /* arena_bytes includes the scratch */
 } tsri_part;
 
+/* A device's copy of a number of the host: the training step, before a run; or the number of the
+ * part, before each part. */
+typedef struct tsri_word {
+    void *ptr;
+    tsri_device *device;
+    bool tells_part;
+} tsri_word;
+
 /* Consecutive steps that were captured together; or sums over local graphs, whose steps every run
  * executes one by one. */
 typedef struct tsri_replay_part {

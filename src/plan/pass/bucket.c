@@ -157,7 +157,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
         it->kind = TSRI_ITEM_DEAD;
     }
     /* All members share what same_call compares; a bucket's place in the program is its first
-     * one's.
+     * one's. With micro-batches all buckets start behind the parts.
      */
     const tsri_item *first = &ir->items[j->list[call->first].item];
     bool gathers = first->box.part_of > 0, two_phase;
@@ -181,6 +181,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                                                        gathers ? "update" : "gradient", number),
                               .loc = first->loc,
                               .backward = first->backward,
+                              .turn = ir->parts > 1 ? TSRI_TURN_TAIL : first->turn,
                               .cost_s = seconds,
                               .box = box};
     TSRI_NEED(bucket.name);
@@ -205,9 +206,14 @@ static tsr_status find_starts(joiner *j, int nitems)
     int *start = tsri_pool_alloc(&j->ir->scratch, ((size_t)nitems + 1) * sizeof *start);
     TSRI_NEED(start);
     memset(start, -1, ((size_t)nitems + 1) * sizeof *start);
+    int before = -1; /* the last item of the parts, behind which buckets start */
+    for (int i = 0; i < nitems && j->ir->parts > 1; i++)
+        before = j->ir->items[i].turn != TSRI_TURN_TAIL ? i : before;
     for (int c = 0; c < j->nopen; c++) {
         open_call *call = &j->open[c];
         call->started_after = j->list[call->last].made;
+        if (call->started_after < before)
+            call->started_after = before;
         for (int i = call->first; i >= 0; i = j->next[i]) {
             const int value = j->ir->items[j->list[i].item].in[0];
             const int made = tsri_maker_position(j->ir, j->maker, value);

@@ -20,7 +20,8 @@ typedef struct builder {
     tsri_ir *ir;
     tsr_graph *g;
     const tsri_inferred *inferred;
-    made **of; /* per tensor */
+    made **of;      /* per tensor */
+    tsri_turn turn; /* of the op that is built; TAIL for outputs */
 } builder;
 
 static tsr_status remember(builder *b, int tensor, int value)
@@ -68,7 +69,7 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
         ir->values[value].alias = from;
     }
     base.box.step = *step;
-    base.cost_s = step->cost_s;
+    base.cost_s = step->cost_s * tsri_item_times(ir, &base);
     base.nin = base.nout = 1;
     base.placement = placement;
     base.box.from = ir->values[from].placement;
@@ -160,7 +161,8 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     base.box.from = v.placement;
     base.box.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
     base.box.part = (tsri_bucket_part){0};
-    base.cost_s = tsri_crossing_seconds(v.shape, tsr_dtype_size(v.dtype), to, v.layout.sbp);
+    base.cost_s = tsri_crossing_seconds(v.shape, tsr_dtype_size(v.dtype), to, v.layout.sbp) *
+                  tsri_item_times(ir, &base);
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
     v.source = v.said = false;
@@ -171,6 +173,15 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
         return TSR_ERR_NO_MEMORY;
     *value = copy;
     return remember(b, t->id, copy);
+}
+
+/* Returns when a conversion is done: values from before the parts are converted once for them,
+ * unless weights are to be gathered again for backward, so that they take memory for a short time.
+ */
+static tsri_turn conversion_turn(const builder *b, const tsr_tensor *t)
+{
+    const bool once = b->turn == TSRI_TURN_PARTS && t->op->turn == TSRI_TURN_HEAD;
+    return once && !b->ir->opts.reshard_after_forward ? TSRI_TURN_HEAD : b->turn;
 }
 
 /* The value of a tensor in a signature on a placement, converting if need be. `base` says for whom
@@ -190,6 +201,7 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     }
     tsri_route route = {0};
     int value = -1;
+    base.turn = conversion_turn(b, t);
     TSRI_TRY(nearest(b, t, placement, &want, &base, &value, &route));
     base.name = ir->values[value].name;
     const tsr_placement *from = ir->values[value].placement, *last = placement;
@@ -227,7 +239,8 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
     for (int i = 0; i < b->g->nports; i++)
         if (b->g->ports[i].is_input && b->g->ports[i].tensor == op->out[0])
             v->port = i;
-    if (v->port < 0 && strcmp(op->name, TSRI_STEP_INPUT) != 0)
+    if (v->port < 0 && strcmp(op->name, TSRI_STEP_INPUT) != 0 &&
+        strcmp(op->name, TSRI_PART_INPUT) != 0)
         return tsri_fail_at(op->loc, TSR_ERR_STATE,
                             "input '%s' has to be fed: what depends on it can't be evaluated by "
                             "itself",
@@ -329,6 +342,7 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
         return TSR_OK;
     const tsri_item base = {.loc = op->loc,
                             .backward = op->backward,
+                            .turn = op->turn,
                             .box = {.part = b->inferred->bucket[op->id],
                                     .part_of = 1 + i,
                                     .reason = "the variable keeps its signature"}};
@@ -412,6 +426,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
 {
     tsri_ir *ir = b->ir;
     int in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
+    b->turn = op->turn;
     TSRI_TRY(get_operands(b, op, in));
     TSRI_TRY(add_results(b, op, in, out));
     TSRI_TRY(keep_alternatives(b, op, out));
@@ -426,6 +441,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .name = tsri_op_called(op),
                       .loc = op->loc,
                       .backward = op->backward,
+                      .turn = op->turn,
                       .cost_s = b->inferred->op_cost[op->id],
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
@@ -461,6 +477,7 @@ static tsr_status build_output(builder *b, int i)
                             .placement = from->placement,
                             .name = from->name,
                             .loc = from->loc,
+                            .turn = b->turn,
                             .port = i};
     return tsri_ir_add_item(ir, &item, &value, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
@@ -544,16 +561,30 @@ static tsr_status keep_chosen(builder *b)
     return TSR_OK;
 }
 
+/* Brings the items into the order of their turns. */
+static tsr_status order_turns(tsri_ir *ir)
+{
+    const tsri_item *old = ir->items;
+    const int n = ir->nitems;
+    TSRI_TRY(tsri_ir_new_items(ir, n));
+    for (int turn = TSRI_TURN_HEAD; turn <= TSRI_TURN_TAIL; turn++)
+        for (int i = 0; i < n; i++)
+            if ((int)old[i].turn == turn)
+                TSRI_NEED(tsri_ir_add_item(ir, &old[i], old[i].in, old[i].out));
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *inferred)
 {
     builder b = {.ir = ir, .g = g, .inferred = inferred};
     b.of = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors * sizeof *b.of);
+    ir->parts = g->time.parts > 1 ? g->time.parts : 1;
     ir->nhooks = g->nhooks;
     ir->runner = g->runner;
     ir->hooks = tsri_pool_dup(&ir->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
     TSRI_NEED(b.of && ir->hooks);
     TSRI_TRY(copy_prints(ir, g));
-    ir->step_value = g->step_value == &g->own_step ? &ir->own_step : g->step_value;
+    ir->step_value = g->step_value ? g->step_value : &ir->own_step;
     ir->ports = tsri_pool_alloc(&ir->program, (size_t)g->nports * sizeof *ir->ports);
     TSRI_NEED(ir->ports);
     ir->nports = g->nports;
@@ -563,9 +594,12 @@ tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *infer
         ir->nops++;
         TSRI_TRY(build_op(&b, g->ops[i]));
     }
+    b.turn = g->time.parts > 1 ? TSRI_TURN_TAIL : TSRI_TURN_HEAD;
     for (int i = 0; i < g->nports; i++)
         if (!g->ports[i].is_input)
             TSRI_TRY(build_output(&b, i));
+    if (g->time.parts > 1)
+        TSRI_TRY(order_turns(ir));
     TSRI_TRY(describe_ports(&b));
     TSRI_TRY(keep_chosen(&b));
     return keep_names(ir);

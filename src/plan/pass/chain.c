@@ -84,6 +84,7 @@ static tsr_status compute_again(tsri_ir *ir, const tsri_item *m, tsri_item *read
         return TSR_ERR_NO_MEMORY;
     again.kernel.again = value + 1;
     again.backward = reader->backward;
+    again.turn = reader->turn;
     again.cost_s = 0; /* it reads and writes what its reader is said to */
     TSRI_NEED(tsri_ir_add_item(ir, &again, m->in, &copy));
     for (int j = 0; j < reader->nin; j++)
@@ -148,7 +149,8 @@ static bool fits(const chainer *c, int item)
 static bool may_join(const chainer *c, int item)
 {
     return c->nmembers < TSRI_CHAIN_MAX && !c->chain[item] && !tsri_chainer_is_member(c, item) &&
-           c->ir->items[item].placement == c->ir->items[c->member[0]].placement;
+           c->ir->items[item].placement == c->ir->items[c->member[0]].placement &&
+           c->ir->items[item].turn == c->ir->items[c->member[0]].turn;
 }
 
 /* Joins an item, and before it what makes rows for it behind the chain's place. */

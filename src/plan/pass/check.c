@@ -15,12 +15,13 @@ typedef struct checker {
     tsri_ir *ir;
     tsri_pool *pool;
     tsri_pass after;
-    int *maker;     /* per value: the item that makes it, a view too; -1 */
-    int *version;   /* per value: the value whose writing made the bytes that it shows */
-    int *holds;     /* per root: the version that its bytes hold now */
-    int *peers;     /* per root: calls under way that peers read it by */
-    bool *made;     /* per value: its bytes have been written */
-    uint8_t *phase; /* per item: how far its entries have come */
+    int *maker;   /* per value: the item that makes it, a view too; -1 */
+    int *version; /* per value: the value whose writing made the bytes that it shows */
+    int *holds;   /* per root: the version that its bytes hold now */
+    int *peers;   /* per root: calls under way that peers read it by */
+    bool *made;   /* per value: its bytes have been written */
+    int parts_begin, parts_end; /* the entries of micro-batches; empty without them */
+    uint8_t *phase;             /* per item: how far its entries have come */
 } checker;
 
 enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
@@ -200,11 +201,23 @@ static bool is_made(const checker *c, int v)
     return c->maker[v] < 0 || c->made[v];
 }
 
+/* The entry of an item of the parts stands for all parts: what lives at one of them from before, or
+ * for what comes after, lives at all of them. */
 static tsr_status check_alive(const checker *c, int entry, int v)
 {
-    const tsri_value *root = &c->ir->values[tsri_ir_root(c->ir, v)];
-    if (root->storage == TSRI_STORAGE_ARENA && (entry < root->first || entry > root->last))
-        return fault(c, c->ir->entries[entry].item, "is used outside its lifetime", v);
+    const tsri_ir *ir = c->ir;
+    const tsri_value *root = &ir->values[tsri_ir_root(ir, v)];
+    const int item = ir->entries[entry].item;
+    const tsri_item *it = &ir->items[item];
+    const bool in_parts = entry >= c->parts_begin && entry < c->parts_end;
+    const bool collects = tsri_item_collects(it) && it->out[0] == v;
+    if (root->storage != TSRI_STORAGE_ARENA)
+        return TSR_OK;
+    if (entry < root->first || entry > root->last)
+        return fault(c, item, "is used outside its lifetime", v);
+    if (in_parts && (collects || root->first < c->parts_begin) &&
+        (root->first > c->parts_begin || root->last < c->parts_end - 1))
+        return fault(c, item, "is used outside its lifetime in other parts", v);
     return TSR_OK;
 }
 
@@ -226,6 +239,16 @@ static tsr_status enter_reads(checker *c, int entry)
     return TSR_OK;
 }
 
+/* Parts run again: none may write over what is there when they begin. */
+static tsr_status check_repeats(const checker *c, int item, int root)
+{
+    const int maker = c->maker[c->holds[root]];
+    const bool is_early = maker < 0 || c->ir->items[maker].turn == TSRI_TURN_HEAD;
+    return c->ir->items[item].turn == TSRI_TURN_PARTS && is_early
+               ? fault(c, item, "writes over what the next part reads", root)
+               : TSR_OK;
+}
+
 static tsr_status enter_writes(checker *c, int entry)
 {
     const tsri_entry *e = &c->ir->entries[entry];
@@ -236,6 +259,7 @@ static tsr_status enter_writes(checker *c, int entry)
     for (int j = 0; j < it->nout; j++) {
         int v = it->out[j], root = tsri_ir_root(c->ir, v);
         TSRI_TRY(check_alive(c, entry, v));
+        TSRI_TRY(check_repeats(c, e->item, root));
         if (c->peers[root])
             return fault(c, e->item, "writes what peers may still read", v);
         c->made[v] = !early;
@@ -271,6 +295,7 @@ static tsr_status check_entries(checker *c)
         if (tsri_item_shows(it))
             c->version[it->out[0]] = c->version[it->in[0]];
     }
+    tsri_ir_parts(ir, &c->parts_begin, &c->parts_end);
     for (int e = 0; e < ir->nentries; e++) {
         TSRI_TRY(enter_phase(c, e));
         TSRI_TRY(enter_reads(c, e));

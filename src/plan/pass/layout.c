@@ -57,6 +57,7 @@ int tsri_plan_add_copy(tsri_ir *ir, const tsri_item *for_item, int value, bool n
                             .name = v.name,
                             .loc = for_item->loc,
                             .backward = for_item->backward,
+                            .turn = for_item->turn,
                             .kernel.op = TSRI_OP_COPY};
     return copy >= 0 && tsri_ir_add_item(ir, &item, &value, &copy) ? copy : -1;
 }

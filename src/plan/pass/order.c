@@ -153,10 +153,13 @@ static int bucket_of(const tsri_item *it)
 }
 
 /* Returns whether an item is an update on host memory, or converts its gradient or a result in a
- * bucket. Updates on a device stay where they are: lowering joins them into one launch. */
-static bool may_exchange(const tsri_item *it)
+ * bucket. Updates on a device stay where they are: lowering joins them into one launch. With
+ * micro-batches all updates are in TAIL, and an item of another turn does not leave it. */
+static bool may_exchange(const tsri_ir *ir, const tsri_item *it)
 {
     const bool waits = it->kind == TSRI_ITEM_COLLECTIVE && it->box.part.number > 0;
+    if (ir->parts > 1 && it->turn != TSRI_TURN_TAIL)
+        return false;
     return waits
                ? it->box.part_of == 0 || !tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES)
                : tsri_item_is_update(it) && !tsri_item_may_join(it);
@@ -179,13 +182,13 @@ static tsr_status mark_exchanging(const orderer *o, bool *exchanges)
     /* Per value: whether an item that stays reads it. */
     bool *is_read = tsri_pool_alloc(&o->ir->scratch, (size_t)ir->nvalues);
     TSRI_NEED(is_read);
-    while (first < ir->nitems && !may_exchange(&ir->items[first]))
+    while (first < ir->nitems && !may_exchange(ir, &ir->items[first]))
         first++;
     for (int i = ir->nitems; i-- > first;) {
         const tsri_item *it = &ir->items[i];
         exchanges[i] =
-            may_exchange(it) || (hands_on(it) && !is_read[it->out[0]] &&
-                                 ir->values[it->out[0]].storage != TSRI_STORAGE_VARIABLE);
+            may_exchange(ir, it) || (hands_on(it) && !is_read[it->out[0]] &&
+                                     ir->values[it->out[0]].storage != TSRI_STORAGE_VARIABLE);
         for (int j = 0; j < it->nin && !exchanges[i]; j++)
             is_read[it->in[j]] = true;
     }

@@ -22,6 +22,7 @@ typedef struct resharder {
                      * like too; -1 */
     int *again;     /* per value: the value that backward reads in its place; -1 */
     int last;       /* the item that gathers last in forward; -1 */
+    tsri_turn turn; /* of the item whose operands are made again */
 } resharder;
 
 /* Returns whether an item makes the same of its only operand whenever it is done. */
@@ -45,7 +46,9 @@ static void find_gathered(resharder *r)
         const tsri_item *it = &r->old[i];
         for (int j = 0; j < it->nout && it->kind != TSRI_ITEM_DEAD; j++)
             r->maker[it->out[j]] = i;
-        ended |= it->kind == TSRI_ITEM_KERNEL && it->backward;
+        /* Before micro-batches stands what backward begins with. */
+        ended |= it->kind == TSRI_ITEM_KERNEL && it->backward &&
+                 (r->ir->parts < 2 || it->turn == TSRI_TURN_PARTS);
         if (!is_repeatable(it) || ended)
             continue;
         const int in = it->in[0], out = it->out[0];
@@ -88,6 +91,7 @@ static int make_again(resharder *r, int value)
         v.alias = in;
     const int out = in < 0 ? -1 : tsri_ir_add_value(ir, &v);
     it.backward = true;
+    it.turn = r->turn;
     if (out < 0 || !tsri_ir_add_item(ir, &it, &in, &out))
         return -1;
     return r->again[value] = out;
@@ -103,6 +107,7 @@ static tsr_status read_again(resharder *r, tsri_item *it)
         return TSR_OK;
     it->in = tsri_pool_dup(&ir->scratch, it->in, (size_t)it->nin * sizeof *it->in);
     TSRI_NEED(it->in);
+    r->turn = it->turn;
     for (int j = 0; j < it->nin; j++) {
         const int value = it->in[j];
         if (!r->gathered[value] || r->forward[value] < 0 || r->forward[value] >= r->last)

@@ -180,7 +180,8 @@ static bool join(grower *g, int item)
     if (tsri_chainer_is_member(c, item))
         return true;
     if (c->nmembers == TSRI_CHAIN_MAX || c->chain[item] || it->placement != first->placement ||
-        it->backward != first->backward || !fit(g, item, &g->part[c->nmembers]))
+        it->backward != first->backward || it->turn != first->turn ||
+        !fit(g, item, &g->part[c->nmembers]))
         return false;
     c->member[c->nmembers++] = item;
     c->at = c->position[item] > c->at ? c->position[item] : c->at;

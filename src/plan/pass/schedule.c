@@ -164,12 +164,23 @@ static tsr_status do_item(scheduler *s, int i)
     return TSR_OK;
 }
 
+/* A turn ends what it has begun: parts run again. */
+static tsr_status end_turn(scheduler *s)
+{
+    TSRI_TRY(finish_through(s, s->ncalls - 1));
+    return release_finished(s);
+}
+
 static tsr_status make_entries(scheduler *s, int nitems)
 {
     TSRI_TRY(start_buckets(s, -1));
+    tsri_turn turn = nitems ? s->ir->items[0].turn : TSRI_TURN_HEAD;
     /* A chain's items are done without anything between them. */
     for (int i = 0, end; i < nitems; i = end) {
         end = tsri_chain_end(s->ir, i);
+        if (s->ir->items[i].turn != turn)
+            TSRI_TRY(end_turn(s));
+        turn = s->ir->items[i].turn;
         for (int k = i; k < end; k++)
             TSRI_TRY(finish_operands(s, &s->ir->items[k]));
         for (int k = i; k < end; k++)
@@ -177,8 +188,7 @@ static tsr_status make_entries(scheduler *s, int nitems)
         for (int k = i; k < end; k++)
             TSRI_TRY(start_buckets(s, k));
     }
-    TSRI_TRY(finish_through(s, s->ncalls - 1));
-    return release_finished(s);
+    return end_turn(s);
 }
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
@@ -227,6 +237,24 @@ static void find_lifetimes(tsri_ir *ir)
     }
 }
 
+/* Values that are made before the parts and read in them live until the last part ends; values that
+ * collect the parts' results live from the first part on. */
+static void keep_over_parts(tsri_ir *ir)
+{
+    int begin, end;
+    tsri_ir_parts(ir, &begin, &end);
+    for (int e = begin; e < end && ir->parts > 1; e++) {
+        const tsri_item *it = &ir->items[ir->entries[e].item];
+        for (int i = 0; i < it->nin; i++)
+            if (ir->values[tsri_ir_root(ir, it->in[i])].first < begin)
+                live(ir, it->in[i], end - 1);
+        for (int i = 0; i < it->nout && tsri_item_collects(it); i++) {
+            live(ir, it->out[i], begin);
+            live(ir, it->out[i], end - 1);
+        }
+    }
+}
+
 /* Steps that lowering joins, or may join, run at the first one's time, so what one of them reads
  * must not make room for what another writes. */
 static void keep_joined_apart(tsri_ir *ir)
@@ -260,9 +288,12 @@ static bool reads_once(const tsri_ir *ir, const tsri_item *it, int root)
     return n == 1;
 }
 
-/* Element-wise results take the place of a first operand that dies there. */
+/* Element-wise results take the place of a first operand that dies there; not of one that the next
+ * part reads. */
 static void share_in_place(tsri_ir *ir)
 {
+    int begin, end;
+    tsri_ir_parts(ir, &begin, &end);
     for (int e = 0; e < ir->nentries; e++) {
         const tsri_item *it = &ir->items[ir->entries[e].item];
         if (it->kind != TSRI_ITEM_KERNEL || it->kernel.chain || !tsri_item_in_place(ir, it))
@@ -270,7 +301,8 @@ static void share_in_place(tsri_ir *ir)
         int root = tsri_ir_root(ir, it->in[0]);
         tsri_value *in = &ir->values[root], *out = &ir->values[it->out[0]];
         if (in->storage != TSRI_STORAGE_ARENA || out->storage != TSRI_STORAGE_ARENA ||
-            in->last != e || !reads_once(ir, it, root) ||
+            in->last != e || (it->turn == TSRI_TURN_PARTS && in->first < begin) ||
+            !reads_once(ir, it, root) ||
             !tsri_layout_equal(&ir->values[it->in[0]].layout, &out->layout))
             continue;
         out->storage = TSRI_STORAGE_ALIAS;
@@ -299,6 +331,7 @@ tsr_status tsri_plan_schedule(tsri_ir *ir)
     TSRI_TRY(tsri_plan_join_buckets(ir, s.maker, s.bucket_of, &s.calls, &s.ncalls));
     TSRI_TRY(make_entries(&s, nitems));
     find_lifetimes(ir);
+    keep_over_parts(ir);
     keep_joined_apart(ir);
     share_in_place(ir);
     return TSR_OK;

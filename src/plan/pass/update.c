@@ -87,7 +87,7 @@ static int place_of(const mover *m, int position)
         !tsri_placement_can(update->placement, TSRI_CAN_ROW_KERNELS))
         return -1;
     const int giver = giver_of(m, update);
-    if (giver < 0)
+    if (giver < 0 || ir->items[giver].turn != update->turn)
         return -1;
     const int begin = tsri_chain_begin(ir, giver), end = tsri_chain_end(ir, giver);
     if (end > position || !has_room(m, begin, end, update))

@@ -30,7 +30,7 @@ typedef struct tsri_price {
  * neither afterwards, but their world. With graph[1] NULL, all sizes are the plan's.
  * ranks[nranks]: those whose memory is told. Errors: TSR_ERR_UNSUPPORTED, naming an op in which the
  * programs differ by more than lengths, or the item that the pricer can't give the plan's own price
- * at the plan's size.
+ * at the plan's size; or where the plan has micro-batches.
  */
 tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *sizes, int nranks,
                               const int *ranks, tsri_pricer **out_pricer);

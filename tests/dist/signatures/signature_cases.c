@@ -583,6 +583,7 @@ const sc_case sc_cases[] = {
     {"resize", true, sc_resize},
     {"cumsum", true, sc_cumsum},
     {"variance", true, sc_variance},
+    {"parts in time", true, sc_parts},
     {"own", true, sc_own},
     {"lines", true, sc_lines},
     {"order", true, sc_order},

@@ -14,6 +14,7 @@ typedef enum sc_fill {
     SC_FEW,        /* whole numbers 0..3: many equal */
     SC_WHOLE,      /* whole numbers -9..9, never 0 */
     SC_LABEL,      /* 0..3 */
+    SC_ONE,        /* 1 */
 } sc_fill;
 
 typedef struct sc_graph {
@@ -49,6 +50,7 @@ void sc_triangle(sc_graph *s);
 void sc_cumsum(sc_graph *s);
 void sc_resize(sc_graph *s);
 void sc_variance(sc_graph *s);
+void sc_parts(sc_graph *s);
 /* signature_cases_own.c */
 void sc_own(sc_graph *s);
 /* signature_cases_nn.c */

@@ -2,6 +2,8 @@
 /* Programs of the indexing ops. */
 #include "tests/dist/signatures/signature_cases.h"
 
+#include "src/graph/graph.h"
+
 #define D(...) TSR_DIMS(__VA_ARGS__)
 
 static tsr_tensor *spread(sc_graph *s, tsr_dims dims)
@@ -299,4 +301,57 @@ void sc_variance(sc_graph *s)
     tsr_tensor *x = spread(s, D(5, 4, 7));
     grad(s, tsr_variance(x, TSR_AXES(0, 2), false, 1), x);
     grad(s, tsr_std(x, TSR_AXES(1), true, 0), x);
+}
+
+/* --- parts in time: what rewrites alone declare ----------------------------------------------- */
+
+/* Part 1 of k: of d blocks along an axis, n rows each; dims are those of the part. */
+static void part_of(sc_graph *s, tsr_dtype dtype, tsr_dims dims, int axis, int k, int64_t d)
+{
+    const tsri_loc here = {TSR_HERE};
+    const sc_fill fill = dtype == s->real ? SC_SPREAD : SC_FEW;
+    tsr_tensor *number = sc_make(s, TSR_I64, TSR_SCALAR, SC_ONE);
+    const tsri_attrs rows = {.part = {axis, k, d}};
+    tsr_dims all = dims;
+    all.d[axis] *= k;
+    tsr_tensor *x[] = {sc_make(s, dtype, all, fill), number};
+    tsri_graph_add1(s->g, TSRI_OP_PART, &rows, 2, x, dims, dtype, here);
+    tsr_tensor *part[] = {sc_make(s, dtype, dims, fill), number};
+    tsri_graph_add1(s->g, TSRI_OP_WHOLE, &rows, 2, part, all, dtype, here);
+    if (dtype != s->real)
+        return;
+    const tsri_attrs drop = {.dropout = {77, 0.3, axis, k, d}};
+    tsr_tensor *kept[] = {part[0], sc_make(s, TSR_I64, TSR_SCALAR, SC_LABEL), number};
+    tsri_graph_add1(s->g, TSRI_OP_DROPOUT, &drop, 3, kept, dims, dtype, here);
+}
+
+static void total_of(sc_graph *s, tsr_dtype dtype, tsr_dims dims, tsr_reduce_op op)
+{
+    const tsri_attrs attrs = {.total = {(int32_t)op, 0}};
+    tsr_tensor *in[] = {sc_make(s, dtype, dims, dtype == s->real ? SC_SPREAD : SC_FEW),
+                        sc_make(s, TSR_I64, TSR_SCALAR, SC_ONE)};
+    tsri_graph_add1(s->g, TSRI_OP_TOTAL, &attrs, 2, in, dims, dtype, (tsri_loc){TSR_HERE});
+}
+
+void sc_parts(sc_graph *s)
+{
+    part_of(s, s->real, D(12, 5), 0, 3, 4);
+    part_of(s, s->real, D(6, 5), 0, 2, 3);
+    part_of(s, s->real, D(4, 6), 0, 2, 1);
+    part_of(s, s->real, D(3, 4, 2, 5), 1, 2, 4);
+    part_of(s, s->real, D(4, 3, 4, 5), 0, 3, 2);
+    part_of(s, s->real, D(0, 3), 0, 2, 2);
+    part_of(s, TSR_I64, D(5, 12), 1, 2, 6);
+    part_of(s, TSR_BOOL, D(8, 3), 0, 2, 4);
+    const tsr_reduce_op ops[] = {TSR_REDUCE_SUM, TSR_REDUCE_MAX, TSR_REDUCE_MIN};
+    for (int i = 0; i < 3; i++) {
+        total_of(s, s->real, D(5, 4), ops[i]);
+        total_of(s, s->real, D(2, 3, 4, 5), ops[i]);
+        total_of(s, s->real, D(0, 3), ops[i]);
+        total_of(s, s->real, D(3), ops[i]);
+        total_of(s, TSR_I64, D(5, 4), ops[i]);
+        total_of(s, TSR_I32, D(7), ops[i]);
+    }
+    total_of(s, TSR_BOOL, D(7, 2), TSR_REDUCE_MAX);
+    total_of(s, TSR_BOOL, D(7, 2), TSR_REDUCE_MIN);
 }

@@ -36,6 +36,8 @@ static double fill_value(sc_fill fill, tsr_dtype dtype, uint64_t *rng)
     case SC_FEW:
     case SC_LABEL:
         return floor(4 * u);
+    case SC_ONE:
+        return 1;
     case SC_WHOLE:
         return (floor(9 * u) + 1) * (vf_random(rng) < 0.5 ? -1 : 1);
     default:
@@ -79,6 +81,17 @@ static bool is_known(const sg_entry *e)
     return false;
 }
 
+/* Sets what the result holds before the run, of an op that keeps some of it. */
+static void fill_held(vf_op *v, uint64_t *rng)
+{
+    const int64_t n = tsr_dims_count(v->in_dims[v->nin]);
+    const bool real = v->in_dtype[v->nin] == TSR_F32 || v->in_dtype[v->nin] == TSR_F64;
+    double *p = tsri_pool_alloc(&memory, (size_t)(n + 1) * sizeof *p);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = fill_value(real ? SC_SPREAD : SC_FEW, v->in_dtype[v->nin], rng);
+    v->in[v->nin] = p;
+}
+
 /* Runs a whole program unsplit, op by op, and keeps each op that is new. */
 static void run_program(const sc_case *c, sc_graph *s)
 {
@@ -102,6 +115,8 @@ static void run_program(const sc_case *c, sc_graph *s)
             e.v.in[j] = value[op->in[j]->id];
         for (int j = 0; j < op->nout; j++)
             e.v.out[j] = value[op->out[j]->id];
+        if (e.v.held)
+            fill_held(&e.v, &rng);
         if (!vf_run_whole(&e.v, why, sizeof why))
             fail_msg("%s: %s, unsplit: %s", c->name, tsri_op_name(op->kind), why);
         if (tsri_op_write_rule(op, &e.text) != TSR_OK)

@@ -66,6 +66,8 @@ static const char *excuse(const tally *t, const sg_entry *e)
         if (e->v.kind == TSRI_OP_BN_PARAM_GRAD)
             return "an axis of size 1: one part has all of it";
     }
+    if (!strcmp(t->what, "B and P swapped") && e->v.kind == TSRI_OP_TOTAL)
+        return "only whether the number of the part is 0 counts, and no addend of 1 need be";
     if (!strcmp(t->what, "offsets ignored") &&
         (e->v.kind == TSRI_OP_INDEX_SELECT || e->v.kind == TSRI_OP_GATHER) &&
         e->v.out_dtype[0] == TSR_BOOL)

@@ -239,7 +239,8 @@ static bool run_part(const vf_op *op, const tsri_kernel_desc *d, double *const *
     for (int i = 0; i < d->nin; i++)
         src[i] = pack(&d->in[i], in[i]);
     for (int i = 0; i < d->nout; i++)
-        dst[i] = in_place(op, i) < 0 ? pack(&d->out[i], NULL) : src[in_place(op, i)];
+        dst[i] = in_place(op, i) >= 0 ? src[in_place(op, i)]
+                                      : pack(&d->out[i], op->held ? in[d->nin] : NULL);
     void *scratch = need(aligned_alloc(64, (k->scratch_bytes + 127) / 64 * 64));
     memset(scratch, 0xff, k->scratch_bytes);
     bool ok = k->run(k, src, dst, scratch) == TSR_OK;
@@ -271,6 +272,11 @@ vf_op vf_from(const tsri_op *op)
     for (int i = 0; i < op->nout; i++) {
         v.out_dims[i] = op->out[i]->shape;
         v.out_dtype[i] = op->out[i]->dtype;
+    }
+    v.held = op->kind == TSRI_OP_WHOLE || op->kind == TSRI_OP_TOTAL;
+    if (v.held) {
+        v.in_dims[v.nin] = v.out_dims[0];
+        v.in_dtype[v.nin] = v.out_dtype[0];
     }
     return v;
 }
@@ -535,8 +541,8 @@ bool vf_check(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how, 
         abort();
     if (!shapes_fit(op, sig, how, why, size))
         return false;
-    for (int i = 0; i < op->nin; i++)
-        cut(op, i, &sig->in[i], &right, &rng, in[i]);
+    for (int i = 0; i < op->nin + op->held; i++)
+        cut(op, i, i < op->nin ? &sig->in[i] : &sig->out[0], &right, &rng, in[i]);
     for (int i = 0; i < op->nout; i++)
         for (int p = 0; p < nparts; p++)
             out[i][p] = need(calloc(1, room(tsr_dims_count(op->out_dims[i]))));
@@ -544,7 +550,7 @@ bool vf_check(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how, 
         double *src[TSRI_RULE_MAX_ARGS], *dst[TSRI_RULE_MAX_ARGS];
         tsri_attrs attrs;
         tsri_kernel_desc d = describe(op, sig, how, p, &attrs);
-        for (int i = 0; i < op->nin; i++)
+        for (int i = 0; i < op->nin + op->held; i++)
             src[i] = in[i][p];
         for (int i = 0; i < op->nout; i++)
             dst[i] = out[i][p];
@@ -555,7 +561,7 @@ bool vf_check(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how, 
     for (int i = 0; i < op->nout && ok; i++)
         ok = join_fits(op, i, &sig->out[i], &right, out[i], why, size);
     for (int p = 0; p < nparts; p++) {
-        for (int i = 0; i < op->nin; i++)
+        for (int i = 0; i < op->nin + op->held; i++)
             free(in[i][p]);
         for (int i = 0; i < op->nout; i++)
             free(out[i][p]);

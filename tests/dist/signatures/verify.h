@@ -18,6 +18,7 @@ typedef struct vf_op {
     tsr_dtype in_dtype[TSRI_RULE_MAX_ARGS], out_dtype[TSRI_RULE_MAX_ARGS];
     double *in[TSRI_RULE_MAX_ARGS], *out[TSRI_RULE_MAX_ARGS];
     int64_t groups;
+    int held; /* 1: behind the operands stands what result 0 holds before the run; else 0 */
 } vf_op;
 
 /* What goes wrong on purpose. */

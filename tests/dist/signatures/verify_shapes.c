@@ -243,6 +243,16 @@ static bool cuts(const tsri_arg *small, const tsri_arg *large, const tsri_attrs 
     return ok;
 }
 
+/* Rows of a part and of the whole: of the same blocks, none of which is cut. */
+static bool part_rows(const tsri_arg *part, const tsri_arg *all, const tsri_attrs *at)
+{
+    const int axis = at->part.axis;
+    const int64_t n = part->gshape[axis] / at->part.blocks;
+    bool ok = lines(part, all, axis) && all->shape[axis] == at->part.parts * part->shape[axis] &&
+              all->offset[axis] == at->part.parts * part->offset[axis];
+    return ok && (!n || (part->shape[axis] % n == 0 && part->offset[axis] % n == 0));
+}
+
 static bool index_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
@@ -269,6 +279,10 @@ static bool index_fits(const tsri_kernel_desc *d)
         return joins(in, d->nin, &out[0], d->attrs->cut.axis);
     case TSRI_OP_SPLIT:
         return joins(out, d->nout, &in[0], d->attrs->cut.axis);
+    case TSRI_OP_PART:
+        return part_rows(&out[0], &in[0], d->attrs);
+    case TSRI_OP_WHOLE:
+        return part_rows(&in[0], &out[0], d->attrs);
     case TSRI_OP_SLICE:
         return cuts(&out[0], &in[0], d->attrs);
     case TSRI_OP_PAD:
@@ -455,6 +469,7 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_ASSIGN:
         return all_same(d, d->nin);
     case TSRI_OP_DROPOUT:
+    case TSRI_OP_TOTAL:
         return all_same(d, 1);
     case TSRI_OP_RANDOM:
         return all_same(d, 0);

@@ -6,6 +6,7 @@
  * channels, and turn that.
  */
 #include "kernels/cpu/fast/fast.h"
+#include "kernels/part.h"
 
 #include <math.h>
 #include <string.h>
@@ -61,8 +62,16 @@ typedef struct drop {
     tsri_fast base;
     tsri_fast_dropout_args args;
     runs runs;
-    int64_t line; /* of images: pixels that are neighbours */
+    int64_t line;  /* of images: pixels that are neighbours */
+    bool is_part;  /* of a part in time: runs are those of part 0 in the whole tensor, */
+    int64_t shift; /* and an index of part m is shift m behind */
 } drop;
+
+/* Returns how far the indices of the part that runs are behind those of the runs. */
+static int64_t part_shift(const drop *k, const tsri_fast_part *p)
+{
+    return k->is_part ? *(const int64_t *)p->in[2] * k->shift : 0;
+}
 
 /* y[i] of x[i], i < n, whose global indices are from `index` on. */
 static void drop_run(const drop *k, tsri_fast_dropout_args args, int64_t index, const float *x,
@@ -81,8 +90,9 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
     const drop *k = (const drop *)f;
     tsri_fast_dropout_args args = k->args;
     args.draws.step = (uint64_t) * (const int64_t *)p->in[1];
+    const int64_t shift = part_shift(k, p);
     for (int64_t at = p->begin, n; at < p->end; at += n) {
-        const int64_t index = index_of(&k->runs, at, p->end - at, &n);
+        const int64_t index = shift + index_of(&k->runs, at, p->end - at, &n);
         drop_run(k, args, index, (const float *)p->in[0] + at, (float *)p->out[0] + at, n);
     }
 }
@@ -116,13 +126,13 @@ static void images_part(const tsri_fast *f, const tsri_fast_part *p)
     tsri_fast_dropout_args args = k->args;
     float turned[PIXELS * CHANNELS];
     args.draws.step = (uint64_t) * (const int64_t *)p->in[1];
+    const int64_t first = first_index(&k->runs) + part_shift(k, p);
     for (int64_t t = p->begin; t < p->end; t++) {
         const int64_t image = t / tiles, q0 = t % tiles / across * PIXELS,
                       c0 = t % across * CHANNELS;
         const int64_t q1 = tsri_fast_least(q0 + PIXELS, pixels);
         const int64_t c1 = tsri_fast_least(c0 + CHANNELS, channels);
-        fill_tile(k, &args, first_index(&k->runs) + image * k->runs.step[0], c0, c1, q0, q1,
-                  turned);
+        fill_tile(k, &args, first + image * k->runs.step[0], c0, c1, q0, q1, turned);
         for (int64_t q = q0; q < q1; q++) {
             const int64_t at = (image * pixels + q) * channels + c0;
             k->base.isa->keep(turned + (q - q0) * CHANNELS, (const float *)p->in[0] + at,
@@ -141,7 +151,10 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_k
     const bool flat = fits && tsri_fast_is_row_major(x) && tsri_fast_is_row_major(y);
     const bool images =
         fits && y->ndim == 4 && tsri_fast_is_rows(y, &rows, &channels) && tsri_fast_alike(x, y);
-    if (!flat && !images)
+    tsri_arg placed = *y;
+    int64_t shift = 0;
+    if ((!flat && !images) || (desc->nin == 3 && (desc->in[2].dtype != TSR_I64 ||
+                                                  !tsri_part_place(desc, &placed, &shift))))
         return tsri_fast_decline(desc);
     const int64_t tiles = images ? y->shape[0] * ((y->shape[1] + CHANNELS - 1) / CHANNELS) *
                                        ((y->shape[2] * y->shape[3] + PIXELS - 1) / PIXELS)
@@ -154,9 +167,11 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_k
     k->args.draws.key = desc->attrs->dropout.key;
     k->args.least = (uint32_t)ceil(p * 0x1p24);
     k->args.scale = p < 1 ? (float)(1 / (1 - p)) : 0.0f;
-    k->runs = runs_of(y);
+    k->runs = runs_of(&placed);
+    k->is_part = desc->nin == 3;
+    k->shift = shift;
     if (!flat)
-        k->line = y->shape[3] == y->gshape[3] ? y->shape[2] * y->shape[3] : y->shape[3];
+        k->line = y->shape[3] == placed.gshape[3] ? y->shape[2] * y->shape[3] : y->shape[3];
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of the rewrite for parts in time: turns.c decides, time.c changes the graph. */
+#ifndef TESSERA_REWRITE_TIME_H
+#define TESSERA_REWRITE_TIME_H
+
+#include "src/rewrite/rewrite.h"
+
+/* A tensor over the parts of a step. */
+typedef struct tsri_over_time {
+    tsri_turn turn; /* PARTS without is_cut: the whole, converted anew in each part */
+    bool is_cut;    /* PARTS; or an input of HEAD with a batch axis, of which PARTS ops take rows */
+    bool is_early;  /* it follows from inputs and constants alone, so HEAD may compute it whole */
+    tsr_sbp1 sig;   /* is_cut: S of an axis, or P */
+    tsr_tensor *early;          /* the same value, declared for HEAD: see tsri_op_def; or NULL */
+    int early_begin, early_end; /* the ops that compute it */
+    tsr_tensor *part;           /* what PARTS ops read; NULL until it is needed */
+    tsr_tensor *whole;          /* what TAIL ops read; NULL until it is needed */
+} tsri_over_time;
+
+typedef struct tsri_cutter {
+    tsr_graph *g;
+    int declared;        /* number of ops before the rewrite */
+    int parts;           /* k */
+    int64_t blocks;      /* d: see src/core/op_list.h */
+    tsri_over_time *of;  /* per declared tensor */
+    bool *live;          /* per declared op: others stay as they are */
+    tsri_turn *turn;     /* per declared op */
+    tsri_signature *sig; /* per declared op: of PARTS, its signature over time */
+} tsri_cutter;
+
+/* Decides the turn of each op and the signature over time of each tensor. Errors: TSR_ERR_SHAPE
+ * where sizes do not divide; TSR_ERR_UNSUPPORTED, which names the op and the operand, where a value
+ * that is known only after the last part would have to go back into the parts. */
+tsr_status tsri_time_turns(tsri_cutter *c);
+/* Finds the first signature of an op over time that has `out` as that of result `j` (NULL: any) and
+ * those of the operands that are cut, with the fewest others split. *out_found is false if there is
+ * none. */
+tsr_status tsri_time_signature(const tsri_cutter *c, const tsri_op *op, const tsr_sbp1 *out, int j,
+                               tsri_signature *out_signature, bool *out_found);
+
+#endif
