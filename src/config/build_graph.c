@@ -137,8 +137,8 @@ static tsri_data_input input_of(const builder *b, int field)
 static tsr_tensor *build_input(const builder *b, const tsri_op_call *c)
 {
     const tsri_data_input in = input_of(b, c->op->field);
-    return tsr_input_at(c->graph, input_names[c->op->field], in.dtype, in.dims, c->placement,
-                        c->sbp, c->file, c->line);
+    return tsr_input_with_at(c->graph, input_names[c->op->field], in.dtype, in.dims, c->placement,
+                             c->sbp, TSR_INPUT_OPTS(.batch_axis = 0), c->file, c->line);
 }
 
 /* Loaders feed both fields: one that no entry reads is an input that nothing uses. */
@@ -156,8 +156,9 @@ static tsr_status add_unread(const builder *b)
     for (int f = 0; f < 2 && node; f++) {
         const tsri_data_input in = input_of(b, f);
         if (!reads[f])
-            tsr_input_at(b->graph, input_names[f], in.dtype, in.dims, where,
-                         tsri_sbp_b(tsr_placement_ndim(where)), node->file, node->line);
+            tsr_input_with_at(b->graph, input_names[f], in.dtype, in.dims, where,
+                              tsri_sbp_b(tsr_placement_ndim(where)),
+                              TSR_INPUT_OPTS(.batch_axis = 0), node->file, node->line);
     }
     return tsri_program_fail(node, tsr_graph_status(b->graph));
 }

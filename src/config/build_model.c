@@ -332,7 +332,8 @@ static tsr_status declare_input(const pass *c, const char *name, tsr_dtype dtype
         at = (place){l->head.node->file, l->head.node->line};
     TSRI_TRY(tsri_program_placement(
         c->p, tsri_experiment_placement(c->p->experiment, l->placement.name), &where));
-    *out = tsr_input_at(c->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
+    *out = tsr_input_with_at(c->graph, name, dtype, dims, where, l->sbp,
+                             TSR_INPUT_OPTS(.batch_axis = 0), at.file, at.line);
     if (tsr_tensor_ok(*out) && !tsri_yaml_find(l->head.node, "sbp"))
         (*out)->op->said_by = "";
     return tsri_program_fail(l->head.node, tsr_graph_status(c->graph));

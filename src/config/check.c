@@ -340,7 +340,8 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     if (has(e, "strategy"))
         TSRI_TRY(tsri_strategy_expand(e, r));
     TSRI_TRY(check_tensors(e));
-    return check_patterns(e);
+    TSRI_TRY(check_patterns(e));
+    return tsri_check_schedule(e);
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
@@ -405,5 +406,6 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(check_pins(e));
     TSRI_TRY(check_patterns(e));
     TSRI_TRY(tsri_check_graph(e, r));
+    TSRI_TRY(tsri_check_schedule(e));
     return tsri_check_eval(e, r);
 }

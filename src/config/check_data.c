@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of the data that is trained on: its files' headers, and whether the model takes its rows.
- */
+/* Checks of the data that is trained on: its files' headers, whether the model takes its rows, and
+ * whether its batches divide. */
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/config/layers/layers.h"
 #include "src/config/program.h"
 #include "src/core/dims.h"
 #include "src/data/loader/decoder.h"
@@ -238,4 +239,164 @@ tsr_status tsri_check_test_part(const tsri_experiment *e)
         tsri_section_node(&e->train, "eval"),
         "the data has no test part: say data.test_part%s, or data: train here",
         is_npy ? ", or test_x and test_y" : "");
+}
+
+/* --- micro-batches, in the file's words ------------------------------------------------------- */
+static bool is_split(tsr_sbp1 s)
+{
+    return s.kind == TSR_SBP_SPLIT && s.arg == 0;
+}
+
+/* Returns the number of ranks that the rows of an input are split over. A signature that is left
+ * to the compiler counts as one. */
+static int64_t row_pieces(const tsri_config_placement *p, tsr_sbp sbp)
+{
+    int64_t pieces = 1;
+    for (int d = 0; p && d < sbp.ndim && d < p->ranks.ndim; d++)
+        pieces *= is_split(sbp.d[d]) ? p->ranks.dim[d] : 1;
+    return pieces;
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Finds the pieces that each micro-batch must have: the least common multiple over the inputs that
+ * the loader feeds. 0: it feeds none. */
+static int64_t find_pieces(const tsri_experiment *e)
+{
+    const tsri_config_tensors *t = &e->tensors;
+    const tsri_config_op *ops = e->graph.items;
+    int64_t all = 0;
+    if (tsri_section_has(&tsri_experiment_section, e, "model")) {
+        const int64_t x =
+            row_pieces(tsri_experiment_placement(e, t->input.placement.name), t->input.sbp);
+        const int64_t y =
+            row_pieces(tsri_experiment_placement(e, t->label.placement.name), t->label.sbp);
+        return x / greatest_divisor(x, y) * y;
+    }
+    for (int i = 0; i < e->graph.n; i++) {
+        if (tsri_op_rows[ops[i].head.variant].role != TSRI_ROLE_INPUT)
+            continue;
+        const int64_t pieces = row_pieces(ops[i].where, ops[i].sbp);
+        all = all ? all / greatest_divisor(all, pieces) * pieces : pieces;
+    }
+    return all;
+}
+
+static const tsri_yaml *node_of(const tsri_experiment *e)
+{
+    return tsri_section_node(&e->schedule, "microbatches");
+}
+
+static tsr_status check_rows(const tsri_experiment *e, int64_t parts, int64_t pieces)
+{
+    const int64_t rows = e->data.batch_size;
+    char cut[96] = "", fits[96] = "";
+    if (rows % (parts * pieces) == 0)
+        return TSR_OK;
+    if (pieces > 1)
+        snprintf(cut, sizeof cut, ", which %lld ranks share,", (long long)pieces);
+    if (rows % pieces == 0)
+        snprintf(fits, sizeof fits, "legal are the divisors of %lld; ", (long long)(rows / pieces));
+    return tsri_yaml_fail(
+        node_of(e),
+        "found %lld, but a batch of %lld rows%s does not divide into as many equal "
+        "parts; %sdata.batch_size could be a multiple of %lld",
+        (long long)parts, (long long)rows, cut, fits, (long long)(parts * pieces));
+}
+
+/* Batch norm of a list of layers: as check_model_norm. */
+static tsr_status check_layer_norms(const tsri_experiment *e, const tsri_items *layers,
+                                    int64_t parts, int64_t pieces)
+{
+    const tsri_config_layer *l = layers->items;
+    const int ranks = tsri_experiment_placement(e, e->tensors.input.placement.name)->ranks.n;
+    for (int i = 0; i < layers->n; i++, l++) {
+        const bool has_parts = tsri_section_has(&tsri_layer_section, l, "parts");
+        const int64_t r = has_parts ? l->op.parts : ranks;
+        TSRI_TRY(check_layer_norms(e, &l->layers, parts, pieces));
+        TSRI_TRY(check_layer_norms(e, &l->shortcut, parts, pieces));
+        if (strcmp(tsri_layer_section.variants[l->op.head.variant].name, "batch_norm") != 0 ||
+            (l->op.stats == TSR_BN_LOCAL && r % (parts * pieces) == 0))
+            continue;
+        if (l->op.stats == TSR_BN_LOCAL)
+            return tsri_yaml_fail(l->op.head.node,
+                                  "its parts are %lld%s, but schedule.microbatches is %lld: each "
+                                  "lies in one micro-batch on one rank; legal are multiples of "
+                                  "%lld",
+                                  (long long)r, has_parts ? "" : " by default", (long long)parts,
+                                  (long long)(parts * pieces));
+        return tsri_yaml_fail(l->op.head.node,
+                              "its statistics are those of the global batch, but "
+                              "schedule.microbatches is %lld, and they are known only after the "
+                              "last part; legal is stats: local with parts: %lld or a multiple of "
+                              "it",
+                              (long long)parts, (long long)(parts * pieces));
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_layers(const tsri_experiment *e, int64_t parts, int64_t pieces)
+{
+    const tsri_config_part *part = e->model.parts.items;
+    for (int i = 0; i < e->model.parts.n && parts > 1; i++)
+        TSRI_TRY(check_layer_norms(e, &part[i].layers, parts, pieces));
+    return parts > 1 ? check_layer_norms(e, &e->model.layers, parts, pieces) : TSR_OK;
+}
+
+/* Batch norm needs its statistics before it gives any row: they must be those of one part. */
+static tsr_status check_model_norm(const tsri_experiment *e, int64_t parts, int64_t pieces)
+{
+    const tsri_config_args *a = &e->model.args;
+    const tsri_section *s = tsri_args_section(&e->model);
+    const int64_t multiple = parts * pieces;
+    if (!tsri_section_field(s, "bn"))
+        return TSR_OK;
+    const bool has_parts = tsri_section_has(s, a, "bn_parts");
+    if (has_parts && a->bn != TSR_BN_LOCAL)
+        return tsri_yaml_fail_key(tsri_section_node(a, "bn_parts"), "'bn: local' is missing");
+    if (parts == 1)
+        return TSR_OK;
+    if (a->bn != TSR_BN_LOCAL)
+        return tsri_yaml_fail(node_of(e),
+                              "found %lld, but model.args.bn is global: statistics of the whole "
+                              "batch are known only after its last part; legal is 1, or bn: local "
+                              "with bn_parts: %lld or a multiple of it",
+                              (long long)parts, (long long)multiple);
+    const int64_t r = has_parts
+                          ? a->bn_parts
+                          : tsri_experiment_placement(e, e->tensors.input.placement.name)->ranks.n;
+    if (r % multiple == 0)
+        return TSR_OK;
+    return tsri_yaml_fail(node_of(e),
+                          "found %lld, but model.args.bn_parts is %lld%s: each part of the batch "
+                          "with its own statistics lies in one micro-batch on one rank; legal are "
+                          "multiples of %lld for bn_parts",
+                          (long long)parts, (long long)r, has_parts ? "" : " by default",
+                          (long long)multiple);
+}
+
+tsr_status tsri_check_schedule(const tsri_experiment *e)
+{
+    const int64_t parts = tsri_experiment_microbatches(e);
+    const bool has_model = tsri_section_has(&tsri_experiment_section, e, "model");
+    const int64_t pieces = find_pieces(e);
+    if (parts > 1 && !(pieces && tsri_section_has(&tsri_experiment_section, e, "data")))
+        return tsri_yaml_fail(node_of(e),
+                              "found %lld, but no entry of the graph is of op input, whose rows "
+                              "are cut; legal is 1",
+                              (long long)parts);
+    if (parts > 1)
+        TSRI_TRY(check_rows(e, parts, pieces));
+    if (!has_model)
+        return TSR_OK;
+    TSRI_TRY(check_layers(e, parts, pieces));
+    return check_model_norm(e, parts, pieces);
 }

@@ -160,6 +160,11 @@ int64_t tsri_experiment_batch_size(const tsri_experiment *e)
     return tsri_experiment_trains(e) ? e->data.batch_size : 0;
 }
 
+int64_t tsri_experiment_microbatches(const tsri_experiment *e)
+{
+    return e && e->schedule.microbatches ? e->schedule.microbatches : 1;
+}
+
 bool tsri_experiment_warning(const tsri_experiment *e, char buf[160])
 {
     const tsri_config_data *d = &e->data;
@@ -181,11 +186,12 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
     opts->on_nan = said == TSR_NAN_STOP && !e->trains ? TSR_NAN_WARN : said;
     opts->memory_limit =
         (size_t)(tsri_experiment_limit_is_gpu(e) ? tsri_cluster_memory(&e->cluster.said)
-                                                 : e->memory_limit);
-    opts->bucket_mb = e->bucket_mb;
-    opts->infer_updates = e->infer_updates;
+                                                 : e->planning.memory_limit);
+    opts->bucket_mb = e->planning.bucket_mb;
+    opts->infer_updates = e->planning.infer_updates;
     opts->search_s = e->search.seconds;
-    opts->reshard_after_forward = e->reshard_after_forward;
+    opts->microbatches = (int)tsri_experiment_microbatches(e);
+    opts->reshard_after_forward = e->planning.reshard_after_forward;
     if (tsri_section_has(&tsri_experiment_section, e, "fusion"))
         opts->no_fusion =
             (e->fusion.activations ? 0 : TSR_FUSE_ACTIVATIONS) |
@@ -221,7 +227,7 @@ const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)
 
 bool tsri_experiment_limit_is_gpu(const tsri_experiment *e)
 {
-    return e && !e->memory_limit && tsri_cluster_memory(&e->cluster.said) > 0;
+    return e && !e->planning.memory_limit && tsri_cluster_memory(&e->cluster.said) > 0;
 }
 
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out)

@@ -66,6 +66,9 @@ const char *tsri_experiment_subject(const tsri_experiment *e);
 tsr_dtype tsri_experiment_dtype(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains nothing, or without data. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
+/* Returns the equal parts that a step computes its batch in, one after another; 1: it is not cut.
+ */
+int64_t tsri_experiment_microbatches(const tsri_experiment *e);
 /* Writes what a run will refuse, although it can be planned: a batch that is larger than the data
  * of its files. false: nothing. */
 bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
@@ -86,8 +89,8 @@ bool tsri_experiment_says(const tsri_experiment *e, const char *key);
 /* The ranks of a mesh's axis by its name; 0: the file has no such axis. */
 int tsri_experiment_axis(const tsri_experiment *e, const char *name);
 /* Sets the compile options that the file speaks of: memory_limit (that of the cluster's GPUs by
- * default), bucket_mb, infer_updates, reshard_after_forward, no_fusion, on_nan. e may be NULL:
- * there is no file, and the options stay. */
+ * default), bucket_mb, infer_updates, reshard_after_forward, no_fusion, on_nan, microbatches. e may
+ * be NULL: there is no file, and the options stay. */
 void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts);
 
 /* Returns the `cluster` section: what the planner assumes; NULL if the file has none. */

@@ -55,7 +55,8 @@ typedef struct tsri_config_args {
     int64_t vocab;
     int64_t features; /* the width of a model where that is no image's */
     double width, dropout, mlp_ratio;
-    int variant, activation, bn;
+    int64_t bn_parts;
+    int variant, activation, bn; /* bn: tsr_bn_stats */
     bool causal;
 } tsri_config_args;
 
@@ -258,6 +259,19 @@ typedef struct tsri_config_search {
     double seconds;
 } tsri_config_search;
 
+/* Keys of one value that the planner takes as they are. */
+typedef struct tsri_config_planning {
+    int64_t memory_limit;
+    double bucket_mb;
+    bool infer_updates, reshard_after_forward;
+} tsri_config_planning;
+
+/* The order of a step's work; the one of learning rates is tsri_config_schedule. */
+typedef struct tsri_config_step_schedule {
+    tsri_head head;
+    int64_t microbatches; /* of a section that is not said: 0 */
+} tsri_config_step_schedule;
+
 struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
@@ -276,12 +290,11 @@ struct tsri_experiment {
     tsri_config_optimizer optimizer;
     tsri_config_train train;
     tsri_config_cluster cluster;
-    int64_t memory_limit;
-    double bucket_mb;
-    bool infer_updates, reshard_after_forward;
+    tsri_config_planning planning;
     tsri_items recompute; /* tsri_config_recompute */
     tsri_config_fusion fusion;
     tsri_config_search search;
+    tsri_config_step_schedule schedule;
     tsri_items graph; /* tsri_config_op */
     tsri_ref loss;
     tsri_refs fetch;
@@ -297,7 +310,7 @@ extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_
     tsri_pattern_section, tsri_group_section, tsri_optimizer_section, tsri_schedule_section,
     tsri_train_section, tsri_amp_section, tsri_eval_section, tsri_checkpoint_section,
     tsri_cluster_section, tsri_fusion_section, tsri_recompute_section, tsri_search_section,
-    tsri_part_section;
+    tsri_step_schedule_section, tsri_part_section;
 extern tsri_section tsri_layer_section; /* complete before main */
 /* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
@@ -330,6 +343,8 @@ void tsri_graph_mark(const tsri_experiment *e, const char *name, bool *marked);
 tsr_status tsri_check_eval(tsri_experiment *e, const tsri_reader *r);
 /* check_data.c: the data, and whether the model can learn it. */
 tsr_status tsri_check_data(tsri_experiment *e);
+/* And whether a batch divides into the micro-batches. */
+tsr_status tsri_check_schedule(const tsri_experiment *e);
 /* How many of a set's rows are for tests, where these are no files of their own. */
 int64_t tsri_data_test_rows(const tsri_config_data *d, int64_t count);
 /* Whether the data has a part for tests. */

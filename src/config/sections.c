@@ -33,6 +33,7 @@ const tsri_section tsri_placement_section = {
 #define ARG(kind_, key, member, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_args, key, member, fallback_, low, high, doc_)
 
+#define BN_PARTS(doc_) ARG(INT, "bn_parts", bn_parts, TSRI_NONE, 1, 65536, doc_)
 static const tsri_field mobilenet_v2_args[] = {
     ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
     ARG(FLOAT, "width", width, "1", 0.01, 16, "Multiplies the channels."),
@@ -43,6 +44,8 @@ static const tsri_field mobilenet_v2_args[] = {
     WORD(tsri_config_args, "activation", activation, "relu6", activation_words, ""),
     WORD(tsri_config_args, "bn", bn, "global", bn_words,
          "Batch norm's statistics: over the global batch, or over each rank's part of it."),
+    BN_PARTS("Of bn: local, the parts of the batch that have statistics of their own. Default: the "
+             "ranks. With schedule.microbatches a multiple of these times the ranks."),
 };
 static const tsri_field convnet_args[] = {
     ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
@@ -50,6 +53,7 @@ static const tsri_field convnet_args[] = {
     ARG(INT, "height", height, TSRI_NONE, 4, MOST, "Default: that of the data."),
     ARG(INT, "width", columns, TSRI_NONE, 4, MOST, "Default: that of the data."),
     WORD(tsri_config_args, "bn", bn, "global", bn_words, "As mobilenet_v2's."),
+    BN_PARTS("As mobilenet_v2's."),
 };
 static const tsri_field mlp_args[] = {
     ARG(INT, "inputs", inputs, TSRI_NONE, 1, MOST, "Default: the elements of a row."),
@@ -71,6 +75,7 @@ static const tsri_field resnet18_args[] = {
     WORD(tsri_config_args, "variant", variant, "torchvision", resnet_words,
          "cifar: a stem of stride 1 without pooling, for small images."),
     WORD(tsri_config_args, "bn", bn, "global", bn_words, "As mobilenet_v2's."),
+    BN_PARTS("As mobilenet_v2's."),
 };
 static const tsri_field lenet_args[] = {
     ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
@@ -468,6 +473,16 @@ static const tsri_field search_fields[] = {
 const tsri_section tsri_search_section = {
     .name = "search", .size = sizeof(tsri_config_search), FIELDS(search_fields)};
 
+static const tsri_field step_schedule_fields[] = {
+    FIELD(INT, tsri_config_step_schedule, "microbatches", microbatches, "1", 1, 0x7fffffff,
+          "The step computes its batch in so many equal parts, one after another, and updates "
+          "parameters once, after the last: a step's values are the same but for the order of "
+          "sums, and only one part's activations are in memory. A divisor of the rows of each "
+          "rank. Evaluation is not cut."),
+};
+const tsri_section tsri_step_schedule_section = {
+    .name = "schedule", .size = sizeof(tsri_config_step_schedule), FIELDS(step_schedule_fields)};
+
 /* In the order of TSRI_CONFIG_STRATEGY_.... */
 static const char *const strategy_words[] = {"data",     "zero1",    "zero2", "zero3",
                                              "megatron", "sequence", "auto",  NULL};
@@ -564,17 +579,18 @@ static const tsri_field experiment_fields[] = {
     PART(SECTION, cluster, TSRI_NONE, &tsri_cluster_section, 0, 0,
          "What planning assumes of machines and the links between them; h100-sxm:16x8 is {gpu: "
          "h100-sxm, nodes: 16, gpus_per_node: 8}. Default: this machine's own figures."),
-    FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
+    FIELD(BYTES, tsri_experiment, "memory_limit", planning.memory_limit, TSRI_NONE, 0, 0,
           "Bytes that a rank may use, kernels' scratch included. Default: the memory of the "
           "cluster's gpu."),
-    FIELD(FLOAT, tsri_experiment, "bucket_mb", bucket_mb, "4", 0, 1e6,
+    FIELD(FLOAT, tsri_experiment, "bucket_mb", planning.bucket_mb, "4", 0, 1e6,
           "Gradients are reduced together, in calls of up to this many MiB; 0: each by itself."),
     FIELD(
-        BOOL, tsri_experiment, "infer_updates", infer_updates, "false", 0, 0,
+        BOOL, tsri_experiment, "infer_updates", planning.infer_updates, "false", 0, 0,
         "Whether parameters that are said to be B, and their optimizer states, are updated in the "
         "signature that is cheapest, and gathered. Default is data parallelism: gradients are "
         "summed, and nothing that is split along the data is gathered."),
-    FIELD(BOOL, tsri_experiment, "reshard_after_forward", reshard_after_forward, TSRI_NONE, 0, 0,
+    FIELD(BOOL, tsri_experiment, "reshard_after_forward", planning.reshard_after_forward, TSRI_NONE,
+          0, 0,
           "Whether parameters that are gathered where they are used are given back behind their "
           "last use forward, and gathered again for backward, but those that forward gathers last: "
           "half as much traffic again for the memory of one layer's parameters instead of all. "
@@ -589,6 +605,8 @@ static const tsri_field experiment_fields[] = {
          "Which ops may become one pass over memory: switches for comparing."),
     PART(SECTION, search, TSRI_NONE, &tsri_search_section, 0, 0,
          "How long signatures are searched for."),
+    PART(SECTION, schedule, TSRI_NONE, &tsri_step_schedule_section, 0, 0,
+         "The order of a step's work."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

@@ -246,6 +246,8 @@ def tables():
         ("experiment:search", [], ["search={seconds: 5}"]),
         ("search:seconds", ["search={seconds: 5}"], ["search.seconds=6"]),
         ("experiment:fusion", [], ["fusion={rows: false}"]),
+        ("experiment:schedule", [], ["schedule={microbatches: 3}"]),
+        ("schedule:microbatches", ["schedule={microbatches: 2}"], ["schedule.microbatches=6"]),
         ("placements:device", [], ["placements={all: {ranks: [0, 1]}}"]),
         ("placements:mesh", [], ["placements={all: {mesh: {dp: 2}}}"]),
         ("placements:ranks", [], ["placements={all: {ranks: [0]}}"]),

@@ -108,7 +108,7 @@ function comparedTraffic(ms) {
     for (const b of m.talks) {
       const key = PURPOSES[b.purpose] + ', ' + b.collective + (b.dims.length ? ' over ' : ' ') + axisText(m, b);
       if (!rows.has(key)) rows.set(key, {name: key, calls: [0, 0], bytes: [0, 0]});
-      rows.get(key).calls[i]++;
+      rows.get(key).calls[i] += b.times || 1;
       rows.get(key).bytes[i] += b.bytes;
     }
   });

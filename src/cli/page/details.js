@@ -27,11 +27,16 @@ function opDetails(m, op) {
     el('h3', {}, rowTitle(op)),
     el('dl', {}, [
       fact('part of', op.phase === 'source' ? op.op : op.phase), fact('declared at', sourceText(op)),
-      fact('signature', said), fact('time', op.cost_s ? `${secondsText(op.cost_s)}, bound by ${spentText(m, op.bound_by)}` : 'none'),
+      fact('signature', said), ...timesFact(op), fact('time', op.cost_s ? `${secondsText(op.cost_s)}, bound by ${spentText(m, op.bound_by)}` : 'none'),
       fact('reads', op.in.length ? op.in.map(v => valueLine(m, v)) : ''),
       fact('makes', op.out.map(v => valueLine(m, v)))].flat()),
     alternatives(op),
     op.out.length ? drawRegions(m.end(op.out[0]), 'who holds the result') : null];
+}
+
+// What micro-batches repeat: time and bytes are those of all times.
+function timesFact(row) {
+  return row.times > 1 ? [fact('runs', `${row.times} times a step, once in each micro-batch`)] : [];
 }
 
 function boxDetails(m, box) {
@@ -47,7 +52,7 @@ function boxDetails(m, box) {
       fact('over', axisText(m, box) + (box.link ? `, ${linkText(m, box.link)}` : '')),
       fact('groups', `${box.groups} of ${plural(box.group_size, 'rank')}`),
       fact('bytes', box.communicates ? bytesText(box.bytes) + ' on the busiest rank' : 'nothing is sent'),
-      fact('time', secondsText(box.cost_s) + (box.bound_by ? `, bound by ${spentText(m, box.bound_by)}` : '')),
+      ...timesFact(box), fact('time', secondsText(box.cost_s) + (box.bound_by ? `, bound by ${spentText(m, box.bound_by)}` : '')),
       fact('how', [box.two_phase ? 'scatter and gather; ' : '', box.lane === 'bulk' ? 'while others compute' : 'at once'].join('')),
       fact('declared at', sourceText(box))].flat()),
     many ? el('p', {class: 'quiet'}, 'The first of its tensors:') : null,

@@ -141,7 +141,7 @@ function traffic(m) {
     const reason = b.reason.replace(/(?<=[. ])\d+(?=[. ]|$)/g, '*');
     const key = reason + '|' + b.collective;
     const r = reasons.get(key) || {reason: b.reason, collective: b.collective, calls: 0, bytes: 0, cost_s: 0};
-    r.calls++;
+    r.calls += b.times || 1;
     r.bytes += b.bytes;
     r.cost_s += b.cost_s;
     if (r.calls > 1 && r.reason !== b.reason) r.reason = reason;

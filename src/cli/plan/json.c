@@ -150,6 +150,7 @@ cJSON *plan_make_json(const plan_view *v)
     cJSON_AddNumberToObject(json, "version", PLAN_JSON_VERSION);
     cJSON_AddStringToObject(json, "file", v->path);
     cJSON_AddNumberToObject(json, "ranks", r->plan->ir.world->nranks);
+    cJSON_AddNumberToObject(json, "microbatches", r->plan->ir.parts);
     if (r->plan->ir.opts.memory_limit)
         cJSON_AddNumberToObject(json, "memory_limit", (double)r->plan->ir.opts.memory_limit);
     if (v->limit_is)

@@ -18,12 +18,18 @@ static cJSON *ids(const plan_json *j, int n, const int *values)
 
 static void add_common(plan_json *j, cJSON *json, const tsri_report_row *row)
 {
+    static const char *const turns[] = {
+        [TSRI_TURN_HEAD] = "before", [TSRI_TURN_PARTS] = "parts", [TSRI_TURN_TAIL] = "after"};
     const tsri_item *it = row->item;
     char name[TSRI_SPENT_NAME_MAX];
     cJSON_AddStringToObject(json, "name", row->name);
     cJSON_AddNumberToObject(json, "module", plan_json_module(j, row));
     cJSON_AddItemToObject(json, "in", ids(j, it ? it->nin : 0, it ? it->in : NULL));
     cJSON_AddItemToObject(json, "out", ids(j, it ? it->nout : 1, it ? it->out : &row->value));
+    if (it && j->plan->ir.parts > 1) {
+        cJSON_AddStringToObject(json, "turn", turns[it->turn]);
+        cJSON_AddNumberToObject(json, "times", row->times);
+    }
     cJSON_AddNumberToObject(json, "cost_s", row->cost_s);
     if (row->cost_s > 0)
         cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(NULL, row->most, name));

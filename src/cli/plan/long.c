@@ -144,6 +144,8 @@ static void print_time(const plan_view *v, const cli_style *style)
     const double mfu = plan_pace_of(r, v->experiment).mfu;
     if (mfu > 0)
         plan_put(&line, "; MFU %.1f %%", 100 * mfu);
+    if (r->plan->ir.parts > 1)
+        plan_put(&line, "; %d micro-batches", r->plan->ir.parts);
     plan_print_words(LABEL, "step", line.data, style);
     for (int i = 0; i < n && i < find_sizes().shares; i++) {
         bar b = {shares[i].name, cli_seconds(shares[i].s, figure), shares[i].s / shares[0].s, ""};

@@ -103,6 +103,8 @@ static void print_step(const plan_view *v, const cli_style *style)
         plan_put(&t, "%s%s samples/s", gap, cli_count(pace.samples_per_s, figure));
     if (pace.mfu > 0)
         plan_put(&t, "%sMFU %.1f %%", gap, 100 * pace.mfu);
+    if (v->report->plan->ir.parts > 1)
+        plan_put(&t, "%s%d micro-batches", gap, v->report->plan->ir.parts);
     print_spaced("step", &t, style);
 }
 

@@ -90,11 +90,13 @@ char *plan_call_text(const tsr_plan *plan, const tsri_report_row *row, char buf[
 {
     char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX], link[TSRI_LINK_NAME_MAX];
     int n = 0;
+    if (row->times > 1)
+        n = snprintf(buf, PLAN_CALL_MAX, "%d times, ", row->times);
     if (row->link >= 0)
-        n = snprintf(buf, PLAN_CALL_MAX, "%d group%s of %d ranks, %s, %s, ", row->groups,
-                     row->groups > 1 ? "s" : "", row->group_size,
-                     tsri_link_name(&plan->ir.model, row->link, link),
-                     cli_bytes((double)row->bytes, bytes));
+        n += snprintf(buf + n, PLAN_CALL_MAX - (size_t)n, "%d group%s of %d ranks, %s, %s, ",
+                      row->groups, row->groups > 1 ? "s" : "", row->group_size,
+                      tsri_link_name(&plan->ir.model, row->link, link),
+                      cli_bytes((double)row->bytes, bytes));
     snprintf(buf + n, PLAN_CALL_MAX - (size_t)n, "%s", cli_seconds(row->cost_s, cost));
     return buf;
 }

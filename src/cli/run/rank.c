@@ -176,8 +176,9 @@ static tsr_status take_figures(run_rank *r)
     for (int i = 0; i < r->plan->nsteps && !r->all; i++) { /* once */
         const tsri_step *s = &r->plan->steps[i];
         if (s->kind == TSRI_STEP_START) {
-            m->coll[s->call->coll.kind].planned_calls++;
-            m->coll[s->call->coll.kind].planned_bytes += s->call->bytes;
+            const uint64_t times = (uint64_t)tsri_item_times(&r->plan->ir, s->item);
+            m->coll[s->call->coll.kind].planned_calls += times;
+            m->coll[s->call->coll.kind].planned_bytes += s->call->bytes * times;
         }
     }
     if (tsri_trace_count(r->plan))

@@ -46,10 +46,15 @@ static void put_span(FILE *f, int rank, const tsri_trace_span *s, double start_s
     fprintf(f, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\"", rank,
             comm ? COMMUNICATION : COMPUTE, (s->start_s - start_s) * 1e6,
             (s->end_s - s->start_s) * 1e6, comm ? "communication" : "compute");
+    char part[32] = "";
+    if (s->part >= 0)
+        snprintf(part, sizeof part, ",\"micro-batch\":%d", s->part);
     if (step->kind == TSRI_STEP_START)
-        fprintf(f, ",\"args\":{\"bytes\":%llu}", (unsigned long long)step->call->bytes);
+        fprintf(f, ",\"args\":{\"bytes\":%llu%s}", (unsigned long long)step->call->bytes, part);
     else if (step->kind == TSRI_STEP_KERNEL && step->item->kernel.impl)
-        fprintf(f, ",\"args\":{\"kernel\":\"%s\"}", step->item->kernel.impl);
+        fprintf(f, ",\"args\":{\"kernel\":\"%s\"%s}", step->item->kernel.impl, part);
+    else if (part[0])
+        fprintf(f, ",\"args\":{%s}", part + 1);
     fputc('}', f);
 }
 

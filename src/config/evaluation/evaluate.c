@@ -162,11 +162,13 @@ static tsr_status feed_constants(tsri_program *p, tsr_plan *plan)
 tsr_status tsri_program_open_eval(tsri_program *p, const tsr_compile_opts *opts)
 {
     tsri_program_inside *in = p->inside;
+    tsr_compile_opts whole = *opts;
+    whole.microbatches = 1; /* the last batch of an epoch may have any number of rows */
     TSRI_TRY(tsri_program_open_test(p));
-    TSRI_TRY(tsr_program_create(
-        p->world, declare, p,
-        TSR_PROGRAM_OPTS(.seed = (uint64_t)p->experiment->train.seed, .plans = 2, .compile = opts),
-        &in->evaluator));
+    TSRI_TRY(tsr_program_create(p->world, declare, p,
+                                TSR_PROGRAM_OPTS(.seed = (uint64_t)p->experiment->train.seed,
+                                                 .plans = 2, .compile = &whole),
+                                &in->evaluator));
     /* Full batches, and the last one: what can't be evaluated is told before training. */
     const int64_t count = in->test.rows.count, full = p->experiment->data.batch_size;
     const int64_t rows[2] = {count < full ? 0 : full, count % full};

@@ -71,7 +71,9 @@
     LAYER(batch_norm, make_batch_norm(c), \
        "Batch norm of (n,channels,h,w) or (n,channels), with running averages.", CHANNELS EPS \
        L_ATTR(momentum, FLOAT, op.momentum, "0.1", 0, 1, "of the running averages") \
-       L_WORD(stats, op.stats, "global", bn_words, "over the global batch, or each rank's part")) \
+       L_WORD(stats, op.stats, "global", bn_words, "over the global batch, or `parts` of it") \
+       L_ATTR(parts, INT, op.parts, TSRI_NONE, 1, 65536, \
+       "virtual batches of local statistics; the ranks by default")) \
     LAYER(layer_norm, tsr_nn_layer_norm(W, O, A.shape, TSR_LAYER_NORM_OPTS(.eps = A.eps)), \
        "Layer norm of rows.", NORM_SHAPE EPS) \
     LAYER(group_norm, tsr_nn_group_norm(W, O, A.groups, L.channels, A.eps, L.affine), \

@@ -85,9 +85,10 @@ static tsr_module *make_conv_transpose3d(const maker *c)
 
 static tsr_module *make_batch_norm(const maker *c)
 {
-    return tsr_nn_batch_norm(
-        W, O, L.channels,
-        TSR_BATCH_NORM_OPTS(.eps = A.eps, .momentum = A.momentum, .stats = (tsr_bn_stats)A.stats));
+    return tsr_nn_batch_norm(W, O, L.channels,
+                             TSR_BATCH_NORM_OPTS(.eps = A.eps, .momentum = A.momentum,
+                                                 .stats = (tsr_bn_stats)A.stats,
+                                                 .parts = (int)A.parts));
 }
 
 typedef tsr_module *recurrent_fn(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,

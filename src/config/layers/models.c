@@ -26,7 +26,8 @@ static tsr_module *make_mobilenet_v2(const model_call *c)
         TSR_MOBILENET_V2_OPTS(.num_classes = a->num_classes, .width = a->width,
                               .dropout = a->dropout, .variant = (tsr_mobilenet_variant)a->variant,
                               .activation = (tsr_activation)a->activation,
-                              .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype, .seed = c->seed));
+                              .bn = (tsr_bn_stats)a->bn, .bn_parts = (int)a->bn_parts,
+                              .dtype = c->dtype, .seed = c->seed));
 }
 
 static tsr_module *make_convnet(const model_call *c)
@@ -35,8 +36,8 @@ static tsr_module *make_convnet(const model_call *c)
     return tsr_convnet(c->world, c->placement, TSR_B,
                        TSR_CONVNET_OPTS(.num_classes = a->num_classes, .channels = a->channels,
                                         .height = a->height, .width = a->columns,
-                                        .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype,
-                                        .seed = c->seed));
+                                        .bn = (tsr_bn_stats)a->bn, .bn_parts = (int)a->bn_parts,
+                                        .dtype = c->dtype, .seed = c->seed));
 }
 
 static tsr_module *make_mlp(const model_call *c)
@@ -64,8 +65,8 @@ static tsr_module *make_resnet18(const model_call *c)
     return tsr_resnet18(c->world, c->placement, TSR_B,
                         TSR_RESNET18_OPTS(.num_classes = a->num_classes, .width = a->features,
                                           .variant = (tsr_resnet_variant)a->variant,
-                                          .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype,
-                                          .seed = c->seed));
+                                          .bn = (tsr_bn_stats)a->bn, .bn_parts = (int)a->bn_parts,
+                                          .dtype = c->dtype, .seed = c->seed));
 }
 
 static tsr_module *make_lenet(const model_call *c)

@@ -363,7 +363,7 @@ tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
         tsri_section_give(&tsri_tensors_section, &e->tensors, "match");
     if (has_word(&x, TSRI_CONFIG_STRATEGY_ZERO3, TSRI_CONFIG_STRATEGY_ZERO3) &&
         !tsri_section_has(&tsri_experiment_section, e, "reshard_after_forward")) {
-        e->reshard_after_forward = true;
+        e->planning.reshard_after_forward = true;
         tsri_section_give(&tsri_experiment_section, e, "reshard_after_forward");
     }
     /* The rules take its place: what is printed reads as the same experiment. */

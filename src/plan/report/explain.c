@@ -29,6 +29,14 @@ static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
     }
 }
 
+/* Marks the rows of the micro-batches. */
+static void put_times(FILE *f, const tsr_plan *plan, const tsri_item *it)
+{
+    const int times = tsri_item_times(&plan->ir, it);
+    if (times > 1)
+        tsri_fshow(f, "  %d times", times);
+}
+
 static const tsri_call *call_of(const tsr_plan *plan, const tsri_item *it)
 {
     for (int i = 0; i < plan->nsteps; i++)
@@ -65,6 +73,7 @@ static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
                        call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",
                        (unsigned long long)call->bytes);
     }
+    put_times(f, plan, it);
     tsri_fshow(f, "  because: %s\n", it->box.reason);
 }
 
@@ -105,8 +114,10 @@ static void put_items(FILE *f, const tsr_plan *plan)
         }
         tsri_fshow(f, "  %-18s %-32s ", tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name);
         put_operands(f, plan, it);
-        tsri_fshow(f, "%s%s%s\n", it->kernel.impl ? "  [" : "",
+        tsri_fshow(f, "%s%s%s", it->kernel.impl ? "  [" : "",
                    it->kernel.impl ? it->kernel.impl : "", it->kernel.impl ? "]" : "");
+        put_times(f, plan, it);
+        tsri_fshow(f, "\n");
         put_alternatives(f, plan, it);
     }
 }
@@ -131,12 +142,14 @@ static void put_ports(FILE *f, const tsr_plan *plan)
 static void put_totals(FILE *f, const tsr_plan *plan)
 {
     uint64_t bytes[TSRI_COLL_KIND_COUNT_] = {0};
-    int calls[TSRI_COLL_KIND_COUNT_] = {0};
+    int calls[TSRI_COLL_KIND_COUNT_] = {0}, repeated = 0;
     for (int i = 0; i < plan->nsteps; i++)
         if (plan->steps[i].kind == TSRI_STEP_START) {
             const tsri_call *c = plan->steps[i].call;
-            calls[c->coll.kind]++;
-            bytes[c->coll.kind] += c->bytes;
+            const int times = tsri_item_times(&plan->ir, plan->steps[i].item);
+            calls[c->coll.kind] += times;
+            bytes[c->coll.kind] += c->bytes * (uint64_t)times;
+            repeated += times > 1 ? times : 0;
         }
     tsri_fshow(f, "communication of rank %d, per run:\n", plan->ir.world->rank);
     bool any = false;
@@ -148,6 +161,12 @@ static void put_totals(FILE *f, const tsr_plan *plan)
         }
     if (!any)
         tsri_fshow(f, "  none\n");
+    if (repeated)
+        tsri_fshow(
+            f,
+            "  %d of these calls are in the micro-batches, whose number multiplies them, and "
+            "the bytes of those that do not convert rows of the batch, as of parameters\n",
+            repeated);
 }
 
 static tsr_status put_memory(FILE *f, tsr_plan *plan)
@@ -183,6 +202,12 @@ static tsr_status put_all(FILE *f, tsr_plan *plan)
                plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.step_s * 1e3,
                plan->info.exact ? "signatures proven cheapest by the model"
                                 : "signatures by bounded search");
+    if (plan->ir.parts > 1)
+        tsri_fshow(
+            f,
+            "%d micro-batches: rows with \"%d times\" run in each of them, with the shapes of "
+            "one\n",
+            plan->ir.parts, plan->ir.parts);
     put_changes(f, plan);
     put_ports(f, plan);
     put_items(f, plan);

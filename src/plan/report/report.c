@@ -35,9 +35,10 @@ static double touched(const tsr_plan *plan, const tsri_item *it)
 /* A kernel takes its start and the longer of computing and touching memory; see strategies.c. */
 static void spend_on_kernel(const tsr_plan *plan, const tsri_item *it, tsri_report_row *row)
 {
-    double start = it->cost_s < plan->ir.model.kernel_s ? it->cost_s : plan->ir.model.kernel_s;
+    double start = plan->ir.model.kernel_s * row->times;
+    start = it->cost_s < start ? it->cost_s : start;
     double rest = it->cost_s - start;
-    double memory = touched(plan, it) / plan->ir.model.local_bytes_per_s;
+    double memory = row->times * touched(plan, it) / plan->ir.model.local_bytes_per_s;
     row->spent_s[TSRI_SPENT_START] = start;
     row->spent_s[rest > memory * 1.0001 ? TSRI_SPENT_FLOPS : TSRI_SPENT_MEMORY] = rest;
 }
@@ -48,8 +49,8 @@ static void spend_on_box(const tsr_plan *plan, tsri_report_row *row)
         row->spent_s[TSRI_SPENT_MEMORY] = row->cost_s;
         return;
     }
-    double shake =
-        plan->ir.model.link[row->link].latency_s * (1 + (int)row->item->box.step.two_phase);
+    double shake = plan->ir.model.link[row->link].latency_s *
+                   (1 + (int)row->item->box.step.two_phase) * row->times;
     shake = shake < row->cost_s ? shake : row->cost_s;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link] = row->cost_s - shake;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link + 1] = shake;
@@ -82,7 +83,7 @@ static tsri_report_row *add_row(reporter *m, tsri_report_kind kind, const char *
         return NULL;
     tsri_report_row *row = &r->rows[r->nrows++];
     *row = (tsri_report_row){
-        .kind = kind, .what = what, .name = name ? name : "", .value = -1, .link = -1};
+        .kind = kind, .what = what, .name = name ? name : "", .value = -1, .times = 1, .link = -1};
     return row;
 }
 
@@ -131,6 +132,7 @@ static tsr_status add_op(reporter *m, const tsri_item *it)
         add_row(m, TSRI_REPORT_OP, tsri_op_word(it->kernel.op, &it->kernel.attrs), it->name);
     TSRI_NEED(row);
     row->item = it;
+    row->times = tsri_item_times(&m->plan->ir, it);
     row->cost_s = it->kind == TSRI_ITEM_VIEW ? 0 : it->cost_s;
     if (it->nout) {
         row->value = it->out[0];
@@ -189,6 +191,7 @@ static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *cal
     tsri_report_row *row = add_row(m, TSRI_REPORT_BOX, what, it->name);
     TSRI_NEED(row);
     row->item = it;
+    row->times = tsri_item_times(&m->plan->ir, it);
     row->cost_s = it->cost_s;
     find_group(m->plan, it, call, row);
     if (it->kind != TSRI_ITEM_COLLECTIVE)
@@ -196,6 +199,7 @@ static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *cal
     row->bytes = row->link < 0 ? 0 : (uint64_t)it->box.step.bytes;
     if (call && call->bytes > row->bytes) /* a step that was lowered here is known to the byte */
         row->bytes = call->bytes;
+    row->bytes *= (uint64_t)row->times;
     spend_on_box(m->plan, row);
     row->most = most_of(row->spent_s);
     return TSR_OK;
@@ -249,7 +253,7 @@ static tsr_status add_up(tsri_report *r)
             TSRI_NEED(TSRI_PUSH(&r->pool, r->totals, r->ntotals, capacity));
             r->totals[r->ntotals++] = (tsri_report_total){.what = row->what};
         }
-        r->totals[t].calls++;
+        r->totals[t].calls += row->times;
         r->totals[t].bytes += row->bytes;
         r->totals[t].cost_s += row->cost_s;
     }

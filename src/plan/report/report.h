@@ -35,13 +35,14 @@ typedef struct tsri_report_row {
     const char *said_by;   /* the rule or key that says it; "": a default; NULL: not known */
     tsri_loc said_at;      /* file NULL: not known */
     const tsri_alternatives *alternatives; /* NULL: not asked for */
+    int times;                             /* that a step does it: in each micro-batch, or once */
     double cost_s, spent_s[TSRI_SPENT_COUNT];
     tsri_spent most; /* of spent_s */
     /* BOX */
     tsri_traffic_kind use;
     int groups, group_size; /* that do it side by side; ranks of one */
     int link;               /* the farthest in a group; -1: nothing is sent */
-    uint64_t bytes;         /* that the busiest rank reads from peers */
+    uint64_t bytes;         /* that the busiest rank reads from peers, all times */
 } tsri_report_row;
 
 /* Collectives of one kind. */

@@ -120,7 +120,7 @@ static tsr_status add_traffic(summer *s, const tsri_report_row *row)
         TSRI_NEED(TSRI_PUSH(&s->r->pool, sum->traffic, sum->ntraffic, s->capacity));
         sum->traffic[sum->ntraffic++] = one;
     }
-    sum->traffic[at].calls++;
+    sum->traffic[at].calls += row->times;
     sum->traffic[at].bytes += row->bytes;
     sum->traffic[at].cost_s += row->cost_s;
     return TSR_OK;
@@ -155,12 +155,14 @@ static int ranks_alike(const tsr_plan *plan, const tsri_item *it)
  * embedding. */
 static int64_t count_tokens(const summer *s, const tsri_item *it)
 {
+    const int times = tsri_item_times(&s->plan->ir, it);
     int64_t ids = 0;
     bool table = false;
     for (int j = 0; j < it->nin && !it->backward; j++) {
         const tsri_value *v = &s->plan->ir.values[it->in[j]];
-        if (v->dtype == TSR_I64 && v->shape.ndim == 2 && v->shape.d[0] == s->r->summary.samples)
-            ids = tsr_dims_count(v->shape);
+        if (v->dtype == TSR_I64 && v->shape.ndim == 2 &&
+            v->shape.d[0] * times == s->r->summary.samples)
+            ids = tsr_dims_count(v->shape) * times;
         else
             table |= tsri_variable_behind(&s->flow, it->in[j]) >= 0;
     }
@@ -172,7 +174,7 @@ static void add_compute(summer *s, const tsri_report_row *row)
     tsri_summary *sum = &s->r->summary;
     int alike = row->cost_s > 0 ? ranks_alike(s->plan, row->item) : 1;
     /* MFU is of the model's work, once (Chowdhery et al., "PaLM", 2022, appendix B). */
-    const double flops = row->item->kernel.recomputes ? 0 : row->item->kernel.flops;
+    const double flops = row->item->kernel.recomputes ? 0 : row->item->kernel.flops * row->times;
     sum->flops += flops;
     sum->flops_in[row->item->kernel.dtype] += flops;
     if (!sum->tokens)

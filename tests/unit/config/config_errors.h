@@ -223,6 +223,55 @@ static const struct {
      "1:1: 'data' is missing: what the model is trained on"},
     {TRAIN, NULL, "bucket_mb: -1\n",
      "5:12: bucket_mb: found '-1'; legal is a number from 0 to 1000000"},
+    {TRAIN, NULL, "schedule: {microbatches: 0}\n",
+     "5:26: schedule.microbatches: found '0'; legal is a whole number from 1 to 2147483647"},
+    {TRAIN, NULL, "schedule: {microbatches: 1.5}\n",
+     "5:26: schedule.microbatches: found '1.5'; legal is a whole number"},
+    {TRAIN, NULL, "schedule: {microbatches: '2'}\n",
+     "5:26: schedule.microbatches: found \"2\"; legal is a whole number from 1 to 2147483647"},
+    {TRAIN, NULL, "schedule: 2\n",
+     "5:11: schedule: found '2'; legal is a mapping with the keys microbatches"},
+    {TRAIN, NULL, "schedule: {micro: 2}\n",
+     "5:12: schedule.micro: unknown key; legal are microbatches"},
+    {TRAIN, NULL, "schedule: {microbatches: 3}\n",
+     "5:26: schedule.microbatches: found 3, but a batch of 64 rows, which 2 ranks share, does not "
+     "divide into as many equal parts; legal are the divisors of 32; data.batch_size could be a "
+     "multiple of 6"},
+    {TRAIN, ": 3}", ": 3, batch_size: 5}\nschedule: {microbatches: 2}",
+     "5:26: schedule.microbatches: found 2, but a batch of 5 rows, which 2 ranks share, does not "
+     "divide into as many equal parts; data.batch_size could be a multiple of 4"},
+    {TRAIN, NULL, "tensors: {input: {sbp: B}}\nschedule: {microbatches: 3}\n",
+     "6:26: schedule.microbatches: found 3, but a batch of 64 rows does not divide into as many "
+     "equal parts; legal are the divisors of 64; data.batch_size could be a multiple of 3"},
+    {TRAIN, "mlp}", "convnet}\nschedule: {microbatches: 2}",
+     "4:26: schedule.microbatches: found 2, but model.args.bn is global: statistics of the whole "
+     "batch are known only after its last part; legal is 1, or bn: local with bn_parts: 4 or a "
+     "multiple of it"},
+    {TRAIN, "mlp}", "convnet, args: {bn: local}}\nschedule: {microbatches: 2}",
+     "4:26: schedule.microbatches: found 2, but model.args.bn_parts is 2 by default: each part of "
+     "the batch with its own statistics lies in one micro-batch on one rank; legal are multiples "
+     "of 4 for bn_parts"},
+    {TRAIN, "mlp}", "convnet, args: {bn: local, bn_parts: 6}}\nschedule: {microbatches: 2}",
+     "4:26: schedule.microbatches: found 2, but model.args.bn_parts is 6: each part of the batch "
+     "with its own statistics lies in one micro-batch on one rank; legal are multiples of 4 for "
+     "bn_parts"},
+    {TRAIN, "{name: mlp}",
+     "\n  layers: [{layer: batch_norm, channels: 1}]\nschedule: {microbatches: 2}",
+     "4:12: model.layers[0]: its statistics are those of the global batch, but "
+     "schedule.microbatches is 2, and they are known only after the last part; legal is stats: "
+     "local with parts: 4 or a multiple of it"},
+    {TRAIN, "{name: mlp}", "\n  layers: [{layer: part, of: a}]\n"
+     "  parts: {a: [{layer: batch_norm, channels: 1, stats: local, parts: 2}]}\n"
+     "schedule: {microbatches: 2}",
+     "5:15: model.parts.a[0]: its parts are 2, but schedule.microbatches is 2: each lies in one "
+     "micro-batch on one rank; legal are multiples of 4"},
+    {TRAIN, "mlp}", "convnet, args: {bn_parts: 2}}",
+     "3:31: model.args.bn_parts: 'bn: local' is missing"},
+    {TRAIN, "mlp}", "convnet, args: {bn: local, bn_parts: 0}}",
+     "3:52: model.args.bn_parts: found '0'; legal is a whole number from 1 to 65536"},
+    {GRAPH, NULL, "schedule: {microbatches: 2}\n",
+     "5:26: schedule.microbatches: found 2, but no entry of the graph is of op input, whose rows "
+     "are cut; legal is 1"},
     {TRAIN, NULL, "dtype: f61\n",
      "5:8: dtype: found 'f61'; legal is f32, f64, f16 or bf16; did you mean 'f64'?"},
     {TRAIN, NULL, "tensors: {inputs: {sbp: B}}\n",

@@ -154,14 +154,14 @@ static void test_values(void **state)
                        "train: {steps: 100, seed: 9007199254740992, init: w}\n"
                        "cluster: {ranks_per_node: 8, latency_us: 2.5}\n"
                        "memory_limit: 1.5 GiB\nbucket_mb: 0.5\ninfer_updates: true\n"
-                       "search: {seconds: 2.5}\n");
+                       "search: {seconds: 2.5}\nschedule: {microbatches: 16}\n");
     char text[TSR_SBP_TEXT_MAX], cwd[PATH_MAX];
     assert_int_equal(tsri_experiment_nranks(e), 4);
     assert_true(tsri_experiment_trains(e));
     tsr_compile_opts opts = opts_of(e);
     assert_int_equal(opts.memory_limit, 1610612736);
     assert_true(opts.search_s == 2.5 && opts.bucket_mb == 0.5 && opts.infer_updates &&
-                opts.on_nan == TSR_NAN_STOP);
+                opts.on_nan == TSR_NAN_STOP && opts.microbatches == 16);
     assert_int_equal(tsri_experiment_cluster(e)->ranks_per_node, 8);
     assert_true(tsri_experiment_cluster(e)->latency_us == 2.5);
     assert_true(tsri_experiment_cluster(e)->bandwidth_gb_s == 0);
@@ -185,7 +185,7 @@ static void test_values(void **state)
     opts = opts_of(e);
     assert_int_equal(opts.memory_limit, 0);
     assert_true(opts.search_s == 0 && opts.bucket_mb == 4 && !opts.infer_updates &&
-                opts.on_nan == TSR_NAN_WARN);
+                opts.on_nan == TSR_NAN_WARN && opts.microbatches == 1);
     assert_int_equal(e->fetch.n, 1);
     assert_string_equal(e->fetch.refs[0].name, "x");
     tsri_experiment_destroy(e);
@@ -291,7 +291,7 @@ static void test_round_trips(void **state)
                             "optimizer: {name: adam, lr: 0.30000000000000004, eps: 1e-300}\n"
                             "train: {init: ./a b.safetensors, epochs: 0}\n"
                             "cluster: {bandwidth_gb_s: 12.5}\nmemory_limit: 5 GB\n"
-                            "bucket_mb: 0\n");
+                            "bucket_mb: 0\nschedule: {microbatches: 4}\n");
     assert_round_trip("vars: {d: '$${d}', l: 0.5}\n" TRAIN
                       "optimizer: {name: sgd, lr: '${l}'}\ntrain: {init: '$$${d}'}\n");
     assert_round_trip(GRAPH "  c: {op: constant, value: [[true, 0], [false, 1]], dtype: bool}\n"
@@ -515,7 +515,7 @@ static void test_whole_numbers(void **state)
                                         "9007199254740992}\nmemory_limit: 4611686018427387903\n");
     assert_true(e->train.seed == UINT64_MAX);
     assert_true(e->train.steps == INT64_C(1) << 53);
-    assert_true(e->memory_limit == (INT64_C(1) << 62) - 1);
+    assert_true(e->planning.memory_limit == (INT64_C(1) << 62) - 1);
     char *text = dump(e);
     assert_non_null(strstr(text, "seed: 18446744073709551615\n"));
     free(text);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -395,6 +396,72 @@ static void test_trace(void **state)
         fail_msg("%s", tsr_last_error());
 }
 
+/* Tensor parallelism on four ranks, whose conversions of activations each part makes. */
+static tsr_plan *plan_in_parts(tsr_world *w, int parts)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1,2,3]");
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_module *net = tsr_mlp(w, p, TSR_B, TSR_MLP_OPTS(.inputs = 6, .hidden = 64, .outputs = 4));
+    tsr_module_place(net, "0.*", NULL, TSR_S(0));
+    tsr_module_place(net, "2.weight", NULL, TSR_S(1));
+    const tsr_input_opts *opts = TSR_INPUT_OPTS(.batch_axis = 0);
+    tsr_tensor *x = tsr_input_with(g, "x", TSR_F32, TSR_DIMS(32, 6), p, TSR_B, opts);
+    tsr_tensor *y = tsr_input_with(g, "y", TSR_I64, TSR_DIMS(32), p, TSR_B, opts);
+    tsr_minimize(tsr_sgd(net, NULL), tsr_cross_entropy(tsr_apply(net, x), y, TSR_MEAN));
+    tsr_plan *plan;
+    if (tsr_compile_with(g, TSR_COMPILE_OPTS(.microbatches = parts), &plan) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    return plan;
+}
+
+/* Calls and bytes are those of all parts, in reports and in the text, as tsr_plan_get_info tells
+ * them; work is that of the whole batch. */
+static void test_parts(void **state)
+{
+    (void)state;
+    double flops[2];
+    for (int k = 0; k < 2; k++) {
+        const int parts = k ? 4 : 1;
+        tsr_world *w = imagine(0);
+        tsr_plan *plan = plan_in_parts(w, parts);
+        tsr_plan_info info = {.size = sizeof info};
+        tsri_report *r;
+        assert_int_equal(tsr_plan_get_info(plan, &info), TSR_OK);
+        assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
+        int calls = 0, repeated = 0, told_calls = 0;
+        unsigned long long told_bytes = 0;
+        double spent = 0;
+        for (int i = 0; i < r->ntotals; i++)
+            calls += r->totals[i].calls;
+        for (int i = 0; i < r->nrows; i++) {
+            for (int s = 0; s < TSRI_SPENT_COUNT; s++)
+                spent += r->rows[i].spent_s[s];
+            repeated += r->rows[i].link >= 0 && r->rows[i].times == 4 ? 4 : 0;
+        }
+        const char *text = tsr_plan_explain(plan), *at = strstr(text, "per run:\n");
+        for (int n; at && (at = strchr(at, '\n')) != NULL; at++) {
+            unsigned long long bytes;
+            if (sscanf(at + 1, " %*s %d calls %llu bytes read", &n, &bytes) == 2) {
+                told_calls += n;
+                told_bytes += bytes;
+            }
+        }
+        assert_true(info.collectives > 0 && info.comm_bytes > 0);
+        assert_int_equal(calls, info.collectives);
+        assert_int_equal(told_calls, info.collectives);
+        assert_int_equal(told_bytes, info.comm_bytes);
+        assert_int_equal(r->bytes, info.comm_bytes);
+        assert_true(spent >= r->step_s * (1 - 1e-9) && spent <= r->step_s * (1 + 1e-9));
+        assert_int_equal(repeated > 0, k);
+        assert_int_equal(strstr(text, "  4 times") != NULL, k);
+        assert_int_equal(strstr(text, "of these calls are in the micro-batches") != NULL, k);
+        flops[k] = r->summary.flops;
+        tsri_report_destroy(r);
+        tsr_world_destroy(w);
+    }
+    assert_true(flops[0] > 0 && flops[1] == flops[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
