@@ -36,8 +36,8 @@ static void put_node(FILE *f, const pnode *n, const tape_value *v)
         in[i] = n->in[i];
     for (int i = 0; i < n->axes.n; i++)
         axes[i] = n->axes.axis[i];
-    fprintf(f, "  {\"op\": \"%s\", \"var\": %d, \"dtype\": \"%s\", ", op_at(n->op)->name, n->var,
-            tsr_dtype_name(n->dtype));
+    fprintf(f, "  {\"op\": \"%s\", \"var\": %d, \"dtype\": \"%s\", \"batch_axis\": %d, ",
+            op_at(n->op)->name, n->var, tsr_dtype_name(n->dtype), n->batch - 1);
     put_whole(f, "in", n->nin, in);
     put_whole(f, "i", MAX_ATTRS, n->i);
     put_whole(f, "axes", n->axes.n, axes);
@@ -89,8 +89,8 @@ void program_dump(const program *p, const char *dir)
     if (!f)
         return;
     oracle_start(&o, p);
-    fprintf(f, "{\"seed\": %llu, \"training\": %d, \"before\": [\n", (unsigned long long)p->seed,
-            g->training);
+    fprintf(f, "{\"seed\": %llu, \"training\": %d, \"microbatches\": %d, \"before\": [\n",
+            (unsigned long long)p->seed, g->training, g->microbatches > 1 ? g->microbatches : 1);
     for (int i = 0; i < p->nvars; i++) {
         fputs(i ? ",\n  {" : "  {", f);
         put_whole(f, "shape", p->var[i].dims.ndim, p->var[i].dims.d);

@@ -320,16 +320,15 @@ static tsr_status compile(job *j, int graph)
         opts.link[0] = (tsr_link){.latency_s = 1e-12, .bytes_per_s = 1e15};
         opts.flops_per_s = 1e3;
     }
+    opts.microbatches = g->microbatches > 1 ? g->microbatches : 1;
     tsr_status status = tsr_compile_with(j->graph[graph], &opts, &j->plan[graph]);
-    if (status == TSR_ERR_NO_MEMORY && g->memory_limit) {
-        j->mine->rejected_limits++;
-        opts.memory_limit = 0;
+    while (status != TSR_OK && execute_asks_less(j->mine, status, &opts))
         status = tsr_compile_with(j->graph[graph], &opts, &j->plan[graph]);
-    }
     if (status != TSR_OK) {
         j->mine->refused = true;
         return fail_at(j, status, "tsr_compile");
     }
+    j->mine->plans_in_parts += opts.microbatches > 1;
     return TSR_OK;
 }
 

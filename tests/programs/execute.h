@@ -25,6 +25,9 @@ typedef struct rank_log {
     int nitems, citems;
     item *items;
     uint64_t rejected_limits; /* memory limits that no plan kept */
+    /* Plans with micro-batches; those that cannot have them, by sizes and by ops, run whole. */
+    uint64_t plans_in_parts, parts_by_size, parts_by_op;
+    char parts_text[600]; /* why the last of these cannot */
 } rank_log;
 
 typedef struct run_log {
@@ -50,5 +53,8 @@ typedef struct verdict {
 void judge(const program *p, const run_log *log, verdict *out);
 /* Executes and judges; by bit class on one rank, and with other kernels, if it is special. */
 void run_and_judge(const program *p, run_log *log, verdict *out);
+
+/* Takes from the options what a compile refused for; false: it failed otherwise. In judge.c. */
+bool execute_asks_less(rank_log *m, tsr_status status, tsr_compile_opts *opts);
 
 #endif

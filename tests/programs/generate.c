@@ -39,13 +39,22 @@ int64_t gen_size(gen *g)
     return rnd_chance(&g->r, 0.02) ? 0 : some[rnd_below(&g->r, 10)];
 }
 
+int64_t gen_rows(gen *g, int64_t other)
+{
+    return g->parts && rnd_chance(&g->r, 0.8) ? g->rows : other;
+}
+
 tsr_dims gen_dims(gen *g, int low, int high)
 {
     tsr_dims d = {.ndim = low + rnd_below(&g->r, high - low + 1)};
     for (int i = 0; i < d.ndim; i++)
-        d.d[i] = gen_size(g);
-    while (count_of(d) > 120)
-        d.d[rnd_below(&g->r, d.ndim)] = 2;
+        d.d[i] = i ? gen_size(g) : gen_rows(g, gen_size(g));
+    while (count_of(d) > 120) {
+        const int axis = rnd_below(&g->r, d.ndim);
+        d.d[axis] = axis == 0 && g->parts ? d.d[0] : 2;
+        if (g->parts && d.ndim > 1 && axis && d.d[axis] == 2 && rnd_chance(&g->r, 0.3))
+            d.d[axis] = 1;
+    }
     return d;
 }
 
@@ -526,7 +535,7 @@ static void append_layers(gen *g)
     int place = rnd_below(&g->r, g->p->nplaces), count = 2 + rnd_below(&g->r, 4);
     int64_t width = 1 + rnd_below(&g->r, 4);
     bool data_parallel = g->data_parallel;
-    int x = gen_leaf(g, TSR_DIMS(2 + rnd_below(&g->r, 7), width), g->dtype, place);
+    int x = gen_leaf(g, TSR_DIMS(gen_rows(g, 2 + rnd_below(&g->r, 7)), width), g->dtype, place);
     g->data_parallel |= rnd_chance(&g->r, 0.5);
     for (int k = 0; k < count && x >= 0; k++) {
         int64_t next = 1 + rnd_below(&g->r, 5);

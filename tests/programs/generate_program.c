@@ -186,7 +186,96 @@ static void draw_recompute(program *p)
     p->recompute = rnd_chance(&r, 0.3) ? 2 + rnd_below(&r, 12) : 0;
 }
 
-program *program_generate(uint64_t seed, int nranks, bool special)
+/* --- micro-batches ---------------------------------------------------------------------------- */
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    return a / greatest_divisor(a, b) * b;
+}
+
+static int ranks_of_place(const program *p, int place)
+{
+    int n = 1;
+    for (int k = 0; k < p->place_ndim[place]; k++)
+        n *= p->place_dim[place][k];
+    return n;
+}
+
+/* That share of the programs has micro-batches. The others stay what they were: this chooses from
+ * numbers of its own. */
+static void draw_parts(gen *g, rnd *r, double share)
+{
+    enum { MOST_ROWS = 32 };
+    const program *p = g->p;
+    if (!rnd_chance(r, share))
+        return;
+    g->parts = 2 + rnd_below(r, 3);
+    const int places = rnd_chance(r, 0.8) ? p->nplaces : rnd_below(r, p->nplaces + 1);
+    g->pieces = 1;
+    for (int i = 0; i < places; i++) {
+        const int64_t pieces = common_multiple(g->pieces, ranks_of_place(p, i));
+        g->pieces = pieces * g->parts <= MOST_ROWS ? pieces : g->pieces;
+    }
+    g->rows = g->pieces * g->parts;
+    if (2 * g->rows <= MOST_ROWS && rnd_chance(r, 0.4))
+        g->rows *= 2;
+}
+
+/* Returns in how many equal pieces an input's axis is held, by its signature or by inference. */
+static int64_t pieces_of(const program *p, const pnode *n, int axis, int parts)
+{
+    int64_t pieces = 1;
+    for (int k = 0; k < n->sbp.ndim; k++)
+        if (n->sbp.d[k].kind == TSR_SBP_SPLIT && n->sbp.d[k].arg == axis)
+            pieces *= p->place_dim[n->place][k];
+    if (n->sbp.ndim == 0)
+        pieces = greatest_divisor(ranks_of_place(p, n->place), n->shape.d[axis] / parts);
+    return pieces;
+}
+
+/* Whether all axes that are cut divide into equal pieces of all parts. */
+static bool divides(const program *p, const pgraph *g)
+{
+    int64_t pieces = 1;
+    for (int i = 0; i < g->nnodes; i++)
+        if (g->node[i].batch)
+            pieces = common_multiple(
+                pieces, pieces_of(p, &g->node[i], g->node[i].batch - 1, g->microbatches));
+    for (int i = 0; i < g->nnodes; i++)
+        if (g->node[i].batch &&
+            g->node[i].shape.d[g->node[i].batch - 1] % (pieces * g->microbatches) != 0)
+            return false;
+    return true;
+}
+
+/* Gives most inputs that divide a batch axis, and a few others. */
+static void draw_batches(const program *p, pgraph *g, int parts, rnd *r)
+{
+    const int op_input = op_find("input");
+    bool any = false;
+    g->microbatches = parts;
+    for (int i = 0; i < g->nnodes; i++) {
+        pnode *n = &g->node[i];
+        if (n->op != op_input || n->shape.ndim == 0)
+            continue;
+        n->batch = 1 + (rnd_chance(r, 0.9) ? 0 : rnd_below(r, n->shape.ndim));
+        if (!rnd_chance(r, divides(p, g) ? 0.85 : 0.02))
+            n->batch = 0;
+        any |= n->batch > 0;
+    }
+    g->microbatches = any ? parts : 0;
+}
+
+program *program_generate(uint64_t seed, int nranks, bool special, double microbatches)
 {
     gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
     unit_by_autocast(false);
@@ -215,6 +304,8 @@ program *program_generate(uint64_t seed, int nranks, bool special)
         draw_optimizer(&g, &p->optimizer[i]);
     g.w.t = tape_new();
     tape_by_class(g.w.t, special);
+    rnd apart = {seed * 0x9e3779b97f4a7c15u + 11};
+    draw_parts(&g, &apart, microbatches);
     int nops = rnd_chance(&g.r, 0.5) ? 1 + rnd_below(&g.r, 12) : 1 + rnd_below(&g.r, 60);
     p->ngraphs = 1;
     gen_graph(&g, 0, nops);
@@ -222,6 +313,8 @@ program *program_generate(uint64_t seed, int nranks, bool special)
         p->ngraphs = 2;
         gen_graph(&g, 1, 1 + rnd_below(&g.r, 10));
     }
+    for (int i = 0; i < p->ngraphs && g.parts; i++)
+        draw_batches(p, &p->graph[i], g.parts, &apart);
     draw_acts(&g);
     draw_recompute(p);
     if (!special) {
@@ -253,6 +346,8 @@ program *program_alone(const program *p)
         q->place_rank[i][0] = 0;
         write_place(q, i);
     }
+    for (int i = 0; i < q->ngraphs; i++)
+        q->graph[i].microbatches = 0;
     return q;
 }
 

@@ -306,3 +306,20 @@ void run_and_judge(const program *p, run_log *log, verdict *out)
     execute(p, log);
     (p->special ? judge_special : judge)(p, log, out);
 }
+
+bool execute_asks_less(rank_log *m, tsr_status status, tsr_compile_opts *opts)
+{
+    if (status == TSR_ERR_NO_MEMORY && opts->memory_limit) {
+        m->rejected_limits++;
+        opts->memory_limit = 0;
+        return true;
+    }
+    if (opts->microbatches == 1 || !strstr(tsr_last_error(), "micro-batches") ||
+        (status != TSR_ERR_UNSUPPORTED && status != TSR_ERR_SHAPE))
+        return false;
+    m->parts_by_size += status == TSR_ERR_SHAPE;
+    m->parts_by_op += status == TSR_ERR_UNSUPPORTED;
+    snprintf(m->parts_text, sizeof m->parts_text, "%s", tsr_last_error());
+    opts->microbatches = 1;
+    return true;
+}

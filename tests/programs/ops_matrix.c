@@ -132,7 +132,7 @@ static bool draw_conv2d(gen *g, pnode *n)
     int x = gen_float(g, 4, 4);
     if (x < 0) {
         x = gen_leaf(g,
-                     TSR_DIMS(1 + rnd_below(&g->r, 4), 1 + rnd_below(&g->r, 5),
+                     TSR_DIMS(gen_rows(g, 1 + rnd_below(&g->r, 4)), 1 + rnd_below(&g->r, 5),
                               2 + rnd_below(&g->r, 4), 2 + rnd_below(&g->r, 4)),
                      g->dtype, 0);
         if (x < 0)

@@ -4,6 +4,8 @@
 
 #include "program.h"
 
+enum { MOST_VIRTUAL = 32 }; /* batches of a batch norm */
+
 #include "src/core/rng.h"
 
 static void unary_like(gen *g, pnode *n, int x)
@@ -45,7 +47,10 @@ static bool draw_batch_norm(gen *g, pnode *n)
     int64_t c = d.d[1], per = count_of(d) / (c ? c : 1);
     bool local = rnd_chance(&g->r, 0.25);
     n->i[0] = local ? 1 + rnd_below(&g->r, 3) : 0;
-    if (local && n->i[0] > d.d[0])
+    if (g->parts && rnd_chance(&g->r, 0.6))
+        n->i[0] = g->parts * (rnd_chance(&g->r, 0.5) ? g->pieces : 1 + rnd_below(&g->r, 2));
+    local = n->i[0] > 0;
+    if (local && (n->i[0] > d.d[0] || n->i[0] > MOST_VIRTUAL))
         return false;
     n->nin = 5;
     n->in[1] = gen_like(g, TSR_DIMS(c), n->dtype, n->place);
@@ -121,7 +126,7 @@ static int batch_norm_train(walk *w, const pnode *n, const int *in)
     tsr_dims d = n->shape;
     uint32_t mask = d.ndim == 4 ? 0xd : 1;
     int64_t parts = n->i[0] ? n->i[0] : 1, at = 0;
-    int pieces[8];
+    int pieces[MOST_VIRTUAL];
     int64_t total = count_of(d);
     tape_from *from = tape_alloc(w->t, (total + 1) * (int64_t)sizeof *from);
     for (int64_t r = 0; r < parts; r++) {
@@ -330,6 +335,7 @@ static bool draw_attention_of(gen *g, pnode *n, bool masked)
         if (b * h * s * t > 200 || b * h * t * d > 200 || d == 0)
             return false;
     } else {
+        b = gen_rows(g, b);
         q = gen_like(g, TSR_DIMS(b, h, s, d), g->dtype, 0);
     }
     if (q < 0)

@@ -197,7 +197,7 @@ static bool draw_expand(gen *g, pnode *n)
     if (rnd_chance(&g->r, 0.5) && d.ndim < 4) {
         for (int i = d.ndim++; i > 0; i--)
             d.d[i] = d.d[i - 1];
-        d.d[0] = gen_size(g);
+        d.d[0] = gen_rows(g, gen_size(g));
     }
     n->dims[0] = n->shape = d;
     return count_of(d) <= 200;

@@ -89,7 +89,8 @@ static tsr_tensor *declare_input(declared *d, const pnode *n, tsr_tensor *const 
     char name[16];
     (void)in;
     input_name(name, n);
-    return tsr_input(d->graph, name, n->dtype, n->shape, d->place[n->place], n->sbp);
+    return tsr_input_with(d->graph, name, n->dtype, n->shape, d->place[n->place], n->sbp,
+                          TSR_INPUT_OPTS(.batch_axis = n->batch - 1));
 }
 
 static tsr_tensor *declare_from_local(declared *d, const pnode *n, tsr_tensor *const *in)

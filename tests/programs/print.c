@@ -189,6 +189,9 @@ static void put_node(FILE *out, const program *p, const pgraph *g, int at)
         put_call(out, p, n,
                  n->i[0] ? "tsr_normal(g, \"^N\", ^D, @s, ^P, ^S, %0, %1)"
                          : "tsr_uniform(g, \"^N\", ^D, @s, ^P, ^S, %0, %1)");
+    } else if (!strcmp(name, "input") && n->batch) {
+        put_call(out, p, n, "tsr_input_with(g, \"^N\", ^D, @s, ^P, ^S, ");
+        fprintf(out, "TSR_INPUT_OPTS(.batch_axis = %d))", n->batch - 1);
     } else if (!strcmp(name, "constant")) {
         for (int64_t i = 0; i < count_of(n->shape); i++)
             data[i] = input_number(n, g->seed, i);
@@ -393,8 +396,11 @@ static void put_graph(FILE *out, const program *p, int at)
     }
     fprintf(out,
             "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %u, "
-            ".memory_limit = %d%s), &plan%d));\n    }\n",
-            g->bucket_mb, g->no_fusion, (int)g->memory_limit,
+            ".memory_limit = %d",
+            g->bucket_mb, g->no_fusion, (int)g->memory_limit);
+    if (g->microbatches > 1)
+        fprintf(out, ", .microbatches = %d", g->microbatches);
+    fprintf(out, "%s), &plan%d));\n    }\n",
             g->free_links ? ", .nlinks = 1, .link = {{0, 1e-12, 1e15}}, .flops_per_s = 1e3" : "",
             at);
 }

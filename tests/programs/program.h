@@ -32,7 +32,8 @@ typedef struct pnode {
     tsr_axes axes;
     int place; /* of the result */
     tsr_sbp sbp;
-    int var; /* tsr_use, layers: the (first) variable */
+    int var;   /* tsr_use, layers: the (first) variable */
+    int batch; /* inputs: 1 + the axis along which micro-batches cut it; 0: none */
     /* What follows from the above. */
     tsr_dims shape;
     tsr_dtype dtype;
@@ -64,6 +65,7 @@ typedef struct pgraph {
     unsigned no_fusion; /* tsr_fusion */
     bool free_links;    /* plans as if talking cost nothing and computing much: all is split */
     size_t memory_limit;
+    int microbatches; /* 0 or 1: none */
 } pgraph;
 
 typedef struct pvar {
@@ -218,6 +220,9 @@ struct gen {
     bool data_parallel; /* inputs are S(0), variables B, most of the time */
     bool for_variable;
     int layers; /* the last of append_layers; -1 */
+    /* Micro-batches: their number, 0: none; the sizes of most first axes, multiples of it. */
+    int parts;
+    int64_t rows, pieces; /* pieces: that so many ranks hold of a part, if all goes well */
 };
 /* A node of a float dtype with ndim in [low, high]; -1. */
 int gen_float(gen *g, int low, int high);
@@ -240,6 +245,8 @@ const pnode *gen_at(const gen *g, int node);
 const tape_value *gen_value(const gen *g, int node);
 int64_t count_of(tsr_dims d);
 int64_t gen_size(gen *g);
+/* A size of a first axis. */
+int64_t gen_rows(gen *g, int64_t other);
 /* Makes n an op of the one operand x, with its shape, dtype and placement; false if x is -1. */
 bool gen_begin(gen *g, pnode *n, int x);
 /* A scalar made of a few ends of chains; -1. */
@@ -247,8 +254,9 @@ int gen_loss(gen *g);
 
 /* Draws graph `which` of about nops ops. */
 void gen_graph(gen *g, int which, int nops);
-program *program_generate(uint64_t seed, int nranks, bool special);
-/* The program with rank 0 alone in each placement. */
+/* microbatches: the share of the programs that have some. */
+program *program_generate(uint64_t seed, int nranks, bool special, double microbatches);
+/* The program with rank 0 alone in each placement, without micro-batches. */
 program *program_alone(const program *p);
 program *program_copy(const program *p);
 void program_free(program *p);

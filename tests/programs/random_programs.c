@@ -3,17 +3,19 @@
  * Random programs against the oracle.
  *
  *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
- *                   [--coverage] [--differences] [--special] [--json DIR] [--skip A,B,..]
+ *                   [--coverage] [--differences] [--special] [--microbatches] [--json DIR]
+ *                   [--skip A,B,..]
  *
  * A is 1, or TESSERA_SEED; N is 500, and at most TESSERA_PROGRAMS. Program number s is drawn from
  * seed s, on 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks says how many. --print writes
- * each as C,
- * --shrink a smaller one of each that fails; --stop ends with the first that fails; --coverage
- * tells how often each op was drawn; --differences runs nothing, but holds the oracle's gradients
- * against finite differences of its values; --special feeds NaN, infinities, zeros of both signs,
- * denormals and ties, and judges each program by itself on one rank, with fast kernels and with
- * those of reference, element by element and by bit class; --json writes what torch_oracle.py
- * reads. A program that crashes or hangs is one that fails: each job is a process.
+ * each as C, --shrink a smaller one of each that fails; --stop ends with the first that fails;
+ * --coverage tells how often each op was drawn, and which programs cannot have the micro-batches
+ * that were drawn; --differences runs nothing, but holds the oracle's gradients against finite
+ * differences of its values; --special feeds NaN, infinities, zeros of both signs, denormals and
+ * ties, and judges each program by itself on one rank, with fast kernels and with those of
+ * reference, element by element and by bit class; --microbatches draws micro-batches for all
+ * programs, not for a third of them; --json writes what torch_oracle.py reads. A program that
+ * crashes or hangs is one that fails: each job is a process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +44,7 @@ enum { MAX_JOBS = 64 };
 typedef struct options {
     uint64_t seed, count;
     int ranks, jobs;
-    bool print, shrink, stop, coverage, differences, special;
+    bool print, shrink, stop, coverage, differences, special, microbatches;
     const char *json;
     const char *skip; /* seeds, with a comma behind each */
 } options;
@@ -53,6 +55,7 @@ enum { MOST_OPS = 256 }; /* of op_at */
 typedef struct tally {
     uint64_t next[MAX_JOBS]; /* the seed that a job is at */
     uint64_t programs, failed, refused, limits, compared, skipped;
+    uint64_t plans_in_parts, parts_by_size, parts_by_op;
     uint64_t ops[TSRI_OP_COUNT_], drawn[MOST_OPS];
     uint64_t slopes, no_slopes;
     uint64_t first_failed; /* 0: none */
@@ -70,6 +73,11 @@ static int ranks_of(const options *o, uint64_t seed)
 {
     static const int turns[] = {1, 2, 3, 4, 6, 8};
     return o->ranks ? o->ranks : turns[seed % 6];
+}
+
+static program *generate(const options *o, uint64_t seed)
+{
+    return program_generate(seed, ranks_of(o, seed), o->special, o->microbatches ? 1 : 1.0 / 3);
 }
 
 static void add(uint64_t *to, uint64_t n)
@@ -110,7 +118,7 @@ static void count_ops(tally *t, const program *p, const run_log *log)
 /* The oracle's own gradients: of a program that is not run. */
 static void check_one(const options *o, tally *t, uint64_t seed)
 {
-    program *p = program_generate(seed, ranks_of(o, seed), o->special);
+    program *p = generate(o, seed);
     difference d = {0};
     check_differences(p, &d);
     add(&t->programs, 1);
@@ -128,7 +136,7 @@ static void check_one(const options *o, tally *t, uint64_t seed)
 
 static void run_one(const options *o, tally *t, uint64_t seed)
 {
-    program *p = program_generate(seed, ranks_of(o, seed), o->special);
+    program *p = generate(o, seed);
     run_log log;
     verdict v;
     if (o->print)
@@ -139,6 +147,11 @@ static void run_one(const options *o, tally *t, uint64_t seed)
     add(&t->skipped, (uint64_t)v.skipped);
     add(&t->limits, log.rank[0].rejected_limits);
     add(&t->refused, v.refused);
+    add(&t->plans_in_parts, log.rank[0].plans_in_parts);
+    add(&t->parts_by_size, log.rank[0].parts_by_size);
+    add(&t->parts_by_op, log.rank[0].parts_by_op);
+    if (o->coverage && log.rank[0].parts_text[0])
+        printf("seed %llu: runs whole: %s\n", (unsigned long long)seed, log.rank[0].parts_text);
     count_ops(t, p, &log);
     if (o->json && !v.failed)
         program_dump(p, o->json);
@@ -205,7 +218,7 @@ static void shrink_failed(const options *o, const tally *t)
 {
     if (!o->shrink || !t->first_failed)
         return;
-    program *p = program_generate(t->first_failed, ranks_of(o, t->first_failed), o->special);
+    program *p = generate(o, t->first_failed);
     shrink_and_print(p);
     program_free(p);
 }
@@ -227,6 +240,8 @@ static bool parse(int argc, char **argv, options *o)
             o->differences = true;
         else if (!strcmp(a, "--special"))
             o->special = true;
+        else if (!strcmp(a, "--microbatches"))
+            o->microbatches = true;
         else if (!strcmp(a, "--coverage"))
             o->coverage = true;
         else if (!value)
@@ -258,7 +273,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &o)) {
         fprintf(stderr, "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
                         "[--print] [--shrink] [--stop] [--coverage] [--differences] [--special] "
-                        "[--json DIR] [--skip A,B,..]\n");
+                        "[--microbatches] [--json DIR] [--skip A,B,..]\n");
         return 2;
     }
     if (op_count() > MOST_OPS) {
@@ -274,6 +289,11 @@ int main(int argc, char **argv)
         printf("drawn %-20s %llu\n", op_at(i)->name, (unsigned long long)t->drawn[i]);
     for (int i = 0; o.coverage && i < TSRI_OP_COUNT_; i++)
         printf("op %-20s %llu\n", tsri_op_name((tsri_op_kind)i), (unsigned long long)t->ops[i]);
+    if (o.coverage)
+        printf("%llu plans with micro-batches; %llu more cannot have them by a size, %llu by an "
+               "op, and run whole\n",
+               (unsigned long long)t->plans_in_parts, (unsigned long long)t->parts_by_size,
+               (unsigned long long)t->parts_by_op);
     if (o.differences)
         printf("%llu slopes compared, %llu skipped\n", (unsigned long long)t->slopes,
                (unsigned long long)t->no_slopes);

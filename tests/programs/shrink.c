@@ -231,16 +231,42 @@ static void try_nodes(shrinker *s, int g)
         if (done || n->op == op_input || n->op == op_use || n->op == op_gradients ||
             n->op == op_find("updated"))
             continue;
-        program *p = program_copy(s->best);
-        pnode *m = &p->graph[g].node[i];
-        *m = (pnode){.op = op_input,
-                     .tag = m->tag,
-                     .shape = m->shape,
-                     .dtype = m->dtype,
-                     .below = m->below,
-                     .place = m->place,
-                     .var = -1};
-        offer(s, p);
+        for (int batch = 0; batch < 2 && !done; batch++) {
+            program *p = program_copy(s->best);
+            pnode *m = &p->graph[g].node[i];
+            *m = (pnode){.op = op_input,
+                         .tag = m->tag,
+                         .shape = m->shape,
+                         .dtype = m->dtype,
+                         .below = m->below,
+                         .place = m->place,
+                         .batch = batch,
+                         .var = -1};
+            if (batch && (p->graph[g].microbatches < 2 || !m->shape.ndim))
+                program_free(p);
+            else
+                done = offer(s, p);
+        }
+    }
+}
+
+/* Without micro-batches, with fewer, and with fewer inputs that are cut. */
+static void try_microbatches(shrinker *s)
+{
+    for (int g = 0; g < s->best->ngraphs; g++) {
+        for (int k = 1; k < s->best->graph[g].microbatches; k++) {
+            program *p = program_copy(s->best);
+            p->graph[g].microbatches = k;
+            if (offer(s, p))
+                break;
+        }
+        for (int i = 0; i < s->best->graph[g].nnodes; i++) {
+            if (!s->best->graph[g].node[i].batch)
+                continue;
+            program *p = program_copy(s->best);
+            p->graph[g].node[i].batch = 0;
+            offer(s, p);
+        }
     }
 }
 
@@ -400,6 +426,7 @@ program *program_shrink(const program *p)
         try_sinks(&s);
         for (int g = 0; g < s.best->ngraphs; g++)
             try_nodes(&s, g);
+        try_microbatches(&s);
         try_ranks(&s);
         try_options(&s);
         try_signatures(&s);
