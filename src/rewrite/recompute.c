@@ -39,7 +39,8 @@ static bool is_small(const tsr_tensor *t)
     return SMALL * bytes_of(t) <= largest;
 }
 
-/* Marks the values that are kept, and finds where each region begins and ends. */
+/* Marks the values that are kept, and finds where each region begins and ends. With micro-batches a
+ * value that ops of another turn consume is there while all parts run, whatever consumes it. */
 static void find_kept(rewriter *r)
 {
     for (int i = 0; i < r->nold; i++) {
@@ -48,6 +49,7 @@ static void find_kept(rewriter *r)
         for (int j = 0; j < op->nin; j++) {
             const tsr_tensor *t = op->in[j];
             r->kept[t->id] |= op->backward ? is_small(t) : op->region != t->op->region;
+            r->kept[t->id] |= op->turn != t->op->turn;
         }
         for (int j = 0; j < op->nout; j++)
             r->kept[op->out[j]->id] = once;
