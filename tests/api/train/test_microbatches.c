@@ -23,7 +23,7 @@ typedef struct job {
     net net;
     layout layout;
     int parts;
-    bool recompute, clips, scales, regathers;
+    bool recompute, clips, scales, regathers, penalty;
     int accumulate;
 } job;
 
@@ -125,17 +125,25 @@ static tsr_status feed(tsr_plan *plan, const char *name, int step)
                                  : tsr_feed(plan, name, ids, (size_t)n * sizeof *ids);
 }
 
+/* A second loss, of weights alone: its gradient is made before the parts. */
+static tsr_tensor *penalty(tsr_graph *g, tsr_module *m)
+{
+    tsr_tensor *weight = tsr_read(g, tsr_module_find(m, "0.weight"));
+    return tsr_mul_scalar(tsr_sum(tsr_mul(weight, weight), TSR_ALL_AXES, false), 0.01);
+}
+
 static tsr_status train(tsr_world *w, const job *j, result *out)
 {
     const tsr_placement *p = tsr_placement_parse(w, "cpu");
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .seed = 5));
-    trained t;
+    trained t = {0};
     tsr_plan *plan;
     tsr_tensor *norm = NULL;
     declare(w, g, p, j, &t);
+    tsr_tensor *losses[2] = {t.loss, j->penalty ? penalty(g, t.net) : NULL};
     tsr_optimizer *opt = tsr_adam(t.net, TSR_ADAM_OPTS(.lr = 1e-2));
     tsr_grad_scaler *scaler = j->scales ? tsr_grad_scaler_create(w, NULL) : NULL;
-    tsr_minimize_with(opt, 1, &t.loss,
+    tsr_minimize_with(opt, j->penalty ? 2 : 1, losses,
                       TSR_MINIMIZE_OPTS(.clip_norm = j->clips ? 0.5 : 0, .out_norm = &norm,
                                         .scaler = scaler,
                                         .accumulate = j->accumulate ? j->accumulate : 1));
@@ -210,6 +218,8 @@ static void test_mlp(void **state)
     hold((job){.net = MLP, .layout = INFERRED});
     hold((job){.net = MASKED});
     hold((job){.net = MLP, .accumulate = 3});
+    hold((job){.net = MLP, .penalty = true});
+    hold((job){.net = MLP, .layout = ZERO, .penalty = true, .clips = true});
 }
 
 static void test_gpt(void **state)
