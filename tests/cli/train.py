@@ -564,4 +564,17 @@ for shape, first in (("[6]", ""), ("[1, 1, 6]", "flatten, ")):
     said.append(re.findall(r"loss ([0-9.]+)", tessera("run", path("rows.yaml"))[0]))
 equal(said[0], said[1], "rows of one axis")
 equal(len(said[0]), 3, "their steps")
+
+# More buckets of gradients than a group of a communicator holds calls.
+with open(path("buckets.yaml"), "w", encoding="utf-8") as f:
+    f.write("""\
+tessera: 1
+mesh: {dp: 2}
+strategy: zero2
+model: {name: mobilenet_v2, args: {width: 0.1, bn: local, variant: cifar}}
+data: {dataset: synthetic, shape: [3, 8, 8], classes: 4, samples: 32, batch_size: 16}
+optimizer: {name: lamb, lr: 0.01}
+train: {steps: 1}
+""")
+check("step 1: loss" in tessera("run", path("buckets.yaml"))[0], "many buckets")
 done()

@@ -17,6 +17,10 @@
 #include "src/comm/comm.h"
 #include "src/plan/pass/bucket.h"
 
+/* Buckets that have started and are not finished, at most: a group of a communicator holds 64 calls.
+ */
+enum { MOST_UNDER_WAY = 48 };
+
 typedef struct scheduler {
     tsri_ir *ir;
     int *maker;              /* per value: item; -1 */
@@ -144,6 +148,8 @@ static tsr_status start_buckets(scheduler *s, int i)
         if (before >= 0 && shrinks(s, before) && s->calls[before].started_after < i)
             TSRI_TRY(finish_through(s, before));
         TSRI_TRY(finish_operands(s, &s->ir->items[s->calls[s->nstarted].item]));
+        if (s->nstarted - s->nfinished >= MOST_UNDER_WAY)
+            TSRI_TRY(finish_through(s, s->nfinished));
         TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
     }
     return TSR_OK;
