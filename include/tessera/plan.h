@@ -123,7 +123,8 @@ typedef struct tsr_compile_opts {
      * and reduced over ranks once. Means divide by the count of the whole batch; masks are those of
      * the whole batch. A value that needs the whole batch is computed before the parts, if it
      * follows from inputs alone, or after them; where such a value would go back into the parts
-     * (batch norm over the global batch), the compile refuses it: TSR_ERR_UNSUPPORTED.
+     * (batch norm over the global batch; a program's own ops, which are never cut, as they may
+     * count the elements of the whole), the compile refuses it: TSR_ERR_UNSUPPORTED.
      * TSR_ERR_SHAPE where rows do not divide, TSR_ERR_STATE where no input has a batch axis. 0 and
      * 1 (the default): no parts.
      */

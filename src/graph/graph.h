@@ -367,6 +367,13 @@ typedef struct tsri_uneven {
         *columns; /* of a causal mask, which hides columns after the row; NULL: none */
 } tsri_uneven;
 
+/* Along which indices micro-batches cut an op. Its kernels see the sizes of a part. */
+typedef enum tsri_cut {
+    TSRI_CUT_ANY = 0, /* every one */
+    TSRI_CUT_ROWS,    /* those of all operands and results: kernels count the others' elements */
+    TSRI_CUT_NEVER,   /* none: a program's own functions may count any */
+} tsri_cut;
+
 /* All that the passes ask of an op kind. Zeros are what most ops are. */
 typedef struct tsri_op_def {
     /* The rule, in the notation of sbp/rule/rule.h, where A, B and C are names; or what chooses
@@ -430,6 +437,7 @@ typedef struct tsri_op_def {
     /* Changes the attributes of the whole, of an op that runs in each of k equal parts in time with
      * that signature over them, into those of a part; NULL: they are the same. */
     void (*cut)(tsri_op *op, const tsri_signature *sig, int k);
+    tsri_cut cuts;
     bool collects; /* its result is kept from part to part in time */
     bool has_key;  /* attrs begin with a key of random numbers, which no rule depends on */
     tsri_chain_role chain;

@@ -100,6 +100,16 @@ static int splits_more(const tsri_cutter *c, const tsri_op *op, const tsri_signa
     return more;
 }
 
+static bool splits_all(const tsri_op *op, const tsri_signature *sig)
+{
+    bool all = true;
+    for (int i = 0; i < op->nin; i++)
+        all &= is_split(sig->in[i]);
+    for (int j = 0; j < op->nout; j++)
+        all &= is_split(sig->out[j]);
+    return all;
+}
+
 static tsr_status derive(const tsri_cutter *c, const tsri_op *op, tsri_rule **out_rule, int *out_n,
                          tsri_signature **out_list)
 {
@@ -122,8 +132,9 @@ tsr_status tsri_time_signature(const tsri_cutter *c, const tsri_op *op, const ts
     tsri_signature *list;
     tsri_rule *rule;
     int n, least = -1;
+    const tsri_cut cuts = tsri_op_def_of(op->kind)->cuts;
     *out_found = false;
-    if (!tsri_op_has_rule(op->kind))
+    if (!tsri_op_has_rule(op->kind) || cuts == TSRI_CUT_NEVER)
         return TSR_OK;
     TSRI_TRY(derive(c, op, &rule, &n, &list));
     for (int i = 0; i < n; i++) {
@@ -134,8 +145,9 @@ tsr_status tsri_time_signature(const tsri_cutter *c, const tsri_op *op, const ts
             list[i].index >= 0 ? tsri_rule_index_size(rule, list[i].index) : c->blocks * c->parts;
         const bool placed = list[i].index >= 0 && tsri_rule_needs_offset(rule, list[i].index) &&
                             op->kind != TSRI_OP_DROPOUT;
-        if (more < 0 || placed || size % (c->blocks * c->parts) != 0 ||
-            (out && !same(list[i].out[j], *out)) || (least >= 0 && more >= least))
+        if (more < 0 || placed || (cuts == TSRI_CUT_ROWS && !splits_all(op, &list[i])) ||
+            size % (c->blocks * c->parts) != 0 || (out && !same(list[i].out[j], *out)) ||
+            (least >= 0 && more >= least))
             continue;
         least = more;
         *out_signature = list[i];

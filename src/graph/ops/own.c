@@ -489,13 +489,15 @@ static const tsri_attr_field own_attrs[] = {
     TSRI_ATTR_FIELD(own.want, MASK, "gradients of operands"),
     TSRI_ATTR_FIELDS(own.option, F64, TSRI_OWN_OPTIONS, "options"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_own = {.rule = rule_own,
+const tsri_op_def tsri_def_own = {.cuts = TSRI_CUT_NEVER,
+                                  .rule = rule_own,
                                   .gradient = grad_own,
                                   .flops = flops_own,
                                   .attrs = own_attrs,
                                   .autocast = TSRI_AUTOCAST_NONE,
                                   .keeps_dtype = true};
-const tsri_op_def tsri_def_own_backward = {.rule = rule_own_backward,
+const tsri_op_def tsri_def_own_backward = {.cuts = TSRI_CUT_NEVER,
+                                           .rule = rule_own_backward,
                                            .flops = flops_own_backward,
                                            .attrs = own_attrs,
                                            .keeps_dtype = true};

@@ -179,13 +179,15 @@ const tsri_op_def tsri_def_avg_pool_dx = {.rule_text = "n c B -> n c A",
                                           .names = name_windows,
                                           .attrs = pool_attrs,
                                           .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_adaptive_pool = {.rule_text = "n c A -> n c B",
+const tsri_op_def tsri_def_adaptive_pool = {.cuts = TSRI_CUT_ROWS,
+                                            .rule_text = "n c A -> n c B",
                                             .names = name_windows,
                                             .gradient = grad_avg,
                                             .flops_per_element = 1,
                                             .attrs = pool_attrs,
                                             .layout = TSRI_LAYOUT_PLANES};
-const tsri_op_def tsri_def_adaptive_pool_dx = {.rule_text = "n c B -> n c A",
+const tsri_op_def tsri_def_adaptive_pool_dx = {.cuts = TSRI_CUT_ROWS,
+                                               .rule_text = "n c B -> n c A",
                                                .names = name_windows,
                                                .attrs = pool_attrs,
                                                .layout = TSRI_LAYOUT_NHWC};

@@ -260,8 +260,11 @@ static tsr_status effects(tsr_world *w, void *arg)
     tsr_output(g, "max", tsr_max(y, TSR_ALL_AXES, false), NULL, TSR_B);
     tsr_output(g, "mean", tsr_mean(y, TSR_ALL_AXES, false), NULL, TSR_B);
     tsr_output(g, "sorted", tsr_cumsum(x, 0), NULL, TSR_B);
+    /* The mean of all, by a kernel that counts. */
+    tsr_tensor *line = tsr_reshape(y, TSR_DIMS(1, 1, 1, N * 2));
+    tsr_output(g, "pool", tsr_adaptive_avg_pool2d(line, 1, 1), NULL, TSR_B);
     tsr_plan *plan;
-    double v[N * 2], got[N * 2], max, mean, n;
+    double v[N * 2], got[N * 2], max, mean, pool, n;
     for (int i = 0; i < N * 2; i++)
         v[i] = i % 7 - 3;
     TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.microbatches = tsr_world_size(w) == 4 ? 3 : 2),
@@ -282,10 +285,11 @@ static tsr_status effects(tsr_world *w, void *arg)
         CHECK(near_to(got[i], got[i - 2] + v[i], 1e-14));
     TRY(tsr_fetch(plan, "max", &max, sizeof max));
     TRY(tsr_fetch(plan, "mean", &mean, sizeof mean));
+    TRY(tsr_fetch(plan, "pool", &pool, sizeof pool));
     double sum = 0;
     for (int i = 0; i < N * 2; i++)
         sum += 3 * v[i] / (N * 2);
-    CHECK(max == 9 && near_to(mean, sum, 1e-14));
+    CHECK(max == 9 && near_to(mean, sum, 1e-14) && near_to(pool, sum, 1e-14));
     tsr_plan_destroy(plan);
     tsr_module_destroy(root);
     return TSR_OK;
