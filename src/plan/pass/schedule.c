@@ -17,8 +17,7 @@
 #include "src/comm/comm.h"
 #include "src/plan/pass/bucket.h"
 
-/* Buckets that have started and are not finished, at most: a group of a communicator holds 64 calls.
- */
+/* Buckets that have started and are not finished, at most: groups hold 64 calls. */
 enum { MOST_UNDER_WAY = 48 };
 
 typedef struct scheduler {
