@@ -17,9 +17,9 @@ static inline int64_t tsri_part_rows(const tsri_arg *part, int axis, int64_t blo
 }
 
 /*
- * The elements of a shard of a part, and where they are in memory: boxes of `shape`, `boxes` of
- * them, with the strides of the part and of the whole tensor. In the whole tensor the elements of
- * part m are `shift` m behind the elements of part 0.
+ * The memory layout of a shard of a part: `boxes` boxes of `shape`, with their strides in the part
+ * and in the whole tensor. In the whole tensor, an element of part m lies `shift` * m elements
+ * after the element of part 0 at the same position.
  */
 typedef struct tsri_part_box {
     int ndim;
@@ -28,8 +28,8 @@ typedef struct tsri_part_box {
     int64_t shift;
 } tsri_part_box;
 
-/* Returns the box of an op's operands. Blocks are an axis of it, or boxes where there are too many
- * axes. */
+/* Returns the layout for an op PART or WHOLE. Blocks are an axis of the box, or separate boxes if
+ * the tensor already has the most axes. */
 static inline tsri_part_box tsri_part_box_of(const tsri_kernel_desc *d)
 {
     const bool takes = d->op == TSRI_OP_PART;
@@ -70,8 +70,8 @@ static inline tsr_status tsri_part_check(tsri_op_kind op, int32_t parts, int64_t
 
 /* --- dropout: indices in the whole tensor ----------------------------------------------------- */
 
-/* Returns how many elements of the part's global tensor, in row-major order, follow each other in
- * the whole tensor too: those of a block, at a place of the axes outside. */
+/* Returns the number of row-major elements of the part's global tensor that are also consecutive in
+ * the whole tensor: one block's elements at fixed positions on the outer axes. */
 static inline int64_t tsri_part_run(const tsri_kernel_desc *d)
 {
     const tsri_arg *y = &d->out[0];
@@ -92,9 +92,10 @@ __host__ __device__
     return index + (index / run * (parts - 1) + m) * run;
 }
 
-/* Makes y, a shard of a part, that shard of the whole tensor which part 0 has there. Returns false
- * where its rows are of several blocks: then there is no such shard. The index in the whole tensor
- * of an element of part m is *out_shift m behind that of part 0. */
+/* Changes y from a shard of a part to the shard of the whole tensor that part 0 corresponds to.
+ * Returns false if its rows belong to several blocks: then no single shard corresponds. In the
+ * whole tensor, an element of part m has an index *out_shift * m higher than the element of part 0.
+ */
 static inline bool tsri_part_place(const tsri_kernel_desc *d, tsri_arg *y, int64_t *out_shift)
 {
     const int axis = d->attrs->dropout.axis;

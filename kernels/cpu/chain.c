@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/chain.h"
 #include "kernels/cpu/team/team.h"
+#include "src/core/dims.h"
 
 enum {
     UNITS_BYTES = 32 << 10,  /* the same where no product is: a first-level cache, nearly */
@@ -289,11 +290,6 @@ static bool note_units(tsri_chain *k, const tsri_chain_desc *d, int v, const tsr
     return true;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
 /* Cuts the units so that they divide what a kernel walks. */
 static bool note_common(tsri_chain *k, const tsri_chain_desc *d, int v, const tsri_arg *a,
                         bool is_out, bool walked)
@@ -302,7 +298,7 @@ static bool note_common(tsri_chain *k, const tsri_chain_desc *d, int v, const ts
     (void)v;
     (void)is_out;
     if (walked)
-        k->units = gcd(k->units, tsri_arg_count(a));
+        k->units = tsri_gcd(k->units, tsri_arg_count(a));
     return true;
 }
 
@@ -313,7 +309,7 @@ static int64_t common_units(tsri_chain *k, const tsri_chain_desc *d)
     for (int m = 0; m < d->n; m++) {
         if (!k->kernel[m]->pieces || k->kernel[m]->pieces->images)
             return 0;
-        k->units = gcd(k->units, k->kernel[m]->pieces->units);
+        k->units = tsri_gcd(k->units, k->kernel[m]->pieces->units);
     }
     each_arg(k, d, note_common);
     return k->units;

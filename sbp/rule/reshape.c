@@ -5,6 +5,7 @@
  * rest can't be split, up to the next place where an axis ends in both shapes.
  */
 #include "sbp/rule/rule.h"
+#include "src/core/dims.h"
 
 #include <string.h>
 
@@ -29,16 +30,6 @@ static bool seek(side *s, int index)
     return true;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Marks the rests of both axes, and whole axes behind them, as '.' until both have come as far. */
 static void skip_to_boundary(side *a, side *b, int index)
 {
@@ -59,7 +50,7 @@ static int match(side *a, side *b, tsri_index_size *sizes)
 {
     int n = 0;
     while (seek(a, n) && seek(b, n)) {
-        int64_t g = gcd(a->left, b->left);
+        int64_t g = tsri_gcd(a->left, b->left);
         if (g == 1) {
             skip_to_boundary(a, b, n);
             continue;

@@ -36,7 +36,7 @@ typedef struct tsri_subrule {
 typedef struct tsri_rule_index {
     char name[TSRI_RULE_NAME_MAX]; /* padded with zeros */
     int64_t size;                  /* -1: not known (only while binding) */
-    bool at;                       /* an '@' stands behind it somewhere */
+    bool at;                       /* some operand or output has '@' after it */
     int64_t lesser; /* over a hierarchy: that of some parts, size or size - 1; else as size */
 } tsri_rule_index;
 

@@ -257,16 +257,6 @@ static int64_t row_pieces(const tsri_config_placement *p, tsr_sbp sbp)
     return pieces;
 }
 
-static int64_t greatest_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Finds the pieces that each micro-batch must have: the least common multiple over the inputs that
  * the loader feeds. 0: it feeds none. */
 static int64_t find_pieces(const tsri_experiment *e)
@@ -279,13 +269,13 @@ static int64_t find_pieces(const tsri_experiment *e)
             row_pieces(tsri_experiment_placement(e, t->input.placement.name), t->input.sbp);
         const int64_t y =
             row_pieces(tsri_experiment_placement(e, t->label.placement.name), t->label.sbp);
-        return x / greatest_divisor(x, y) * y;
+        return tsri_lcm(x, y);
     }
     for (int i = 0; i < e->graph.n; i++) {
         if (tsri_op_rows[ops[i].head.variant].role != TSRI_ROLE_INPUT)
             continue;
         const int64_t pieces = row_pieces(ops[i].where, ops[i].sbp);
-        all = all ? all / greatest_divisor(all, pieces) * pieces : pieces;
+        all = all ? tsri_lcm(all, pieces) : pieces;
     }
     return all;
 }

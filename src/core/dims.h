@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How large a shape may be: so that products of any of its axes, and bytes, stay within 64 bits;
- * and shapes as text. */
+/* Limits of shapes, so that products of any of their axes, and bytes, stay within 64 bits; divisors
+ * of sizes; shapes as text. */
 #ifndef TESSERA_CORE_DIMS_H
 #define TESSERA_CORE_DIMS_H
 
@@ -12,6 +12,23 @@
 /* Whether the axes that are not empty make at most TSRI_MAX_COUNT elements; none may be negative.
  * A shape with no elements at all can fail, too: parts of it are counted without its empty axes. */
 bool tsri_dims_fit(tsr_dims dims);
+
+/* Returns the greatest common divisor of two numbers that are not negative; of 0 and b it is b. */
+static inline int64_t tsri_gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Returns the least common multiple of two positive numbers. */
+static inline int64_t tsri_lcm(int64_t a, int64_t b)
+{
+    return a / tsri_gcd(a, b) * b;
+}
 
 /* Writes "4,5", without brackets, and returns buf. */
 enum { TSRI_DIMS_TEXT_MAX = 21 * TSR_MAX_NDIM + 1 };

@@ -90,7 +90,7 @@ typedef struct run_times {
     int spans; /* so far; see trace.h */
 } run_times;
 
-/* Runs steps [first, end). A watch looks at those of the last part. */
+/* Runs steps [first, end). Watches are notified only in the last part. */
 static tsr_status run_range(tsr_plan *plan, int first, int end, bool is_last, run_times *times)
 {
     for (int i = first; i < end; i++) {

@@ -163,22 +163,12 @@ static tsr_status check_mesh(verifying *v, tsri_whole *w, const char *name, cons
 /* Runs the whole, then all signatures over 2, 3, ... ranks and over 2x2. */
 static tsr_status check_function(verifying *v, tsri_whole *w, const char *name)
 {
-    const tsri_op *op = w->op;
     tsri_rule_text text;
     tsri_rule *rule;
-    tsr_dims in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
     int n = 0;
     tsr_status status = tsri_whole_run(w, &v->pool);
-    if (status != TSR_OK)
-        return tsri_fail_prefix(status, "%s", name);
-    for (int i = 0; i < op->nin; i++)
-        in[i] = op->in[i]->shape;
-    for (int i = 0; i < op->nout; i++)
-        out[i] = op->out[i]->shape;
-    status = tsri_op_write_rule(op, &text);
     if (status == TSR_OK)
-        status = tsri_rule_bind(&v->pool, text.text, op->nin, in, op->nout, out, text.nsizes,
-                                text.sizes, &rule);
+        status = tsri_op_bind_rule(&v->pool, w->op, &text, &rule);
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s", name);
     for (int k = 2; k <= v->o.most_parts; k++)

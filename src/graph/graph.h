@@ -370,8 +370,8 @@ typedef struct tsri_uneven {
 /* Along which indices micro-batches cut an op. Its kernels see the sizes of a part. */
 typedef enum tsri_cut {
     TSRI_CUT_ANY = 0, /* every one */
-    TSRI_CUT_ROWS,    /* those of all operands and results: kernels count the others' elements */
-    TSRI_CUT_NEVER,   /* none: a program's own functions may count any */
+    TSRI_CUT_ROWS,    /* indices of all operands and results: kernels count elements along others */
+    TSRI_CUT_NEVER,   /* none: a program's own functions may count elements along any */
 } tsri_cut;
 
 /* All that the passes ask of an op kind. Zeros are what most ops are. */
@@ -438,6 +438,10 @@ typedef struct tsri_op_def {
      * that signature over them, into those of a part; NULL: they are the same. */
     void (*cut)(tsri_op *op, const tsri_signature *sig, int k);
     tsri_cut cuts;
+    /* In a micro-batch its kernels count elements in the whole tensor: they have the micro-batch's
+     * number as a further operand, and its rows in attrs.dropout. */
+    bool counts_whole;
+    bool spreads;  /* a micro-batch computes its rows of the result as cheaply as it copies them */
     bool collects; /* its result is kept from part to part in time */
     bool has_key;  /* attrs begin with a key of random numbers, which no rule depends on */
     tsri_chain_role chain;
@@ -493,6 +497,10 @@ const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
 bool tsri_op_has_rule(tsri_op_kind kind);
 /* Writes the rule of a declared op. Errors: TSR_ERR_INTERNAL where its kind has none. */
 tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out);
+/* Writes that rule and binds it to the shapes of the op's operands and results; it lives in pool.
+ */
+tsr_status tsri_op_bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *out_text,
+                             tsri_rule **out_rule);
 /* Floating-point operations of the whole (unsplit) op. */
 double tsri_op_flops(const tsri_op *op);
 /* The dtype that an op computes in: that of its first operand or result with a fraction. */

@@ -228,6 +228,11 @@ bool tsri_item_converts(const tsri_item *item);
 bool tsri_item_crosses(const tsri_item *item);
 /* How often a step does an item. */
 int tsri_item_times(const tsri_ir *ir, const tsri_item *item);
+/* The turn of updates and outputs: the last one. */
+static inline tsri_turn tsri_ir_last_turn(const tsri_ir *ir)
+{
+    return ir->parts > 1 ? TSRI_TURN_TAIL : TSRI_TURN_HEAD;
+}
 /* The entries [*out_begin, *out_end) of the parts; none without micro-batches. */
 void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end);
 /* Whether an item's result is kept from part to part of a step: a total, or rows of the whole. */

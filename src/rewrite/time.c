@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cuts a step into parts in time, micro-batches: ops before the parts (HEAD), ops of one part,
- * whose tensors have 1/k of the rows, and ops after the last part (TAIL), in this order. The
- * declared ops stay: those that turns.c puts into the parts are copied, and the originals are
- * HEAD's, where they are live only if HEAD needs their whole results. Between the turns stand PART,
- * which takes the rows of a part, TOTAL, which adds up what the parts give, and WHOLE, which puts
- * rows together.
+ * Cuts a step into parts in time (micro-batches). The new graph has, in this order, the ops that
+ * run before the parts (HEAD), the ops of one part, whose tensors have 1/k of the rows, and the ops
+ * that run after the last part (TAIL). Declared ops that turns.c puts into the parts are copied;
+ * the originals stay in HEAD, where they are live only if HEAD needs their whole results. Three ops
+ * connect the turns: PART takes a part's rows, TOTAL adds up the parts' results, and WHOLE
+ * assembles their rows.
  */
 #include "src/rewrite/time.h"
 
@@ -35,7 +35,7 @@ static tsr_status put(writer *w, tsri_op *op, tsri_turn turn, int key)
     return TSR_OK;
 }
 
-/* Keys: those of declared ops are even, so that others fit before and behind them. */
+/* Declared ops have even keys, so that other ops can be placed directly before and after each. */
 static int key_of(const tsri_op *op)
 {
     return 2 * op->id;
@@ -48,7 +48,8 @@ static tsr_dims cut_shape(const tsri_cutter *c, tsr_dims shape, tsr_sbp1 sig)
     return shape;
 }
 
-/* Adds an op of one result, whose other facts are those of the op that makes `like`. */
+/* Adds an op with one result. It gets the placement, names and location of the producer of `like`.
+ */
 static tsr_status add(writer *w, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                       tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype,
                       const tsr_tensor *like, tsri_op **out_op)
@@ -97,14 +98,6 @@ static tsri_attrs rows_of(const tsri_cutter *c, tsr_sbp1 sig)
 /* --- HEAD -> PARTS ---------------------------------------------------------------------------- */
 static tsr_status part_of(writer *w, tsr_tensor *t, tsr_sbp1 sig, int key, tsr_tensor **out_part);
 
-/* Whether a HEAD op is as well computed part by part: it only spreads smaller values. */
-static bool spreads(const tsri_op *op)
-{
-    return (op->kind == TSRI_OP_FILL || op->kind == TSRI_OP_EXPAND || op->kind == TSRI_OP_RESHAPE ||
-            op->kind == TSRI_OP_PERMUTE || op->kind == TSRI_OP_SCALE || op->kind == TSRI_OP_CAST) &&
-           op->sbp.ndim == 0;
-}
-
 /* Copies a declared op into the parts. */
 static tsr_status copy_op(writer *w, const tsri_op *op, const tsri_signature *sig, int key,
                           tsri_op **out_copy)
@@ -112,7 +105,7 @@ static tsr_status copy_op(writer *w, const tsri_op *op, const tsri_signature *si
     tsr_graph *g = w->c.g;
     tsri_op *copy = tsri_pool_dup(&g->pool, op, sizeof *op);
     tsr_tensor *results = tsri_pool_alloc(&g->pool, (size_t)op->nout * sizeof *results);
-    const int room = op->nin + 1; /* dropout's third operand */
+    const int room = op->nin + 1; /* the number of the part */
     TSRI_NEED(copy && results);
     copy->in = tsri_pool_alloc(&g->pool, (size_t)room * sizeof(tsr_tensor *));
     copy->out = tsri_pool_alloc(&g->pool, (size_t)op->nout * sizeof(tsr_tensor *));
@@ -128,27 +121,27 @@ static tsr_status copy_op(writer *w, const tsri_op *op, const tsri_signature *si
         TSRI_NEED(TSRI_PUSH(&g->pool, g->tensors, g->ntensors, g->ctensors));
         g->tensors[g->ntensors++] = t;
     }
-    if (op->kind == TSRI_OP_DROPOUT && sig->out[0].kind == TSR_SBP_SPLIT) {
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    if (def->counts_whole && sig->out[0].kind == TSR_SBP_SPLIT) {
         const tsri_attrs rows = rows_of(&w->c, sig->out[0]);
         TSRI_TRY(number_of(w, op->out[0], &copy->in[copy->nin++]));
         copy->attrs.dropout.axis = rows.part.axis;
         copy->attrs.dropout.parts = rows.part.parts;
         copy->attrs.dropout.blocks = rows.part.blocks;
     }
-    const tsri_op_def *def = tsri_op_def_of(op->kind);
     if (def->cut)
         def->cut(copy, sig, w->c.parts);
     *out_copy = copy;
     return put(w, copy, TSRI_TURN_PARTS, key);
 }
 
-/* The rows of a part of a HEAD value: computed in the part where that is no more than copying. */
+/* Returns a part's rows of a HEAD value, computed in the part if that costs no more than a copy. */
 static tsr_status cut_early(writer *w, tsr_tensor *t, tsr_sbp1 sig, int key, tsr_tensor **out_part)
 {
     tsri_signature found;
     bool fits = false;
     tsri_op *op;
-    if (spreads(t->op))
+    if (tsri_op_def_of(t->op->kind)->spreads && t->op->sbp.ndim == 0)
         TSRI_TRY(tsri_time_signature(&w->c, t->op, &sig, t->out, &found, &fits));
     if (fits) {
         TSRI_TRY(copy_op(w, t->op, &found, key, &op));
@@ -218,7 +211,7 @@ static tsr_status whole_of(writer *w, tsr_tensor *t, int key, tsr_tensor **out_w
 }
 
 /* --- the graph -------------------------------------------------------------------------------- */
-/* Puts the early forms of an op's results, which HEAD may read, behind its place there. */
+/* Places the early forms of an op's results in HEAD after the op. */
 static tsr_status put_early(writer *w, const tsri_op *op)
 {
     tsr_graph *g = w->c.g;

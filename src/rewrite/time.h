@@ -7,14 +7,14 @@
 
 /* A tensor over the parts of a step. */
 typedef struct tsri_over_time {
-    tsri_turn turn; /* PARTS without is_cut: the whole, converted anew in each part */
-    bool is_cut;    /* PARTS; or an input of HEAD with a batch axis, of which PARTS ops take rows */
-    bool is_early;  /* it follows from inputs and constants alone, so HEAD may compute it whole */
-    tsr_sbp1 sig;   /* is_cut: S of an axis, or P */
-    tsr_tensor *early;          /* the same value, declared for HEAD: see tsri_op_def; or NULL */
+    tsri_turn turn;    /* PARTS without is_cut: a weight that each part converts */
+    bool is_cut;       /* split or summed over time; an input with a batch axis is it in HEAD */
+    bool is_early;     /* it depends on inputs and constants alone, so HEAD may compute it whole */
+    tsr_sbp1 sig;      /* is_cut: S of an axis, or P */
+    tsr_tensor *early; /* the same value, declared for HEAD: see tsri_op_def; or NULL */
     int early_begin, early_end; /* the ops that compute it */
-    tsr_tensor *part;           /* what PARTS ops read; NULL until it is needed */
-    tsr_tensor *whole;          /* what TAIL ops read; NULL until it is needed */
+    tsr_tensor *part;           /* the operand of PARTS ops; NULL until one needs it */
+    tsr_tensor *whole;          /* the operand of TAIL ops; NULL until one needs it */
 } tsri_over_time;
 
 typedef struct tsri_cutter {

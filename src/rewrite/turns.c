@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which ops of a step with micro-batches run once before the parts, in each part, or once after
- * them, and how each tensor is laid out over the parts: an input with a batch axis is S(axis), a
- * result follows from its op's rule, as it would over so many ranks.
+ * Decides which ops of a step with micro-batches run once before the parts, in each part, or once
+ * after them, and the signature over time of each tensor: an input with a batch axis is S(axis); a
+ * result's signature follows from its op's rule, as it does over ranks.
  */
 #include "src/rewrite/time.h"
 
 #include <string.h>
 
 #include "placement/placement.h"
+#include "src/core/dims.h"
 #include "src/graph/op.h"
 
 static bool is_split(tsr_sbp1 s)
@@ -19,16 +20,6 @@ static bool is_split(tsr_sbp1 s)
 static bool same(tsr_sbp1 a, tsr_sbp1 b)
 {
     return a.kind == b.kind && a.arg == b.arg;
-}
-
-static int64_t greatest_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */
@@ -43,7 +34,7 @@ static int64_t pieces_of(const tsri_op *op, int parts)
         if (is_split(op->sbp.d[d]) && op->sbp.d[d].arg == axis)
             pieces *= tsr_placement_dim(op->placement, d);
     if (op->sbp.ndim == 0)
-        pieces = greatest_divisor(tsr_placement_nranks(op->placement), rows / parts);
+        pieces = tsri_gcd(tsr_placement_nranks(op->placement), rows / parts);
     return pieces;
 }
 
@@ -52,16 +43,14 @@ static tsr_status find_blocks(tsri_cutter *c)
     c->blocks = 1;
     for (int i = 0; i < c->g->nops; i++) {
         const tsri_op *op = c->g->ops[i];
-        if (op->kind != TSRI_OP_INPUT || !op->batch_axis)
+        if (!op->batch_axis)
             continue;
-        const int64_t pieces = pieces_of(op, c->parts);
-        c->blocks *= pieces / greatest_divisor(c->blocks, pieces);
+        c->blocks = tsri_lcm(c->blocks, pieces_of(op, c->parts));
     }
     for (int i = 0; i < c->g->nops; i++) {
         const tsri_op *op = c->g->ops[i];
         const int axis = op->batch_axis - 1;
-        if (op->kind == TSRI_OP_INPUT && axis >= 0 &&
-            op->out[0]->shape.d[axis] % (c->blocks * c->parts) != 0)
+        if (axis >= 0 && op->out[0]->shape.d[axis] % (c->blocks * c->parts) != 0)
             return tsri_fail_at(
                 op->loc, TSR_ERR_SHAPE,
                 "input '%s': %lld rows along its batch axis %d do not divide into %d micro-batches "
@@ -73,13 +62,13 @@ static tsr_status find_blocks(tsri_cutter *c)
 }
 
 /* --- signatures ------------------------------------------------------------------------------- */
-/* Whether a tensor can be S(axis) over time: its rows divide. */
+/* Whether a tensor's size allows a signature over time. */
 static bool divides(const tsri_cutter *c, const tsr_tensor *t, tsr_sbp1 s)
 {
     return !is_split(s) || t->shape.d[s.arg] % (c->blocks * c->parts) == 0;
 }
 
-/* Returns how many operands that are not cut the signature splits; -1: it does not fit. */
+/* Returns the number of uncut operands that the signature splits, or -1 if it does not fit. */
 static int splits_more(const tsri_cutter *c, const tsri_op *op, const tsri_signature *sig)
 {
     int more = 0;
@@ -110,42 +99,28 @@ static bool splits_all(const tsri_op *op, const tsri_signature *sig)
     return all;
 }
 
-static tsr_status derive(const tsri_cutter *c, const tsri_op *op, tsri_rule **out_rule, int *out_n,
-                         tsri_signature **out_list)
-{
-    tsr_dims in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
-    tsri_rule_text text = {0};
-    tsri_pool *pool = &c->g->pool;
-    for (int i = 0; i < op->nin; i++)
-        in[i] = op->in[i]->shape;
-    for (int j = 0; j < op->nout; j++)
-        out[j] = op->out[j]->shape;
-    TSRI_TRY(tsri_op_write_rule(op, &text));
-    TSRI_TRY(tsri_rule_bind(pool, text.text, op->nin, in, op->nout, out, text.nsizes, text.sizes,
-                            out_rule));
-    return tsri_rule_derive(pool, *out_rule, c->parts, out_n, out_list);
-}
-
 tsr_status tsri_time_signature(const tsri_cutter *c, const tsri_op *op, const tsr_sbp1 *out, int j,
                                tsri_signature *out_signature, bool *out_found)
 {
+    tsri_rule_text text = {0};
     tsri_signature *list;
     tsri_rule *rule;
     int n, least = -1;
-    const tsri_cut cuts = tsri_op_def_of(op->kind)->cuts;
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
     *out_found = false;
-    if (!tsri_op_has_rule(op->kind) || cuts == TSRI_CUT_NEVER)
+    if (!tsri_op_has_rule(op->kind) || def->cuts == TSRI_CUT_NEVER)
         return TSR_OK;
-    TSRI_TRY(derive(c, op, &rule, &n, &list));
+    TSRI_TRY(tsri_op_bind_rule(&c->g->pool, op, &text, &rule));
+    TSRI_TRY(tsri_rule_derive(&c->g->pool, rule, c->parts, &n, &list));
     for (int i = 0; i < n; i++) {
         const int more = splits_more(c, op, &list[i]);
-        /* Rows of a part are not consecutive, so only ops that count in the whole know the place of
-         * one. */
+        /* A part's rows are not consecutive, so kernels that need the offset of their shard would
+         * compute wrong positions, except those that count in the whole. */
         const int64_t size =
             list[i].index >= 0 ? tsri_rule_index_size(rule, list[i].index) : c->blocks * c->parts;
-        const bool placed = list[i].index >= 0 && tsri_rule_needs_offset(rule, list[i].index) &&
-                            op->kind != TSRI_OP_DROPOUT;
-        if (more < 0 || placed || (cuts == TSRI_CUT_ROWS && !splits_all(op, &list[i])) ||
+        const bool placed =
+            list[i].index >= 0 && tsri_rule_needs_offset(rule, list[i].index) && !def->counts_whole;
+        if (more < 0 || placed || (def->cuts == TSRI_CUT_ROWS && !splits_all(op, &list[i])) ||
             size % (c->blocks * c->parts) != 0 || (out && !same(list[i].out[j], *out)) ||
             (least >= 0 && more >= least))
             continue;
@@ -182,15 +157,15 @@ static void set_parts(tsri_cutter *c, const tsri_op *op, const tsri_signature *s
     }
 }
 
-/* A user's signature over ranks says nothing of time. A sum gets it once, behind its total. Sets
- * *out_fits to whether the op runs in the parts. */
+/* A user's signature over ranks leaves the signature over time as it is, but a sum over time takes
+ * it once a step, after its total. Sets *out_fits to whether the op runs in the parts. */
 static void cut_to_global(const tsri_over_time *x, tsri_signature *sig, bool *out_fits)
 {
     *out_fits = is_split(x->sig);
     sig->in[0] = sig->out[0] = x->sig;
 }
 
-/* Whether an op only converts a weight, and each part shall do so anew. */
+/* Whether an op converts a weight, and the options ask that each part converts it anew. */
 static bool regathers(const tsri_cutter *c, const tsri_op *op)
 {
     const bool converts = op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_CAST;
@@ -199,7 +174,7 @@ static bool regathers(const tsri_cutter *c, const tsri_op *op)
     return op->in[0]->op->kind == TSRI_OP_VARIABLE || c->of[op->in[0]->id].turn == TSRI_TURN_PARTS;
 }
 
-/* The op runs in the parts, with the whole of its operand. */
+/* Puts an op with a whole operand into the parts. */
 static void set_regathered(tsri_cutter *c, const tsri_op *op)
 {
     const tsr_sbp1 whole = {TSR_SBP_BROADCAST, 0};
@@ -208,25 +183,25 @@ static void set_regathered(tsri_cutter *c, const tsri_op *op)
     c->of[op->out[0]->id].sig = whole;
 }
 
-/* Refuses an op that reads a value which only the last part completes beside one that is cut. */
+/* Refuses an op with one operand that only the last part completes and one that is cut. */
 static tsr_status refuse(const tsri_cutter *c, const tsri_op *op, const tsr_tensor *whole,
                          const tsr_tensor *cut)
 {
     const tsri_op *a = whole->op, *b = cut->op;
     return tsri_fail_at(
         op->loc, TSR_ERR_UNSUPPORTED,
-        "%s %s: %d micro-batches: its operand from %s %s (%s:%d) is known only after the last "
-        "part, "
-        "while its operand from %s %s (%s:%d) comes in parts along axis %d, and no value goes back "
-        "into the parts. Use 1 micro-batch, or let each part have its own: batch norm with "
-        "statistics of its own (stats = TSR_BN_LOCAL), a loss that is a sum over rows",
+        "%s %s: %d micro-batches: its operand from %s %s (%s:%d) is complete only after the last "
+        "micro-batch, but its operand from %s %s (%s:%d) is computed in each of them, split along "
+        "axis %d. Use 1 micro-batch, or ops that need only the rows of one: batch norm with local "
+        "statistics (TSR_BN_LOCAL) of a multiple of %lld parts, a loss that is a sum over rows",
         tsri_op_word(op->kind, &op->attrs), tsri_op_called(op), c->parts,
         tsri_op_word(a->kind, &a->attrs), tsri_op_called(a), tsri_basename(a->loc.file),
         a->loc.line, tsri_op_word(b->kind, &b->attrs), tsri_op_called(b),
-        tsri_basename(b->loc.file), b->loc.line, c->of[cut->id].sig.arg);
+        tsri_basename(b->loc.file), b->loc.line, c->of[cut->id].sig.arg,
+        (long long)(c->blocks * c->parts));
 }
 
-/* An op that needs whole values: HEAD computes it if it follows from inputs alone, else TAIL. */
+/* Puts an op that needs whole operands into HEAD if they depend on inputs alone, else into TAIL. */
 static tsr_status set_whole(tsri_cutter *c, const tsri_op *op, bool is_early)
 {
     const tsr_tensor *late = NULL, *cut = NULL;
@@ -241,15 +216,15 @@ static tsr_status set_whole(tsri_cutter *c, const tsri_op *op, bool is_early)
         else if (x->turn == TSRI_TURN_PARTS && x->is_cut)
             cut = op->in[i];
     }
-    /* Effects may take both: no gradient flows back from them. */
+    /* An effect may have both: it has no consumer in the parts. */
     if (late && cut && !has_effect(op))
         return refuse(c, op, late, cut);
     set_all(c, op, TSRI_TURN_TAIL);
     return TSR_OK;
 }
 
-/* Leaves HEAD's form of a value out where it does not follow from inputs alone: its operands are
- * known only now. */
+/* Drops the early form of a value if a producer of its operands depends on more than inputs, which
+ * is known once these producers have their turns. */
 static void keep_early(const tsri_cutter *c, tsri_over_time *x)
 {
     for (int i = x->early_begin; i < x->early_end; i++)
@@ -262,7 +237,7 @@ static void keep_early(const tsri_cutter *c, tsri_over_time *x)
 
 static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
 {
-    /* An update of inputs alone is in TAIL, and so are its readers. */
+    /* An update is in TAIL even if it depends on inputs alone, and so are its consumers. */
     bool early = op->kind != TSRI_OP_VARIABLE && !has_effect(op);
     bool any_cut = false, any_late = false, fits = false;
     tsri_signature sig = {.index = -1};
@@ -277,7 +252,7 @@ static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
         keep_early(c, x);
         x->is_early = early || x->early;
     }
-    if (op->kind == TSRI_OP_INPUT && op->batch_axis) {
+    if (op->batch_axis) {
         tsri_over_time *x = &c->of[op->out[0]->id];
         x->is_cut = true;
         x->sig = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)(op->batch_axis - 1)};
@@ -299,7 +274,7 @@ static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
     return TSR_OK;
 }
 
-/* An op that nothing needs stays behind what it reads. */
+/* A dead op comes after the producers of its operands. */
 static void turn_dead_op(tsri_cutter *c, const tsri_op *op)
 {
     for (int i = 0; i < op->nin; i++)
@@ -307,7 +282,7 @@ static void turn_dead_op(tsri_cutter *c, const tsri_op *op)
             set_all(c, op, TSRI_TURN_TAIL);
 }
 
-/* Declares the results that HEAD can have of live ops. */
+/* Declares the early forms of live ops' results. */
 static tsr_status declare_early(tsri_cutter *c)
 {
     for (int i = 0; i < c->declared; i++) {
@@ -327,7 +302,7 @@ tsr_status tsri_time_turns(tsri_cutter *c)
 {
     bool any = false;
     for (int i = 0; i < c->g->nops; i++)
-        any |= c->g->ops[i]->kind == TSRI_OP_INPUT && c->g->ops[i]->batch_axis;
+        any |= c->g->ops[i]->batch_axis != 0;
     if (!any)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_compile: %d micro-batches, but no input has a batch axis along which "

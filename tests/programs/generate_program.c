@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "program.h"
+#include "src/core/dims.h"
 
 static void write_place(program *p, int at)
 {
@@ -187,21 +188,6 @@ static void draw_recompute(program *p)
 }
 
 /* --- micro-batches ---------------------------------------------------------------------------- */
-static int64_t greatest_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    return a / greatest_divisor(a, b) * b;
-}
-
 static int ranks_of_place(const program *p, int place)
 {
     int n = 1;
@@ -222,7 +208,7 @@ static void draw_parts(gen *g, rnd *r, double share)
     const int places = rnd_chance(r, 0.8) ? p->nplaces : rnd_below(r, p->nplaces + 1);
     g->pieces = 1;
     for (int i = 0; i < places; i++) {
-        const int64_t pieces = common_multiple(g->pieces, ranks_of_place(p, i));
+        const int64_t pieces = tsri_lcm(g->pieces, ranks_of_place(p, i));
         g->pieces = pieces * g->parts <= MOST_ROWS ? pieces : g->pieces;
     }
     g->rows = g->pieces * g->parts;
@@ -238,7 +224,7 @@ static int64_t pieces_of(const program *p, const pnode *n, int axis, int parts)
         if (n->sbp.d[k].kind == TSR_SBP_SPLIT && n->sbp.d[k].arg == axis)
             pieces *= p->place_dim[n->place][k];
     if (n->sbp.ndim == 0)
-        pieces = greatest_divisor(ranks_of_place(p, n->place), n->shape.d[axis] / parts);
+        pieces = tsri_gcd(ranks_of_place(p, n->place), n->shape.d[axis] / parts);
     return pieces;
 }
 
@@ -248,8 +234,8 @@ static bool divides(const program *p, const pgraph *g)
     int64_t pieces = 1;
     for (int i = 0; i < g->nnodes; i++)
         if (g->node[i].batch)
-            pieces = common_multiple(
-                pieces, pieces_of(p, &g->node[i], g->node[i].batch - 1, g->microbatches));
+            pieces =
+                tsri_lcm(pieces, pieces_of(p, &g->node[i], g->node[i].batch - 1, g->microbatches));
     for (int i = 0; i < g->nnodes; i++)
         if (g->node[i].batch &&
             g->node[i].shape.d[g->node[i].batch - 1] % (pieces * g->microbatches) != 0)

@@ -4,6 +4,7 @@
  * per channel. */
 #include "kernels/cpu/fast/half.h"
 #include "kernels/norm.h"
+#include "src/core/dims.h"
 
 #include <math.h>
 #include <string.h>
@@ -301,11 +302,6 @@ static bool takes(const tsri_kernel_desc *desc, int64_t channels, int64_t part)
            x->offset[0] + x->shape[0] <= tsri_bn_begin(at, part + 1);
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
 tsr_status tsri_fast_bn_one(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const tsri_norm_roles role = tsri_bn_roles(desc->op);
@@ -323,7 +319,7 @@ tsr_status tsri_fast_bn_one(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     }
     if (!takes(desc, channels, part))
         return tsri_fast_decline(desc);
-    int64_t w = tsri_fast_isa_best()->width, width = channels / gcd(channels, w) * w;
+    int64_t w = tsri_fast_isa_best()->width, width = channels / tsri_gcd(channels, w) * w;
     if (width > MAX_WIDTH)
         return tsri_fast_decline(desc);
     const int64_t count = rows * channels;

@@ -42,9 +42,9 @@ typedef struct mover {
     _Alignas(8) unsigned char value[8]; /* pad: of what is around the operand */
     int n;
     int64_t steps;   /* in which boxes are moved: beside each other where these are several */
-    tsri_op_kind op; /* of rows of a part in time: */
-    int32_t parts;   /* how many there are, */
-    int64_t to_shift, from_shift; /* and from one to the next */
+    tsri_op_kind op; /* PART and WHOLE have these fields too: */
+    int32_t parts;   /* number of parts */
+    int64_t to_shift, from_shift; /* elements from one part to the next */
     box box[];                    /* of operand i, or of result i, where these are several */
 } mover;
 
@@ -447,7 +447,7 @@ tsr_status tsri_fast_pad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     return TSR_OK;
 }
 
-/* The rows of a part in time: those of part 0, moved by what operand 1 says. */
+/* Moves the rows of the part whose number is operand 1: part 0's rows, shifted. */
 static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const mover *k = (const mover *)f;

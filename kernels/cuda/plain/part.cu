@@ -15,7 +15,7 @@ typedef struct rows {
     tsri_cuda_walk w; /* of the result and of the operand */
 } rows;
 
-/* to, from: how far the elements of a part are behind those of the part before. */
+/* to, from: elements between two parts at the same position. */
 template <typename T>
 static __global__ void rows_kernel(tsri_cuda_walk w, T *y, const T *x, const int64_t *part,
                                    int64_t to, int64_t from)

@@ -106,6 +106,19 @@ tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out)
     return write_named(op, def->rule_of ? def->rule_of(op) : def->rule_text, out);
 }
 
+tsr_status tsri_op_bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *out_text,
+                             tsri_rule **out_rule)
+{
+    tsr_dims in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
+    for (int i = 0; i < op->nin; i++)
+        in[i] = op->in[i]->shape;
+    for (int i = 0; i < op->nout; i++)
+        out[i] = op->out[i]->shape;
+    TSRI_TRY(tsri_op_write_rule(op, out_text));
+    return tsri_rule_bind(pool, out_text->text, op->nin, in, op->nout, out, out_text->nsizes,
+                          out_text->sizes, out_rule);
+}
+
 double tsri_op_flops(const tsri_op *op)
 {
     const tsri_op_def *def = tsri_op_def_of(op->kind);

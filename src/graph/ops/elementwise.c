@@ -205,7 +205,8 @@ static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 static const tsri_attr_field scale_attrs[] = {TSRI_ATTR_FIELD(scale.a, F64, "factor"),
                                               TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_scale = {.rule_text = "... -> ...",
+const tsri_op_def tsri_def_scale = {.spreads = true,
+                                    .rule_text = "... -> ...",
                                     .gradient = grad_scale,
                                     .attrs = scale_attrs,
                                     .layout = TSRI_LAYOUT_ANY,
@@ -260,7 +261,8 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[0] = tsr_cast_at(dout[0], op->in[0]->dtype, op->loc.file, op->loc.line);
 }
 
-const tsri_op_def tsri_def_cast = {.rule_of = rule_cast,
+const tsri_op_def tsri_def_cast = {.spreads = true,
+                                   .rule_of = rule_cast,
                                    .gradient = grad_cast,
                                    .autocast = TSRI_AUTOCAST_NONE,
                                    .layout = TSRI_LAYOUT_ANY,

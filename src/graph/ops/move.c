@@ -105,8 +105,11 @@ static void grad_reshape(tsri_op *op, tsr_tensor *const *dout, const bool *want,
     din[0] = tsri_make_reshape(dout[0], op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_reshape = {
-    .rule = rule_reshape, .gradient = grad_reshape, .is_view = true, .is_exact = true};
+const tsri_op_def tsri_def_reshape = {.spreads = true,
+                                      .rule = rule_reshape,
+                                      .gradient = grad_reshape,
+                                      .is_view = true,
+                                      .is_exact = true};
 
 /* --- permute ---------------------------------------------------------------------------------- */
 
@@ -179,5 +182,8 @@ static void grad_permute(tsri_op *op, tsr_tensor *const *dout, const bool *want,
 static const tsri_attr_field permute_attrs[] = {
     TSRI_ATTR_FIELDS(permute.perm, I32, TSR_MAX_NDIM, "order of axes"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_permute = {
-    .rule = rule_permute, .gradient = grad_permute, .attrs = permute_attrs, .is_exact = true};
+const tsri_op_def tsri_def_permute = {.spreads = true,
+                                      .rule = rule_permute,
+                                      .gradient = grad_permute,
+                                      .attrs = permute_attrs,
+                                      .is_exact = true};

@@ -49,7 +49,8 @@ static const tsri_attr_field dropout_attrs[] = {
     TSRI_ATTR_FIELD(dropout.axis, I32, "axis"),     TSRI_ATTR_FIELD(dropout.parts, I32, "parts"),
     TSRI_ATTR_FIELD(dropout.blocks, I64, "blocks"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_dropout = {.rule_of = rule_dropout,
+const tsri_op_def tsri_def_dropout = {.counts_whole = true,
+                                      .rule_of = rule_dropout,
                                       .gradient = grad_dropout,
                                       .flops = flops_random,
                                       .attrs = dropout_attrs,
@@ -180,4 +181,4 @@ const tsri_op_def tsri_def_random = {.rule_of = rule_random,
 static const tsri_attr_field fill_attrs[] = {TSRI_ATTR_FIELD(fill.value, F64, "value"),
                                              TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_fill = {.rule_text = "-> A", .attrs = fill_attrs};
+const tsri_op_def tsri_def_fill = {.spreads = true, .rule_text = "-> A", .attrs = fill_attrs};

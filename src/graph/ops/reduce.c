@@ -382,5 +382,8 @@ static void grad_expand(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     din[0] = tsri_make_sum_to(dout[0], op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_expand = {
-    .rule = rule_expand, .gradient = grad_expand, .is_exact = true, .rows = TSRI_ROWS_MAP};
+const tsri_op_def tsri_def_expand = {.spreads = true,
+                                     .rule = rule_expand,
+                                     .gradient = grad_expand,
+                                     .is_exact = true,
+                                     .rows = TSRI_ROWS_MAP};

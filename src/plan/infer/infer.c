@@ -19,8 +19,8 @@
 
 /* --- nodes and edges -------------------------------------------------------------------------- */
 
-/* When each tensor is read last. A view's readers read what it shows; what is made before the parts
- * of a step and read in them is read until their end. */
+/* Finds each tensor's last consumer. A view's consumers count as its operand's. A tensor that is
+ * computed before the micro-batches and consumed in them is needed until they end. */
 static void find_last_uses(tsri_problem *p)
 {
     tsr_graph *g = p->g;

@@ -157,8 +157,9 @@ static void add_crossings(tsri_conversion *c)
                 c->shape, c->element, place, crossing->sig[leaves ? i : j]);
 }
 
-/* How often a step converts t: what the parts hand to TAIL, and what HEAD hands to them, once; but
- * weights in each part, if they are to be gathered anew. */
+/* Returns how often a step converts t. A total, and a value from before the micro-batches, are
+ * converted once; a weight is converted in each micro-batch if the options ask to gather it anew.
+ */
 static int conversion_times(const tsr_tensor *t)
 {
     const tsri_time *time = &t->graph->time;

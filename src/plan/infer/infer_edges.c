@@ -45,8 +45,8 @@ tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, con
     return tsri_add_edge(p, u, v, cost);
 }
 
-/* Whether a conversion would reduce, in each micro-batch, a sum that is kept whole: it is reduced
- * once, behind its total. */
+/* Whether a conversion would reduce, in each micro-batch, a sum over ranks that stays whole: such a
+ * sum is reduced once, after its total. */
 static bool reduces_parts(const tsri_problem *p, tsr_sbp from, const tsri_side *to, tsr_sbp want)
 {
     const unsigned dims = to->collects ? tsri_parallel_dims(p, to->placement) : 0;

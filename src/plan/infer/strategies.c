@@ -124,19 +124,6 @@ static tsr_status add_extra(tsri_strategy_table *t, const tsri_op *op, const tsr
     return TSR_OK;
 }
 
-static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *text,
-                            tsri_rule **out_rule)
-{
-    tsr_dims in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
-    for (int i = 0; i < op->nin; i++)
-        in[i] = op->in[i]->shape;
-    for (int i = 0; i < op->nout; i++)
-        out[i] = op->out[i]->shape;
-    TSRI_TRY(tsri_op_write_rule(op, text));
-    return tsri_rule_bind(pool, text->text, op->nin, in, op->nout, out, text->nsizes, text->sizes,
-                          out_rule);
-}
-
 /* Returns an index's number from 1, 0 where the rule has no index of that name. */
 static int number_of(const tsri_rule *rule, const char *name)
 {
@@ -165,7 +152,7 @@ tsr_status tsri_op_work_of(tsri_pool *pool, const tsri_op *op, tsri_op_work *out
 {
     tsri_rule_text text = {0};
     tsri_rule *rule;
-    TSRI_TRY(bind_rule(pool, op, &text, &rule));
+    TSRI_TRY(tsri_op_bind_rule(pool, op, &text, &rule));
     work_of_rule(op, rule, out_work);
     return TSR_OK;
 }
@@ -178,7 +165,7 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
     int n, ndim = tsr_placement_ndim(op->placement), dim[TSR_MAX_HIERARCHY];
     for (int d = 0; d < ndim; d++)
         dim[d] = tsr_placement_dim(op->placement, d);
-    tsr_status status = bind_rule(t->pool, op, &text, out_rule);
+    tsr_status status = tsri_op_bind_rule(t->pool, op, &text, out_rule);
     if (status == TSR_OK)
         status = tsri_rule_derive_nd(t->pool, *out_rule, ndim, dim, &n, &sig);
     if (status == TSR_OK)

@@ -42,7 +42,7 @@ static bool same_tensor(const tsr_tensor *a, const tsr_tensor *b)
     return a->dtype == b->dtype && tsr_dims_equal(a->shape, b->shape);
 }
 
-/* An op of the parts costs as often as there are parts. */
+/* Whether a step repeats the op in each micro-batch, so that its cost is multiplied. */
 static bool is_in_parts(const tsri_op *op)
 {
     return op->turn == TSRI_TURN_PARTS;

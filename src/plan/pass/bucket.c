@@ -181,7 +181,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                                                        gathers ? "update" : "gradient", number),
                               .loc = first->loc,
                               .backward = first->backward,
-                              .turn = ir->parts > 1 ? TSRI_TURN_TAIL : first->turn,
+                              .turn = tsri_ir_last_turn(ir),
                               .cost_s = seconds,
                               .box = box};
     TSRI_NEED(bucket.name);
@@ -197,18 +197,18 @@ static int by_start(const void *a, const void *b)
     return (x->last > y->last) - (x->last < y->last);
 }
 
-/* Finds behind which item each call can start: what makes its last member's operand, and not before
- * a call that makes another's. Members are listed by what makes their operands, so that a call
- * which makes some stands before the calls that read them. Where that is too late for a reader of
- * the call, its members stay conversions by themselves. */
+/* Finds the item after which each call can start: the producer of its last member's operand, no
+ * item of an earlier turn, and not before another call that produces a member's operand. Members
+ * are listed by the producers of their operands, so a call comes before the calls that depend on
+ * it. If that is too late for a consumer of the call, its members stay separate conversions. */
 static tsr_status find_starts(joiner *j, int nitems)
 {
     int *start = tsri_pool_alloc(&j->ir->scratch, ((size_t)nitems + 1) * sizeof *start);
     TSRI_NEED(start);
     memset(start, -1, ((size_t)nitems + 1) * sizeof *start);
-    int before = -1; /* the last item of the parts, behind which buckets start */
-    for (int i = 0; i < nitems && j->ir->parts > 1; i++)
-        before = j->ir->items[i].turn != TSRI_TURN_TAIL ? i : before;
+    int before = -1; /* the last item of an earlier turn */
+    for (int i = 0; i < nitems; i++)
+        before = j->ir->items[i].turn != tsri_ir_last_turn(j->ir) ? i : before;
     for (int c = 0; c < j->nopen; c++) {
         open_call *call = &j->open[c];
         call->started_after = j->list[call->last].made;

@@ -175,9 +175,9 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     return remember(b, t->id, copy);
 }
 
-/* Returns when a conversion is done: values from before the parts are converted once for them,
- * unless weights are to be gathered again for backward, so that they take memory for a short time.
- */
+/* Returns the turn of a conversion of t for the current op. A value from before the parts is
+ * converted once for all of them, unless weights are to be gathered again for backward, so that
+ * they take memory for a short time. */
 static tsri_turn conversion_turn(const builder *b, const tsr_tensor *t)
 {
     const bool once = b->turn == TSRI_TURN_PARTS && t->op->turn == TSRI_TURN_HEAD;
@@ -594,11 +594,11 @@ tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *infer
         ir->nops++;
         TSRI_TRY(build_op(&b, g->ops[i]));
     }
-    b.turn = g->time.parts > 1 ? TSRI_TURN_TAIL : TSRI_TURN_HEAD;
+    b.turn = tsri_ir_last_turn(ir);
     for (int i = 0; i < g->nports; i++)
         if (!g->ports[i].is_input)
             TSRI_TRY(build_output(&b, i));
-    if (g->time.parts > 1)
+    if (ir->parts > 1)
         TSRI_TRY(order_turns(ir));
     TSRI_TRY(describe_ports(&b));
     TSRI_TRY(keep_chosen(&b));

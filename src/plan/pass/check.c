@@ -201,8 +201,8 @@ static bool is_made(const checker *c, int v)
     return c->maker[v] < 0 || c->made[v];
 }
 
-/* The entry of an item of the parts stands for all parts: what lives at one of them from before, or
- * for what comes after, lives at all of them. */
+/* An entry of the parts runs in every part. So a value from before the parts that it uses, and a
+ * result that it collects, must live during all of them. */
 static tsr_status check_alive(const checker *c, int entry, int v)
 {
     const tsri_ir *ir = c->ir;
@@ -239,7 +239,7 @@ static tsr_status enter_reads(checker *c, int entry)
     return TSR_OK;
 }
 
-/* Parts run again: none may write over what is there when they begin. */
+/* An item of the parts must not overwrite a value from before the parts: the next part reads it. */
 static tsr_status check_repeats(const checker *c, int item, int root)
 {
     const int maker = c->maker[c->holds[root]];

@@ -16,7 +16,7 @@ static bool is_of_kind(const tsri_item *it)
 static bool can_wait(const tsri_ir *ir, const tsri_item *it)
 {
     /* Updates are in TAIL. */
-    if (!is_of_kind(it) || (ir->parts > 1 && it->turn != TSRI_TURN_TAIL))
+    if (!is_of_kind(it) || it->turn != tsri_ir_last_turn(ir))
         return false;
     for (int j = 0; j < it->nout; j++) {
         const tsri_value *v = &ir->values[tsri_ir_root(ir, it->out[j])];

@@ -158,7 +158,7 @@ static int bucket_of(const tsri_item *it)
 static bool may_exchange(const tsri_ir *ir, const tsri_item *it)
 {
     const bool waits = it->kind == TSRI_ITEM_COLLECTIVE && it->box.part.number > 0;
-    if (ir->parts > 1 && it->turn != TSRI_TURN_TAIL)
+    if (it->turn != tsri_ir_last_turn(ir))
         return false;
     return waits
                ? it->box.part_of == 0 || !tsri_placement_can(it->placement, TSRI_CAN_JOIN_LAUNCHES)

@@ -169,7 +169,8 @@ static tsr_status do_item(scheduler *s, int i)
     return TSR_OK;
 }
 
-/* A turn ends what it has begun: parts run again. */
+/* Finishes and releases all calls of a turn: a part's calls must be over when the next part starts
+ * them again. */
 static tsr_status end_turn(scheduler *s)
 {
     TSRI_TRY(finish_through(s, s->ncalls - 1));
@@ -242,8 +243,8 @@ static void find_lifetimes(tsri_ir *ir)
     }
 }
 
-/* Values that are made before the parts and read in them live until the last part ends; values that
- * collect the parts' results live from the first part on. */
+/* Extends lifetimes over all parts: of values from before the parts that the parts read, until the
+ * last part ends; of totals and assembled rows, from the first part on. */
 static void keep_over_parts(tsri_ir *ir)
 {
     int begin, end;
@@ -293,8 +294,8 @@ static bool reads_once(const tsri_ir *ir, const tsri_item *it, int root)
     return n == 1;
 }
 
-/* Element-wise results take the place of a first operand that dies there; not of one that the next
- * part reads. */
+/* Gives element-wise results the memory of a first operand that dies there, unless the next part
+ * reads that operand. */
 static void share_in_place(tsri_ir *ir)
 {
     int begin, end;

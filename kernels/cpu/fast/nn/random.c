@@ -62,12 +62,13 @@ typedef struct drop {
     tsri_fast base;
     tsri_fast_dropout_args args;
     runs runs;
-    int64_t line;  /* of images: pixels that are neighbours */
-    bool is_part;  /* of a part in time: runs are those of part 0 in the whole tensor, */
-    int64_t shift; /* and an index of part m is shift m behind */
+    int64_t line; /* of images: pixels that are neighbours */
+    bool is_part; /* the operand is a micro-batch; `runs` describe micro-batch 0 in the whole tensor
+                   */
+    int64_t shift; /* between the indices of two micro-batches in the whole tensor */
 } drop;
 
-/* Returns how far the indices of the part that runs are behind those of the runs. */
+/* Returns the difference between the current micro-batch's indices and those of `runs`. */
 static int64_t part_shift(const drop *k, const tsri_fast_part *p)
 {
     return k->is_part ? *(const int64_t *)p->in[2] * k->shift : 0;

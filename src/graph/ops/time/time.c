@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ops that join the parts of a step in time to what is before and behind them: rewrites alone
- * make them (src/rewrite/time.c). */
+/* The ops that connect the turns of a step with micro-batches. Only the rewrite src/rewrite/time.c
+ * declares them. */
 #include <stdio.h>
 
 #include "src/graph/op.h"
