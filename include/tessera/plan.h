@@ -116,17 +116,17 @@ typedef struct tsr_compile_opts {
      * are always completed, so the budget never causes a refusal. 0: no budget. */
     double search_s;
     /*
-     * The step runs in so many equal parts, one after another, which together are the whole batch:
-     * its values are those of one part up to the order of sums, and the same bits each run. The
-     * activations of one part are in memory. Inputs are cut along their batch axis
-     * (tsr_input_with); no fed row moves: each rank's rows are cut. Gradients are added up in place
-     * and reduced over ranks once. Means divide by the count of the whole batch; masks are those of
-     * the whole batch. A value that needs the whole batch is computed before the parts, if it
-     * follows from inputs alone, or after them; where such a value would go back into the parts
-     * (batch norm over the global batch; a program's own ops, which are never cut, as they may
-     * count the elements of the whole), the compile refuses it: TSR_ERR_UNSUPPORTED.
-     * TSR_ERR_SHAPE where rows do not divide, TSR_ERR_STATE where no input has a batch axis. 0 and
-     * 1 (the default): no parts.
+     * Number of micro-batches: equal parts of the batch that a step runs one after another, so that
+     * only one part's activations are in memory. The step's values equal the whole batch's up to
+     * the order of sums, and have the same bits in each run. Inputs are split along their batch
+     * axis (tsr_input_with), each rank's rows into consecutive parts. Gradients are summed in place
+     * over the parts, then reduced over ranks once. Means divide by the whole batch's count, and
+     * dropout draws the whole batch's masks. An op that needs the whole batch runs before the parts
+     * if it depends on inputs alone, else after them. Errors: TSR_ERR_UNSUPPORTED if a result of
+     * such an op would be needed in the parts (batch norm over the global batch; a program's own
+     * ops, which are never split, since they may depend on the size of the whole batch);
+     * TSR_ERR_SHAPE if the rows are no multiple of the parts; TSR_ERR_STATE if no input has a batch
+     * axis. Default 1; 0 means 1.
      */
     int microbatches TSR_IS(1);
 } tsr_compile_opts;

@@ -341,7 +341,7 @@ static tsr_status check_layers(const tsri_experiment *e, int64_t parts, int64_t 
     return parts > 1 ? check_layer_norms(e, &e->model.layers, parts, pieces) : TSR_OK;
 }
 
-/* Batch norm needs its statistics before it gives any row: they must be those of one part. */
+/* Checks that batch norm's statistics depend on one micro-batch only, as its rows need them. */
 static tsr_status check_model_norm(const tsri_experiment *e, int64_t parts, int64_t pieces)
 {
     const tsri_config_args *a = &e->model.args;

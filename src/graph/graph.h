@@ -430,12 +430,11 @@ typedef struct tsri_op_def {
     bool is_product; /* `flops` are multiplications and additions, as a machine's peak is told in */
     bool is_attention; /* a product whose kernels reach less of a peak than others do */
     bool has_groups;   /* attrs.conv.groups, which an index of the rule may split */
-    /* Declares result j of an op from those operands alone that inputs give (labels), where it
-     * follows from them, so that micro-batches can have it before they begin; NULL: the op does
-     * not, or not this result. */
+    /* Declares result j again from inputs alone (labels), if it depends on nothing else, so that it
+     * can be computed before the micro-batches; returns NULL for other results. */
     tsr_tensor *(*early)(const tsri_op *op, int j);
-    /* Changes the attributes of the whole, of an op that runs in each of k equal parts in time with
-     * that signature over them, into those of a part; NULL: they are the same. */
+    /* Changes an op's attributes from the whole batch to one of k micro-batches; sig is the op's
+     * signature over them. NULL: the attributes do not depend on the batch. */
     void (*cut)(tsri_op *op, const tsri_signature *sig, int k);
     tsri_cut cuts;
     /* In a micro-batch its kernels count elements in the whole tensor: they have the micro-batch's

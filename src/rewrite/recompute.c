@@ -39,8 +39,8 @@ static bool is_small(const tsr_tensor *t)
     return SMALL * bytes_of(t) <= largest;
 }
 
-/* Marks the values that are kept, and finds where each region begins and ends. With micro-batches a
- * value that ops of another turn consume is there while all parts run, whatever consumes it. */
+/* Marks the values that are kept, and finds where each region begins and ends. A value with
+ * consumers in another turn of a step with micro-batches lives during all parts in any case. */
 static void find_kept(rewriter *r)
 {
     for (int i = 0; i < r->nold; i++) {

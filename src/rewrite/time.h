@@ -29,12 +29,12 @@ typedef struct tsri_cutter {
 } tsri_cutter;
 
 /* Decides the turn of each op and the signature over time of each tensor. Errors: TSR_ERR_SHAPE
- * where sizes do not divide; TSR_ERR_UNSUPPORTED, which names the op and the operand, where a value
- * that is known only after the last part would have to go back into the parts. */
+ * if rows are no multiple of the parts; TSR_ERR_UNSUPPORTED, which names the op and its operands,
+ * if the parts would need a value that only the last part completes. */
 tsr_status tsri_time_turns(tsri_cutter *c);
-/* Finds the first signature of an op over time that has `out` as that of result `j` (NULL: any) and
- * those of the operands that are cut, with the fewest others split. *out_found is false if there is
- * none. */
+/* Finds the signature of an op over time that agrees with its cut operands and gives result `j` the
+ * signature `out` (NULL: any); of several, the first one that splits the fewest other operands.
+ * *out_found is false if there is none. */
 tsr_status tsri_time_signature(const tsri_cutter *c, const tsri_op *op, const tsr_sbp1 *out, int j,
                                tsri_signature *out_signature, bool *out_found);
 

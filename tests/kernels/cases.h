@@ -55,8 +55,8 @@ typedef struct kernel_case {
     double tolerance; /* relative to the largest value, for f32; 0: 2e-5 */
 } kernel_case;
 
-/* Whether the last operand of a case is what its result holds before the run, which kernels are
- * given as the result alone: of whole and total. */
+/* Whether the last operand of a case is the initial value of its result (WHOLE, TOTAL). Kernels get
+ * it only as the result. */
 static inline bool kc_holds(const kernel_case *c)
 {
     return c->op == TSRI_OP_WHOLE || c->op == TSRI_OP_TOTAL;

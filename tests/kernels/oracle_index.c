@@ -264,7 +264,7 @@ static void places(const kernel_case *k, const double *x, double *y)
     }
 }
 
-/* Rows of a part in time; what is not written stays as it was. */
+/* Rows of a part in time; other rows of the result keep their values. */
 static void part_rows(const kernel_case *k, double *const *in, double *y)
 {
     const bool takes = k->op == TSRI_OP_PART;

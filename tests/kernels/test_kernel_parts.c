@@ -42,7 +42,7 @@ static void test_part_shards(void **state)
                     first, 6 - first);
 }
 
-/* The parts of a dropout drop what the whole drops, bit by bit. */
+/* Dropout of the parts equals dropout of the whole tensor, bit for bit. */
 static void drops_alike(int64_t k, int64_t d, int64_t n, const tsri_kernels *impl)
 {
     enum { COLUMNS = 37 };
@@ -88,8 +88,7 @@ static void test_parts_drop_alike(void **state)
             }
 }
 
-/* A NaN stays in sums and extremes, +0 is more than -0, and the first part forgets what is there.
- */
+/* Sums and extremes keep a NaN, +0 is more than -0, and the first part overwrites the old value. */
 static void test_special_totals(void **state)
 {
     (void)state;
@@ -140,7 +139,7 @@ static void test_whole_totals(void **state)
     k->destroy(k);
 }
 
-/* All parts in turn, by one kernel each: what is taken and written again is the whole. */
+/* PART of each part, then WHOLE of each, gives the whole tensor. */
 static void parts_in_turn(const tsri_kernels *impl, int64_t d, int32_t k, int64_t n)
 {
     enum { COLUMNS = 19, MOST = 4 * 5 * 7 * COLUMNS };

@@ -54,7 +54,8 @@ void judge(const program *p, const run_log *log, verdict *out);
 /* Executes and judges; by bit class on one rank, and with other kernels, if it is special. */
 void run_and_judge(const program *p, run_log *log, verdict *out);
 
-/* Takes from the options what a compile refused for; false: it failed otherwise. In judge.c. */
+/* Removes the option that a compile was refused for. Returns false if it failed for another reason.
+ * In judge.c. */
 bool execute_asks_less(rank_log *m, tsr_status status, tsr_compile_opts *opts);
 
 #endif

@@ -196,8 +196,8 @@ static int ranks_of_place(const program *p, int place)
     return n;
 }
 
-/* That share of the programs has micro-batches. The others stay what they were: this chooses from
- * numbers of its own. */
+/* Gives this share of the programs micro-batches. It draws from its own stream of random numbers,
+ * so all other choices stay the same. */
 static void draw_parts(gen *g, rnd *r, double share)
 {
     enum { MOST_ROWS = 32 };

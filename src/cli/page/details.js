@@ -34,7 +34,7 @@ function opDetails(m, op) {
     op.out.length ? drawRegions(m.end(op.out[0]), 'who holds the result') : null];
 }
 
-// What micro-batches repeat: time and bytes are those of all times.
+// A repeated op or conversion: its time and bytes are the sums over all micro-batches.
 function timesFact(row) {
   return row.times > 1 ? [fact('runs', `${row.times} times a step, once in each micro-batch`)] : [];
 }

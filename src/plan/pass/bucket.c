@@ -156,9 +156,8 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
         bucket_of[j->list[i].item] = number;
         it->kind = TSRI_ITEM_DEAD;
     }
-    /* All members share what same_call compares; a bucket's place in the program is its first
-     * one's. With micro-batches all buckets start behind the parts.
-     */
+    /* All members share the fields that same_call compares. A bucket has its first member's
+     * position, but with micro-batches it starts after the last part. */
     const tsri_item *first = &ir->items[j->list[call->first].item];
     bool gathers = first->box.part_of > 0, two_phase;
     double seconds = tsri_joint_price(joint, call->n, 1, &two_phase), bytes = 0;

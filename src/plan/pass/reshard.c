@@ -46,7 +46,7 @@ static void find_gathered(resharder *r)
         const tsri_item *it = &r->old[i];
         for (int j = 0; j < it->nout && it->kind != TSRI_ITEM_DEAD; j++)
             r->maker[it->out[j]] = i;
-        /* Before micro-batches stands what backward begins with. */
+        /* The first gradients, which are constants, are computed before the micro-batches. */
         ended |= it->kind == TSRI_ITEM_KERNEL && it->backward &&
                  (r->ir->parts < 2 || it->turn == TSRI_TURN_PARTS);
         if (!is_repeatable(it) || ended)

@@ -275,7 +275,7 @@ tsr_status tsri_price_classes(tsri_pricer *p, const tsri_ir *ir, const tsri_pric
     p->boxes.size = sizeof(tsri_priced_box);
     if (!ir->chosen)
         return tsri_fail(TSR_ERR_STATE, "the plan was compiled without .alternatives");
-    /* The plan's ops are those of its parts, which the declared program does not have. */
+    /* The ops of micro-batches are not in the declared program, whose sizes are known. */
     if (ir->parts > 1)
         return tsri_fail(TSR_ERR_UNSUPPORTED, "its step is cut into %d micro-batches", ir->parts);
     TSRI_TRY(check_graphs(sizes));

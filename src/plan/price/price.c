@@ -197,8 +197,6 @@ static tsr_status check_price(tsri_pricer *p, const tsri_ir *ir)
 tsr_status tsri_pricer_create(const tsr_plan *plan, const tsri_price_sizes *sizes, int nranks,
                               const int *ranks, tsri_pricer **out_pricer)
 {
-    if (plan->ir.parts > 1)
-        return tsri_fail(TSR_ERR_UNSUPPORTED, "plans with micro-batches are made one by one");
     tsri_pool pool;
     tsri_pool_init(&pool, &plan->ir.world->mem);
     tsri_pricer *p = tsri_pool_alloc(&pool, sizeof *p);

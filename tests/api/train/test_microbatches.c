@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps in parts are the steps of the whole: losses, norms and all variables of twenty steps, on 1,
- * 2 and 4 ranks, in f64; what is refused; memory, and bytes between ranks. */
+/* Steps with micro-batches equal steps of the whole batch: losses, norms and all variables of
+ * twenty steps, on 1, 2 and 4 ranks, in f64. Also refusals, memory, and bytes between ranks. */
 #include "../rank.h"
 
 enum { ROWS = 32, STEPS = 20, MOST_VALUES = 400000 };

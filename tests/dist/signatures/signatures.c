@@ -81,7 +81,7 @@ static bool is_known(const sg_entry *e)
     return false;
 }
 
-/* Sets what the result holds before the run, of an op that keeps some of it. */
+/* Sets the initial value of the result of an op that keeps parts of it. */
 static void fill_held(vf_op *v, uint64_t *rng)
 {
     const int64_t n = tsr_dims_count(v->in_dims[v->nin]);

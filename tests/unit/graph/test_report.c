@@ -414,8 +414,8 @@ static tsr_plan *plan_in_parts(tsr_world *w, int parts)
     return plan;
 }
 
-/* Calls and bytes are those of all parts, in reports and in the text, as tsr_plan_get_info tells
- * them; work is that of the whole batch. */
+/* Reports and explain count the calls and bytes of all parts, as tsr_plan_get_info does, and the
+ * work of the whole batch. */
 static void test_parts(void **state)
 {
     (void)state;
