@@ -47,6 +47,15 @@ typedef enum tsr_fusion {
     TSR_FUSE_POOLS = 64, /* on CPUs: a ReLU before max pooling goes behind it, to fewer elements */
 } tsr_fusion;
 
+/* The order in which stages work on micro-batches. It changes no value, and no bit of one. */
+typedef enum tsr_pipeline {
+    /* A stage goes back with a micro-batch as soon as it can, and has as many of them in memory as
+     * there are stages from it to the last one. */
+    TSR_PIPELINE_1F1B = 0,
+    /* All micro-batches go forward first; a stage has all of them in memory. */
+    TSR_PIPELINE_GPIPE,
+} tsr_pipeline;
+
 typedef struct tsr_compile_opts {
     size_t size;
     tsr_by_name by_name;
@@ -129,6 +138,9 @@ typedef struct tsr_compile_opts {
      * axis. Default 1; 0 means 1.
      */
     int microbatches TSR_IS(1);
+    /* With micro-batches, ops on placements that share no rank are *stages*: each stage works on
+     * another micro-batch. On GPUs they still run one behind the other. */
+    tsr_pipeline pipeline;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                                                     \
     TSR_OPTIONS(                                                                                  \

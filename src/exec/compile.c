@@ -31,7 +31,7 @@ static void release_parts(tsr_plan *plan)
             s->kernel->destroy(s->kernel);
         for (int j = 0; j < s->nparts; j++)
             s->parts[j]->destroy(s->parts[j]);
-        if (s->kind == TSRI_STEP_START && s->call->coll.prepared)
+        if (s->kind == TSRI_STEP_START && s->call->coll.prepared) /* it has one call */
             s->call->group->comm->ops->unprepare(s->call->group, &s->call->coll);
     }
     for (int i = 0; i < plan->ir.nports; i++) {
@@ -407,6 +407,9 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     if (o.microbatches < 0)
         return tsri_fail(TSR_ERR_INVALID, "tsr_compile: %d micro-batches; at least 1 is possible",
                          o.microbatches);
+    if (o.pipeline != TSR_PIPELINE_1F1B && o.pipeline != TSR_PIPELINE_GPIPE)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: there is no pipeline schedule %d",
+                         (int)o.pipeline);
     if (!(o.search_s >= 0))
         return tsri_fail(TSR_ERR_INVALID, "tsr_compile: search_s is %g; it must not be negative",
                          o.search_s);

@@ -95,7 +95,7 @@ static void follow(search *s)
              (s->nearest <= value->first || s->nearest - 1 > value->last)))
             h->value = -1;
         if (h->value >= 0)
-            count(value->dtype, value->ptr, value->bytes, &h->nnan, &h->ninf);
+            count(value->dtype, tsri_plan_value_now(plan, v), value->bytes, &h->nnan, &h->ninf);
     }
 }
 
@@ -365,7 +365,8 @@ tsr_status tsri_finite_look(tsr_plan *plan, int step)
     char text[TEXT];
     if (v < 0 || f->has_warned)
         return TSR_OK;
-    count(plan->ir.values[v].dtype, plan->ir.values[v].ptr, plan->ir.values[v].bytes, &nnan, &ninf);
+    count(plan->ir.values[v].dtype, tsri_plan_value_now(plan, v), plan->ir.values[v].bytes, &nnan,
+          &ninf);
     if (!nnan && !ninf)
         return TSR_OK;
     explain(plan, step, nnan, text);

@@ -19,7 +19,26 @@ static tsr_status cross(const tsri_step *s)
                    : d->ops->copy_in(d, s->out[0], s->in[0], s->bytes, d->stream);
 }
 
-static tsr_status run_step(tsri_step *s)
+/* The call of a step, of those that it has for the copies of micro-batches. */
+static tsri_call *call_of(const tsri_step *s, int part)
+{
+    return s->call->slots > 1 ? &s->call[part % s->call->slots] : s->call;
+}
+
+static tsr_status run_call(const tsri_step *s, int part)
+{
+    tsri_call *call = call_of(s, part);
+    const tsri_comm_ops *ops = call->group->comm->ops;
+    if (s->kind == TSRI_STEP_START) {
+        call->is_given = s->side == TSRI_SIDE_GIVES;
+        return ops->start(call->group, &call->coll, &call->ticket);
+    }
+    return s->kind == TSRI_STEP_FINISH ? ops->finish(call->group, &call->ticket)
+                                       : ops->release(call->group, &call->ticket);
+}
+
+/* part: the number of the micro-batch; 0 outside of these. */
+static tsr_status run_step(tsri_step *s, int part)
 {
     switch (s->kind) {
     case TSRI_STEP_KERNEL:
@@ -31,14 +50,9 @@ static tsr_status run_step(tsri_step *s)
         return TSR_OK;
     case TSRI_STEP_CROSS:
         return cross(s);
-    case TSRI_STEP_START:
-        return s->call->group->comm->ops->start(s->call->group, &s->call->coll, &s->call->ticket);
-    case TSRI_STEP_FINISH:
-        return s->call->group->comm->ops->finish(s->call->group, &s->call->ticket);
-    case TSRI_STEP_RELEASE:
-        return s->call->group->comm->ops->release(s->call->group, &s->call->ticket);
+    default:
+        return run_call(s, part);
     }
-    return TSR_ERR_INTERNAL;
 }
 
 /* An input was never fed. The plan can run once it is; peers, which may be in the run already, must
@@ -95,7 +109,7 @@ static tsr_status run_range(tsr_plan *plan, int first, int end, bool is_last, ru
 {
     for (int i = first; i < end; i++) {
         tsri_step *s = &plan->steps[i];
-        tsr_status status = run_step(s);
+        tsr_status status = run_step(s, plan->walk.part);
         if (status == TSR_OK && plan->trace)
             status = wait_for(s->device);
         if (status != TSR_OK)
@@ -125,22 +139,70 @@ static tsr_status set_words(const tsr_plan *plan, bool tells_part, const int64_t
     return TSR_OK;
 }
 
+/* Waits until other stages have taken what the steps of a segment gave of micro-batches whose copy
+ * is that of the current one; or, with `all`, of all. */
+static tsr_status release_given(tsr_plan *plan, int segment, bool all)
+{
+    const tsri_walk *w = &plan->walk;
+    for (int i = w->first[segment]; i < w->first[segment + 1]; i++) {
+        const tsri_step *s = &plan->steps[i];
+        if (s->kind != TSRI_STEP_START || s->side != TSRI_SIDE_GIVES)
+            continue;
+        const int n = all ? s->call->slots : 1;
+        for (int c = 0; c < n; c++) {
+            tsri_call *call = call_of(s, all ? c : w->part);
+            const tsr_status status =
+                call->is_given ? call->group->comm->ops->release(call->group, &call->ticket)
+                               : TSR_OK;
+            call->is_given = false;
+            if (status != TSR_OK)
+                return fail_step(plan, s, status);
+        }
+    }
+    return TSR_OK;
+}
+
+/* Runs a segment for one micro-batch. */
+static tsr_status run_task(tsr_plan *plan, const tsri_task_of *task, run_times *times)
+{
+    tsri_walk *w = &plan->walk;
+    const int s = task->segment;
+    w->part = task->part;
+    for (int i = w->first_patch[s]; i < w->first_patch[s + 1]; i++) {
+        const tsri_patch *p = &w->patch[i];
+        *p->at = p->base + (size_t)(task->part % p->slots) * p->stride;
+    }
+    if (plan->ir.timetable.nstages > 1)
+        TSRI_TRY(release_given(plan, s, false));
+    tsr_status status = set_words(plan, true, &w->number[task->part]);
+    if (status != TSR_OK)
+        return tsri_plan_fail(plan, status);
+    return run_range(plan, w->first[s], w->first[s + 1], task->part + 1 == plan->ir.parts, times);
+}
+
+static tsr_status run_tasks(tsr_plan *plan, run_times *times)
+{
+    tsri_walk *w = &plan->walk;
+    const tsri_timetable *t = &plan->ir.timetable;
+    for (int i = 0; i < w->ntasks; i++)
+        TSRI_TRY(run_task(plan, &t->task[w->task[i]], times));
+    w->part = 0;
+    for (int s = 0; s < t->nsegments && t->nstages > 1; s++)
+        TSRI_TRY(release_given(plan, s, true));
+    return TSR_OK;
+}
+
 /* Step by step. */
 static tsr_status run_steps(tsr_plan *plan)
 {
+    const tsri_walk *w = &plan->walk;
     const double start = tsri_now_s();
-    const int parts = plan->parts_begin < plan->parts_end ? plan->ir.parts : 0;
     run_times times = {.last = start};
     if (plan->trace)
         plan->trace[0] = start;
-    TSRI_TRY(run_range(plan, 0, plan->parts_begin, true, &times));
-    for (int i = 0; i < parts; i++) {
-        tsr_status status = set_words(plan, true, &plan->part_number[i]);
-        if (status != TSR_OK)
-            return tsri_plan_fail(plan, status);
-        TSRI_TRY(run_range(plan, plan->parts_begin, plan->parts_end, i + 1 == parts, &times));
-    }
-    TSRI_TRY(run_range(plan, plan->parts_end, plan->nsteps, true, &times));
+    TSRI_TRY(run_range(plan, 0, w->begin, true, &times));
+    TSRI_TRY(run_tasks(plan, &times));
+    TSRI_TRY(run_range(plan, w->end, plan->nsteps, true, &times));
     plan->info.run_s += times.last - start;
     plan->info.comm_s += times.comm;
     plan->info.compute_s += times.last - start - times.comm;
@@ -159,7 +221,7 @@ static tsri_comm *captured_comm(const tsr_plan *plan)
 
 static tsr_status capture_step(tsri_step *s)
 {
-    const tsr_status status = run_step(s);
+    const tsr_status status = run_step(s, 0);
     return status == TSR_OK || s->kind != TSRI_STEP_KERNEL ? status
                                                            : tsri_item_fail(status, s->item);
 }
@@ -272,7 +334,7 @@ static tsr_status run_parts(tsr_plan *plan, const tsri_step **out_apart)
         if (part->captured)
             TSRI_TRY(r->device->ops->captured_run(r->device, part->captured, r->device->stream));
         for (; step < part->end; step++) {
-            const tsr_status status = part->captured ? TSR_OK : run_step(&plan->steps[step]);
+            const tsr_status status = part->captured ? TSR_OK : run_step(&plan->steps[step], 0);
             if (status != TSR_OK)
                 *out_apart = &plan->steps[step];
             TSRI_TRY(status);

@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/exec/trace.h"
 
+/* The steps of a task of this rank. */
+static int nsteps_of(const tsr_plan *plan, int task)
+{
+    const tsri_walk *w = &plan->walk;
+    const int segment = plan->ir.timetable.task[w->task[task]].segment;
+    return w->first[segment + 1] - w->first[segment];
+}
+
 /* A run does the steps of the parts in each of them. */
 static int nspans(const tsr_plan *plan)
 {
-    return plan->nsteps + (plan->parts_end - plan->parts_begin) * (plan->ir.parts - 1);
+    int n = plan->nsteps - (plan->walk.end - plan->walk.begin);
+    for (int i = 0; i < plan->walk.ntasks; i++)
+        n += nsteps_of(plan, i);
+    return n;
 }
 
 tsr_status tsri_trace_enable(tsr_plan *plan)
@@ -22,14 +33,20 @@ int tsri_trace_count(const tsr_plan *plan)
 
 tsri_trace_span tsri_trace_get(const tsr_plan *plan, int i)
 {
-    const int each = plan->parts_end - plan->parts_begin, since = i - plan->parts_begin;
-    const bool in_parts = since >= 0 && since < each * plan->ir.parts;
-    const int number = in_parts    ? plan->parts_begin + since % each
-                       : since < 0 ? i
-                                   : i - each * (plan->ir.parts - 1);
+    const tsri_walk *w = &plan->walk;
+    int number = i, part = -1, task = 0, first = w->begin;
+    for (; i >= first && task < w->ntasks && i >= first + nsteps_of(plan, task); task++)
+        first += nsteps_of(plan, task);
+    if (i >= w->begin && task < w->ntasks) {
+        const tsri_task_of *of = &plan->ir.timetable.task[w->task[task]];
+        number = w->first[of->segment] + i - first;
+        part = of->part;
+    } else if (i >= w->begin) {
+        number = w->end + i - first;
+    }
     return (tsri_trace_span){.step = &plan->steps[number],
                              .what = tsri_step_name(&plan->steps[number]),
-                             .part = in_parts ? since / each : -1,
+                             .part = part,
                              .start_s = plan->trace[i],
                              .end_s = plan->trace[i + 1]};
 }

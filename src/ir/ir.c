@@ -26,6 +26,16 @@ void tsri_ir_reset(tsri_ir *ir)
     ir->model = was.model;
 }
 
+static tsr_status settle_timetable(tsri_ir *ir)
+{
+    tsri_timetable *t = &ir->timetable;
+    tsri_pool *pool = &ir->program;
+    t->segment = tsri_pool_dup(pool, t->segment, (size_t)t->nsegments * sizeof *t->segment);
+    t->slots = tsri_pool_dup(pool, t->slots, (size_t)t->nstages * sizeof *t->slots);
+    t->task = tsri_pool_dup(pool, t->task, (size_t)t->ntasks * sizeof *t->task);
+    return t->segment && t->slots && t->task ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
 tsr_status tsri_ir_settle(tsri_ir *ir)
 {
     tsri_pool *pool = &ir->program;
@@ -33,6 +43,8 @@ tsr_status tsri_ir_settle(tsri_ir *ir)
     ir->items = tsri_pool_dup(pool, ir->items, (size_t)ir->nitems * sizeof *ir->items);
     ir->entries = tsri_pool_dup(pool, ir->entries, (size_t)ir->nentries * sizeof *ir->entries);
     TSRI_NEED(ir->values && ir->items && ir->entries);
+    if (ir->timetable.ntasks)
+        TSRI_TRY(settle_timetable(ir));
     for (int i = 0; i < ir->nitems; i++) {
         tsri_item *it = &ir->items[i];
         it->in = tsri_pool_dup(pool, it->in, (size_t)it->nin * sizeof *it->in);
@@ -94,6 +106,17 @@ size_t tsri_value_bytes(const tsri_value *v, int rank)
     return part_of(v, rank, offset, &lshape);
 }
 
+size_t tsri_value_stride(size_t bytes)
+{
+    enum { ALIGNMENT = 64 };
+    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
+size_t tsri_value_room(const tsri_value *v, size_t bytes)
+{
+    return v->slots > 1 ? tsri_value_stride(bytes) * (size_t)v->slots : bytes;
+}
+
 bool tsri_item_shows(const tsri_item *item)
 {
     return item->kind == TSRI_ITEM_VIEW || item->kind == TSRI_ITEM_RELABEL;
@@ -143,6 +166,32 @@ void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end)
         *out_begin += turn == TSRI_TURN_HEAD;
         *out_end += turn != TSRI_TURN_TAIL;
     }
+}
+
+int tsri_ir_stage_of(const tsri_ir *ir, int rank)
+{
+    for (int i = 0; i < ir->nitems && ir->timetable.ntasks; i++) {
+        const tsri_item *it = &ir->items[i];
+        if (it->turn == TSRI_TURN_PARTS && it->kind != TSRI_ITEM_DEAD &&
+            tsr_placement_find(tsri_item_converts(it) ? it->box.from : it->placement, rank) >= 0)
+            return ir->timetable.segment[it->segment].stage;
+    }
+    return -1;
+}
+
+int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry)
+{
+    const tsri_item *it = &ir->items[entry->item];
+    return entry->side == TSRI_SIDE_TAKES ? it->box.taken_in - 1 : it->segment;
+}
+
+bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank)
+{
+    const tsri_item *it = &ir->items[entry->item];
+    return entry->side == TSRI_SIDE_ALL
+               ? tsri_item_has(it, rank)
+               : tsr_placement_find(entry->side == TSRI_SIDE_GIVES ? it->box.from : it->placement,
+                                    rank) >= 0;
 }
 
 bool tsri_item_collects(const tsri_item *item)

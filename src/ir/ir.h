@@ -12,6 +12,7 @@
 #include "placement/placement.h"
 #include "sbp/route/joint.h"
 #include "src/graph/graph.h"
+#include "src/ir/timetable.h"
 
 /* The location of a value's bytes. */
 typedef enum tsri_storage {
@@ -58,8 +59,9 @@ typedef struct tsri_value {
     int64_t offset[TSR_MAX_NDIM];
     size_t bytes;
     int first, last; /* entries between which it is live, inclusive; first -1: it has no producer */
+    int slots;       /* copies, of as many micro-batches; 0 is one copy */
     size_t arena_offset;
-    void *ptr; /* NULL if the part is empty */
+    void *ptr; /* of the first copy; NULL if the part is empty */
 } tsri_value;
 
 /* The bucket in which an update's gradient is reduced with others; see infer_bucket.c. */
@@ -110,6 +112,7 @@ typedef struct tsri_item_box {
      * consumer, or it has none. */
     tsri_bucket_part part; /* its bucket when signatures were chosen */
     int part_of;           /* 0: an operand of updates; 1 + i: their result i. Buckets never mix */
+    int taken_in;          /* 1 + the segment in which another stage takes the result; or 0 */
     tsri_joint joint;      /* the step's form and price as a member of a bucket */
 } tsri_item_box;
 
@@ -122,6 +125,7 @@ typedef struct tsri_item {
     tsri_loc loc;
     bool backward;
     tsri_turn turn; /* the items stand in the order of their turns */
+    int segment;    /* PARTS: its number in the timetable, in whose order the items stand */
     int place;      /* position, from 1, before chains moved items; 0: a later pass added it */
     double cost_s;  /* by the model, in a step: of PARTS in all parts */
     union {
@@ -138,9 +142,18 @@ typedef enum tsri_phase {
     TSRI_PHASE_RELEASE,
 } tsri_phase;
 
+/* The ranks that have an entry: a conversion between stages has entries for those that give, in the
+ * segment of the item, and others for those that take. */
+typedef enum tsri_entry_side {
+    TSRI_SIDE_ALL = 0,
+    TSRI_SIDE_GIVES,
+    TSRI_SIDE_TAKES
+} tsri_entry_side;
+
 typedef struct tsri_entry {
     int item;
     tsri_phase phase;
+    tsri_entry_side side;
 } tsri_entry;
 
 typedef struct tsri_ir_port {
@@ -185,9 +198,10 @@ typedef struct tsri_ir {
     int nprints;
     int64_t *step_value, own_step; /* the training step for random masks */
     int parts;                     /* micro-batches of a step; 1: it has none */
-    int nops;                      /* number of live ops of the graph */
-    bool relaxed;                  /* as of tsri_inferred */
-    double step_s;                 /* estimated seconds of a step after the last pass */
+    tsri_timetable timetable;
+    int nops;      /* number of live ops of the graph */
+    bool relaxed;  /* as of tsri_inferred */
+    double step_s; /* estimated seconds of a step after the last pass */
     tsri_change change[TSRI_CHANGES];
     /* The signature of each op of the graph; NULL for ops that are not live, and for all without
      * .alternatives. */
@@ -213,8 +227,11 @@ tsr_status tsri_ir_new_items(tsri_ir *ir, int n);
 tsri_item *tsri_ir_add_item(tsri_ir *ir, const tsri_item *item, const int *in, const int *out);
 /* Follows aliases from v to the value that owns the bytes. */
 int tsri_ir_root(const tsri_ir *ir, int v);
-/* Bytes of a value on `rank`. */
+/* Bytes of a value on `rank`, of one copy. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
+/* The distance between two of a value's copies, and the bytes of all of them. */
+size_t tsri_value_stride(size_t bytes);
+size_t tsri_value_room(const tsri_value *v, size_t bytes);
 /* The kind of device that holds a value. */
 tsr_device tsri_value_device(const tsri_value *v);
 /* Whether the rank executes an item, or sends or receives its data. */
@@ -233,8 +250,19 @@ static inline tsri_turn tsri_ir_last_turn(const tsri_ir *ir)
 {
     return ir->parts > 1 ? TSRI_TURN_TAIL : TSRI_TURN_HEAD;
 }
+/* Whether two items are of the same turn, and of the same segment. */
+static inline bool tsri_item_same_time(const tsri_item *a, const tsri_item *b)
+{
+    return a->turn == b->turn && a->segment == b->segment;
+}
 /* The entries [*out_begin, *out_end) of the parts; none without micro-batches. */
 void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end);
+/* The stage of a rank; -1: it has no task. */
+int tsri_ir_stage_of(const tsri_ir *ir, int rank);
+/* The segment of an entry of the parts. */
+int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry);
+/* Whether a rank has an entry of its item. */
+bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank);
 /* Whether an item's result is kept from part to part of a step: a total, or rows of the whole. */
 bool tsri_item_collects(const tsri_item *item);
 /* Whether an item is an optimizer's update of one variable. */

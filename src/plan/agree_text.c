@@ -102,6 +102,8 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     fprintf(f, "on_nan: %d\n", o->on_nan);
     tsri_put_number(f, "search_s", o->search_s);
     fprintf(f, "microbatches: %d\n", o->microbatches > 1 ? o->microbatches : 1);
+    if (o->microbatches > 1)
+        fprintf(f, "pipeline: %d\n", o->pipeline);
     tsri_put_number(f, "local_bytes_per_s", o->local_bytes_per_s);
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);

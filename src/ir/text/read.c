@@ -477,8 +477,65 @@ static tsr_status read_entries(reader *r)
             if (*r->at == tsri_text_phases[phase])
                 e.phase = (tsri_phase)phase;
         r->at += e.phase != TSRI_PHASE_DO;
+        for (int side = TSRI_SIDE_GIVES; side <= TSRI_SIDE_TAKES; side++)
+            if (*r->at == tsri_text_sides[side])
+                e.side = (tsri_entry_side)side;
+        r->at += e.side != TSRI_SIDE_ALL;
         TSRI_NEED(TSRI_PUSH(&ir->scratch, ir->entries, ir->nentries, ir->centries));
         ir->entries[ir->nentries++] = e;
+    }
+    return TSR_OK;
+}
+
+static bool get_seconds(reader *r, double *out)
+{
+    skip_blanks(r);
+    return get_number(r, TSRI_TEXT_F64, out);
+}
+
+/* "stages 2 2 1": a new timetable. */
+static tsr_status read_stages(reader *r)
+{
+    tsri_timetable *t = &r->ir->timetable;
+    *t = (tsri_timetable){0};
+    EXPECT(get_int(r, &t->nstages) && t->nstages > 1 && t->nstages <= r->ir->world->nranks,
+           "a number of stages");
+    t->slots = tsri_pool_alloc(&r->ir->scratch, (size_t)t->nstages * sizeof *t->slots);
+    TSRI_NEED(t->slots);
+    for (int s = 0; s < t->nstages; s++)
+        EXPECT(get_int(r, &t->slots[s]) && t->slots[s] > 0, "a number of copies");
+    return TSR_OK;
+}
+
+/* "segment 0 1 2.5e-06": a stage, a depth, and the seconds of a task. */
+static tsr_status read_segment(reader *r)
+{
+    tsri_timetable *t = &r->ir->timetable;
+    tsri_part_segment s;
+    int room = t->nsegments;
+    EXPECT(get_int(r, &s.stage) && s.stage >= 0 && s.stage < t->nstages, "a stage");
+    EXPECT(get_int(r, &s.depth) && get_seconds(r, &s.task_s), "depth and seconds");
+    TSRI_NEED(TSRI_PUSH(&r->ir->scratch, t->segment, t->nsegments, room));
+    t->segment[t->nsegments++] = s;
+    return TSR_OK;
+}
+
+/* Tasks, each as a segment, a part, its start and its end. */
+static tsr_status read_tasks(reader *r)
+{
+    tsri_timetable *t = &r->ir->timetable;
+    if (!t->task)
+        t->task = tsri_pool_alloc(&r->ir->scratch,
+                                  (size_t)t->nsegments * (size_t)r->ir->parts * sizeof *t->task);
+    TSRI_NEED(t->task);
+    for (skip_blanks(r); *r->at != '\n'; skip_blanks(r)) {
+        tsri_task_of task;
+        EXPECT(get_int(r, &task.segment) && task.segment >= 0 && task.segment < t->nsegments,
+               "a segment");
+        EXPECT(get_int(r, &task.part) && task.part >= 0 && task.part < r->ir->parts, "a part");
+        EXPECT(get_seconds(r, &task.start_s) && get_seconds(r, &task.end_s), "a start and an end");
+        EXPECT(t->ntasks < t->nsegments * r->ir->parts, "no more tasks than segments have parts");
+        t->task[t->ntasks++] = task;
     }
     return TSR_OK;
 }
@@ -504,6 +561,12 @@ static tsr_status read_line(reader *r)
         return read_head(r);
     if (accept(r, "run"))
         return read_entries(r);
+    if (accept(r, "stages"))
+        return read_stages(r);
+    if (accept(r, "segment"))
+        return read_segment(r);
+    if (accept(r, "task"))
+        return read_tasks(r);
     switch (*r->at) {
     case 'p':
         return read_placement(r);
@@ -512,7 +575,7 @@ static tsr_status read_line(reader *r)
     case 'i':
         return read_item(r);
     default:
-        EXPECT(*r->at == '\n' || *r->at == '#', "a placement, a value, an item or 'run'");
+        EXPECT(*r->at == '\n' || *r->at == '#', "a placement, a value, an item, stages or 'run'");
         r->at += strcspn(r->at, "\n");
         return TSR_OK;
     }

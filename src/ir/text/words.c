@@ -9,6 +9,7 @@ const char *const tsri_text_items[] = {"kernel",     "view",   "relabel", "local
                                        "collective", "output", "dead"};
 const char *const tsri_text_turns[] = {"head", "parts", "tail"};
 const char tsri_text_phases[] = {0, '<', '>', '.'};
+const char tsri_text_sides[] = {0, '-', '+'};
 
 #define KERNEL(word, field)                     \
     {                                           \
@@ -39,6 +40,7 @@ const tsri_text_number tsri_text_value_numbers[] = {
     {"tensor", offsetof(tsri_value, tensor), TSRI_TEXT_INT, 1, -1},
     {"first", offsetof(tsri_value, first), TSRI_TEXT_INT, 1, -1},
     {"last", offsetof(tsri_value, last), TSRI_TEXT_INT, 1, -1},
+    {"slots", offsetof(tsri_value, slots), TSRI_TEXT_INT, 1, 0},
     {"at", offsetof(tsri_value, arena_offset), TSRI_TEXT_SIZE, 1, 0},
     {0}};
 const tsri_text_number tsri_text_kernel_numbers[] = {
@@ -54,6 +56,7 @@ const tsri_text_number tsri_text_box_numbers[] = {
     {"number", offsetof(tsri_item, box.part.number), TSRI_TEXT_INT, 1, 0},
     {"share", offsetof(tsri_item, box.part.share), TSRI_TEXT_F64, 1, 0},
     {"part_of", offsetof(tsri_item, box.part_of), TSRI_TEXT_INT, 1, 0},
+    {"taken_in", offsetof(tsri_item, box.taken_in), TSRI_TEXT_INT, 1, 0},
     {"alone", offsetof(tsri_item, box.joint.alone_s), TSRI_TEXT_F64, 1, 0},
     {"shake", offsetof(tsri_item, box.joint.shake_s), TSRI_TEXT_F64, 1, 0},
     {"rest", offsetof(tsri_item, box.joint.rest_s), TSRI_TEXT_F64, 2, 0},
@@ -61,6 +64,7 @@ const tsri_text_number tsri_text_box_numbers[] = {
     {0}};
 const tsri_text_number tsri_text_item_numbers[] = {
     {"place", offsetof(tsri_item, place), TSRI_TEXT_INT, 1, 0},
+    {"segment", offsetof(tsri_item, segment), TSRI_TEXT_INT, 1, 0},
     {"cost", offsetof(tsri_item, cost_s), TSRI_TEXT_F64, 1, 0},
     {0}};
 

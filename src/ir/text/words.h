@@ -11,6 +11,8 @@ extern const char *const tsri_text_items[];
 extern const char *const tsri_text_turns[];
 /* Characters that follow iN in `run`, indexed by tsri_phase. */
 extern const char tsri_text_phases[];
+/* Characters that follow these, indexed by tsri_entry_side. */
+extern const char tsri_text_sides[];
 enum { TSRI_TEXT_VERSION = 1, TSRI_TEXT_ITEMS = TSRI_ITEM_DEAD + 1 };
 
 /* The word of a flag and the offset of its bool. */

@@ -263,9 +263,34 @@ static void put_entries(const writer *w)
         fprintf(w->f, "%s i%d", i % IN_A_LINE ? "" : i ? "\nrun" : "run", e->item);
         if (tsri_text_phases[e->phase])
             fputc(tsri_text_phases[e->phase], w->f);
+        if (tsri_text_sides[e->side])
+            fputc(tsri_text_sides[e->side], w->f);
     }
     if (w->ir->nentries)
         fputc('\n', w->f);
+}
+
+/* Stages with their copies, segments, and the tasks in their order. */
+static void put_timetable(const writer *w)
+{
+    const tsri_timetable *t = &w->ir->timetable;
+    enum { IN_A_LINE = 8 };
+    if (t->nstages < 2)
+        return;
+    fprintf(w->f, "stages %d", t->nstages);
+    for (int s = 0; s < t->nstages; s++)
+        fprintf(w->f, " %d", t->slots[s]);
+    fputc('\n', w->f);
+    for (int s = 0; s < t->nsegments; s++)
+        fprintf(w->f, "segment %d %d %.17g\n", t->segment[s].stage, t->segment[s].depth,
+                t->segment[s].task_s);
+    for (int i = 0; i < t->ntasks; i++)
+        fprintf(w->f, "%s %d %d %.17g %.17g",
+                i % IN_A_LINE ? ""
+                : i           ? "\ntask"
+                              : "task",
+                t->task[i].segment, t->task[i].part, t->task[i].start_s, t->task[i].end_s);
+    fputc('\n', w->f);
 }
 
 tsr_status tsri_text_write(const tsri_ir *ir, bool places, FILE *f)
@@ -281,8 +306,10 @@ tsr_status tsri_text_write(const tsri_ir *ir, bool places, FILE *f)
         good = put_value(&w, i);
     for (int i = 0; i < ir->nitems && good; i++)
         good = put_item(&w, i);
-    if (good)
+    if (good) {
+        put_timetable(&w);
         put_entries(&w);
+    }
     tsri_pool_finish(&w.pool);
     return good ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

@@ -22,6 +22,7 @@ static const struct {
     {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
     {TSRI_PASS_ORDER, tsri_plan_order, NULL},
     {TSRI_PASS_UPDATE, tsri_plan_update, NULL},
+    {TSRI_PASS_STAGES, tsri_plan_stages, NULL},
     {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
 };
 

@@ -141,7 +141,7 @@ static void put_largest(FILE *f, const tsri_report *r, const tsri_report_memory 
                 v->storage != TSRI_STORAGE_ARENA || (v->first <= m->peak && m->peak <= v->last);
             if (!tsri_value_takes_memory(v) || r->kind_of[i] != kind || !lives)
                 continue;
-            uint64_t bytes = tsri_value_bytes(v, rank);
+            uint64_t bytes = tsri_value_room(v, tsri_value_bytes(v, rank));
             bool is_next = bytes < last_bytes || (bytes == last_bytes && i > last);
             if (is_next && bytes > most) {
                 most = bytes;

@@ -10,11 +10,6 @@
 #include "src/core/clock.h"
 #include "src/plan/lower/lower.h"
 
-static bool here(const tsr_plan *plan, const tsri_item *it)
-{
-    return tsri_item_has(it, plan->ir.world->rank);
-}
-
 /* --- kernels ---------------------------------------------------------------------------------- */
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
@@ -93,11 +88,7 @@ static tsr_status allocate_words(tsr_plan *plan)
     for (int i = 0; i < plan->ir.nvalues; i++)
         n += plan->ir.values[i].storage == TSRI_STORAGE_PORT && plan->ir.values[i].port < 0;
     plan->words = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->words);
-    plan->part_number =
-        tsri_pool_alloc(&plan->pool, (size_t)plan->ir.parts * sizeof *plan->part_number);
-    TSRI_NEED(plan->words && plan->part_number);
-    for (int i = 0; i < plan->ir.parts; i++)
-        plan->part_number[i] = i;
+    TSRI_NEED(plan->words);
     for (int i = 0; i < plan->ir.nvalues; i++) {
         tsri_value *v = &plan->ir.values[i];
         tsri_device *device = plan->part[tsri_value_device(v)].device;
@@ -141,55 +132,147 @@ static void point_values(tsr_plan *plan)
             plan->ir.values[i].ptr = plan->ir.values[tsri_ir_root(&plan->ir, i)].ptr;
 }
 
+/* The number of a value's copies on this rank, and the distance between them. */
+static int copies(const tsr_plan *plan, int value, size_t *out_stride)
+{
+    const tsri_value *root = &plan->ir.values[tsri_ir_root(&plan->ir, value)];
+    *out_stride = tsri_value_stride(root->bytes);
+    return root->ptr && root->slots > 1 ? root->slots : 1;
+}
+
+void *tsri_plan_value_now(const tsr_plan *plan, int value)
+{
+    size_t stride;
+    const int n = copies(plan, value, &stride);
+    char *ptr = plan->ir.values[value].ptr;
+    return n > 1 ? ptr + (size_t)(plan->walk.part % n) * stride : ptr;
+}
+
+/* Sets a pointer of a step to a value, and notes it if the value has copies. */
+static tsr_status point_at(tsr_plan *plan, tsri_step *step, void **at, int value)
+{
+    tsri_walk *w = &plan->walk;
+    size_t stride;
+    const int n = copies(plan, value, &stride);
+    *at = plan->ir.values[value].ptr;
+    if (n == 1)
+        return TSR_OK;
+    step->has_copies = true;
+    TSRI_NEED(TSRI_PUSH(&plan->pool, w->patch, w->npatches, w->cpatches));
+    w->patch[w->npatches++] = (tsri_patch){at, *at, stride, n};
+    return TSR_OK;
+}
+
+/* Gives a collective one call for each copy of what it reads or writes. */
+static tsr_status point_calls(tsr_plan *plan, const tsri_step *step)
+{
+    const tsri_item *it = step->item;
+    tsri_call first = *step->call;
+    size_t stride;
+    first.slots = 1;
+    for (int i = 0; i < it->nin; i++) {
+        const int in = copies(plan, it->in[i], &stride), out = copies(plan, it->out[i], &stride);
+        first.slots = in > first.slots ? in : first.slots;
+        first.slots = out > first.slots ? out : first.slots;
+    }
+    for (int c = 0; c < first.slots; c++) {
+        tsri_segment *seg =
+            tsri_pool_dup(&plan->pool, first.coll.seg, (size_t)it->nin * sizeof *seg);
+        TSRI_NEED(seg);
+        plan->walk.part = c;
+        for (int i = 0; i < it->nin; i++) {
+            seg[i].src = tsri_plan_value_now(plan, it->in[i]);
+            seg[i].dst = tsri_plan_value_now(plan, it->out[i]);
+        }
+        step->call[c] = first;
+        step->call[c].coll.seg = seg;
+    }
+    plan->walk.part = 0;
+    return TSR_OK;
+}
+
 static tsr_status point_step(tsr_plan *plan, tsri_step *step)
 {
     const tsri_item *it = step->item;
+    const int *in = step->values ? step->values : it->in;
+    const int *out = step->values ? step->values + step->nin : it->out;
+    const int nin = step->values ? step->nin : it->nin;
+    const int nout = step->values ? step->nout : it->nout;
     if (step->kind == TSRI_STEP_KERNEL) {
         const tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
         step->scratch = part->block + part->scratch_offset;
     }
-    if (step->values) {
-        for (int i = 0; i < step->nin; i++)
-            step->in[i] = plan->ir.values[step->values[i]].ptr;
-        for (int i = 0; i < step->nout; i++)
-            step->out[i] = plan->ir.values[step->values[step->nin + i]].ptr;
-        return TSR_OK;
-    }
-    for (int i = 0; i < it->nin && step->in; i++)
-        step->in[i] = plan->ir.values[it->in[i]].ptr;
-    for (int i = 0; i < it->nout && step->out; i++)
-        step->out[i] = plan->ir.values[it->out[i]].ptr;
-    if (step->kind == TSRI_STEP_START) {
-        tsri_segment *seg =
-            tsri_pool_dup(&plan->pool, step->call->coll.seg, (size_t)it->nin * sizeof *seg);
-        TSRI_NEED(seg);
-        for (int i = 0; i < it->nin; i++) {
-            seg[i].src = plan->ir.values[it->in[i]].ptr;
-            seg[i].dst = plan->ir.values[it->out[i]].ptr;
-        }
-        step->call->coll.seg = seg;
-    }
-    return TSR_OK;
+    for (int i = 0; i < nin && step->in; i++)
+        TSRI_TRY(point_at(plan, step, &step->in[i], in[i]));
+    for (int i = 0; i < nout && step->out; i++)
+        TSRI_TRY(point_at(plan, step, &step->out[i], out[i]));
+    return step->kind == TSRI_STEP_START ? point_calls(plan, step) : TSR_OK;
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
-/* Finds the steps that run in each part. */
-static void find_parts(tsr_plan *plan)
+/* The segment of a step of the parts. */
+static int segment_of(const tsr_plan *plan, const tsri_step *step)
 {
-    plan->parts_begin = plan->parts_end = plan->nsteps;
+    return tsri_ir_entry_segment(&plan->ir, &plan->ir.entries[step->entry]);
+}
+
+/* Finds the steps of each segment, and this rank's tasks. */
+static tsr_status find_walk(tsr_plan *plan)
+{
+    tsri_walk *w = &plan->walk;
+    const tsri_timetable *t = &plan->ir.timetable;
+    w->ntasks = 0;
+    w->begin = w->end = plan->nsteps;
     for (int i = plan->nsteps; i-- > 0;) {
         const tsri_turn turn = plan->steps[i].item->turn;
-        plan->parts_end = turn == TSRI_TURN_TAIL ? i : plan->parts_end;
-        plan->parts_begin = turn != TSRI_TURN_HEAD ? i : plan->parts_begin;
+        w->end = turn == TSRI_TURN_TAIL ? i : w->end;
+        w->begin = turn != TSRI_TURN_HEAD ? i : w->begin;
     }
-    if (plan->parts_begin > plan->parts_end || plan->ir.parts < 2)
-        plan->parts_begin = plan->parts_end;
+    if (w->begin > w->end || !t->ntasks)
+        w->begin = w->end;
+    if (!t->ntasks)
+        return TSR_OK;
+    w->first = tsri_pool_alloc(&plan->pool, ((size_t)t->nsegments + 1) * sizeof *w->first);
+    w->number = tsri_pool_alloc(&plan->pool, (size_t)plan->ir.parts * sizeof *w->number);
+    w->task = tsri_pool_alloc(&plan->pool, (size_t)t->ntasks * sizeof *w->task);
+    TSRI_NEED(w->first && w->number && w->task);
+    for (int i = 0; i < plan->ir.parts; i++)
+        w->number[i] = i;
+    for (int s = 0, i = w->begin; s <= t->nsegments; s++) {
+        while (i < w->end && segment_of(plan, &plan->steps[i]) < s)
+            i++;
+        w->first[s] = i;
+    }
+    const int stage = tsri_ir_stage_of(&plan->ir, plan->ir.world->rank);
+    for (int i = 0; i < t->ntasks && w->begin < w->end; i++)
+        if (t->segment[t->task[i].segment].stage == stage)
+            w->task[w->ntasks++] = i;
+    return TSR_OK;
+}
+
+/* Sets the pointers of all steps, segment by segment. */
+static tsr_status point_steps(tsr_plan *plan)
+{
+    tsri_walk *w = &plan->walk;
+    const int n = plan->ir.timetable.ntasks ? plan->ir.timetable.nsegments + 1 : 0;
+    int s = 0;
+    if (n)
+        TSRI_NEED(w->first_patch =
+                      tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *w->first_patch));
+    for (int i = 0; i < plan->nsteps; i++) {
+        for (; s < n && i >= w->first[s]; s++)
+            w->first_patch[s] = w->npatches;
+        TSRI_TRY(point_step(plan, &plan->steps[i]));
+    }
+    for (; s < n; s++)
+        w->first_patch[s] = w->npatches;
+    return TSR_OK;
 }
 
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
     tsri_item *it = &plan->ir.items[entry->item];
-    tsri_step step = {.item = it, .entry = (int)(entry - plan->ir.entries)};
+    tsri_step step = {.item = it, .entry = (int)(entry - plan->ir.entries), .side = entry->side};
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         if (entry->phase == TSRI_PHASE_START)
             TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
@@ -245,11 +328,13 @@ static tsr_status take_blocks(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Preparing is collective: what local graphs ask for is not prepared. */
+/* Preparing is collective: what local graphs ask for is not prepared, nor are calls of which ranks
+ * may have several. */
 static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
 {
     const tsri_comm_ops *ops = call->group->comm->ops;
-    return ops->prepare && !it->box.ranks ? ops->prepare(call->group, &call->coll) : TSR_OK;
+    const bool is_alike = !it->box.ranks && !it->box.taken_in && call->slots == 1;
+    return ops->prepare && is_alike ? ops->prepare(call->group, &call->coll) : TSR_OK;
 }
 
 bool tsri_step_is_apart(const tsri_step *s)
@@ -301,7 +386,7 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
         /* The first item of a chain makes the step of all. */
         const bool goes_on = item && it->kind == TSRI_ITEM_KERNEL && it->kernel.chain &&
                              tsri_chain_end(&plan->ir, item - 1) > item;
-        if (here(plan, it) && !goes_on)
+        if (tsri_entry_has(&plan->ir, &plan->ir.entries[i], plan->ir.world->rank) && !goes_on)
             TSRI_TRY(make_step(plan, &plan->ir.entries[i], call_of));
     }
     TSRI_TRY(lay_out(plan));
@@ -315,10 +400,10 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
     TSRI_TRY(take_blocks(plan));
     TSRI_TRY(allocate_ports(plan));
     point_values(plan);
-    for (int i = 0; i < plan->nsteps; i++)
-        TSRI_TRY(point_step(plan, &plan->steps[i]));
+    TSRI_TRY(find_walk(plan));
+    TSRI_TRY(point_steps(plan));
     TSRI_TRY(tsri_lower_join(plan));
-    find_parts(plan);
+    TSRI_TRY(find_walk(plan)); /* joined steps have moved others */
     plan->replay.device = device_to_replay(plan);
     return TSR_OK;
 }

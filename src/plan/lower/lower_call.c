@@ -205,7 +205,11 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
 tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_call)
 {
     tsr_world *w = plan->ir.world;
-    tsri_call *call = tsri_pool_alloc(&plan->pool, sizeof *call);
+    const tsri_timetable *t = &plan->ir.timetable;
+    const int slots = it->turn == TSRI_TURN_PARTS && t->nstages > 1
+                          ? t->slots[tsri_ir_stage_of(&plan->ir, w->rank)]
+                          : 1;
+    tsri_call *call = tsri_pool_alloc(&plan->pool, (size_t)slots * sizeof *call);
     tsri_segment *seg = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *seg);
     int *ranks, n;
     TSRI_NEED(call && seg);
@@ -239,7 +243,10 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     if (!comm)
         return TSR_OK;
     call->coll.stream = device ? device->stream : NULL;
-    return comm->ops->group(comm, n, ranks, it->box.is_bucket, &call->group);
+    /* A lane for each pair of segments: its calls are in the order of parts on both sides. */
+    const int lane = it->box.taken_in ? 2 + it->segment * t->nsegments + it->box.taken_in - 1
+                                      : it->box.is_bucket;
+    return comm->ops->group(comm, n, ranks, lane, &call->group);
 }
 
 void tsri_physical_order(const tsri_value *v, int *order)

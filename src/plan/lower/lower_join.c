@@ -58,7 +58,7 @@ static void touch(const tsr_plan *plan, touched *t, const tsri_item *it)
 
 static bool joins(const tsri_step *s)
 {
-    return s->kind == TSRI_STEP_KERNEL && s->kernel->join;
+    return s->kind == TSRI_STEP_KERNEL && s->kernel->join && !s->has_copies;
 }
 
 /* How many steps from `first` on can be one. */
@@ -69,7 +69,7 @@ static int run_length(const tsr_plan *plan, int first, touched *t)
     for (int i = first; i < plan->nsteps; i++, n++) {
         const tsri_step *s = &plan->steps[i];
         if (!joins(s) || s->kernel->join != plan->steps[first].kernel->join ||
-            s->item->turn != plan->steps[first].item->turn ||
+            !tsri_item_same_time(s->item, plan->steps[first].item) ||
             (!s->kernel->joins_in_order && meets(plan, t, s->item)))
             break;
         touch(plan, t, s->item);

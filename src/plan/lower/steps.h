@@ -34,6 +34,8 @@ typedef struct tsri_call {
     tsri_group *group;
     tsri_ticket ticket;
     uint64_t bytes; /* bytes that this rank receives */
+    int slots;      /* of the first of an array: copies of what the calls read or write; 0: one */
+    bool is_given;  /* another stage may still take what it gives */
 } tsri_call;
 
 typedef struct tsri_step {
@@ -48,7 +50,9 @@ typedef struct tsri_step {
     tsri_device *device; /* the executing device; CROSS: the one that is not the host's */
     char *scratch;       /* KERNEL */
     size_t bytes;        /* CROSS */
-    tsri_call *call;
+    tsri_call *call;     /* [call->slots] */
+    tsri_entry_side side;
+    bool has_copies;       /* an operand or a result has copies for several micro-batches */
     const tsri_item *item; /* for messages */
     int entry;             /* its entry in the program; of joined entries the first */
     double time_s;         /* seconds of all runs together */
@@ -68,6 +72,27 @@ typedef struct tsri_word {
     tsri_device *device;
     bool tells_part;
 } tsri_word;
+
+/* A pointer of a step into a value with copies: set before each task. */
+typedef struct tsri_patch {
+    void **at;
+    char *base; /* the first copy */
+    size_t stride;
+    int slots;
+} tsri_patch;
+
+/* How a run walks the steps of the parts. */
+typedef struct tsri_walk {
+    int begin, end;  /* the steps of the parts; none without micro-batches */
+    int64_t *number; /* [ir.parts] 0, 1, ...: the values of words that tell the part */
+    int *first;      /* [nsegments + 1] each segment's first step */
+    tsri_patch *patch;
+    int npatches, cpatches;
+    int *first_patch; /* [nsegments + 1] each segment's first patch */
+    int *task;        /* this rank's tasks: their numbers in the timetable */
+    int ntasks;
+    int part; /* the micro-batch of the task that runs or ran last */
+} tsri_walk;
 
 /* Consecutive steps that were captured together; or sums over local graphs, whose steps every run
  * executes one by one. */
@@ -102,6 +127,8 @@ tsr_status tsri_plan_prepare(tsr_plan *plan);
 size_t tsri_plan_scratch(const tsr_plan *plan);
 /* Describes this rank's part of a value for a kernel's desc. */
 tsri_arg tsri_plan_arg(const tsri_value *v);
+/* This rank's bytes of a value, of the micro-batch whose task runs. */
+void *tsri_plan_value_now(const tsr_plan *plan, int value);
 /* Whether a step belongs to a sum over local graphs. Captures exclude it, since other ranks may
  * capture different steps or none. */
 bool tsri_step_is_apart(const tsri_step *s);

@@ -20,8 +20,9 @@ typedef struct checker {
     int *holds;   /* per root: the version that its bytes hold now */
     int *peers;   /* per root: calls under way that peers read it by */
     bool *made;   /* per value: its bytes have been written */
+    int *segment; /* per root: the segment of the parts that wrote it */
     int parts_begin, parts_end; /* the entries of micro-batches; empty without them */
-    uint8_t *phase;             /* per item: how far its entries have come */
+    uint8_t *phase;             /* [3 sides] per item: how far its entries have come */
 } checker;
 
 enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
@@ -29,11 +30,12 @@ enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
 const char *tsri_pass_name(tsri_pass pass)
 {
     static const char *const names[] = {
-        [TSRI_PASS_BUILD] = "build",       [TSRI_PASS_FUSE] = "fuse",
-        [TSRI_PASS_RESHARD] = "reshard",   [TSRI_PASS_LAYOUT] = "layout",
-        [TSRI_PASS_CHAIN] = "chain",       [TSRI_PASS_DEFER] = "defer",
-        [TSRI_PASS_ORDER] = "order",       [TSRI_PASS_UPDATE] = "update",
-        [TSRI_PASS_SCHEDULE] = "schedule", [TSRI_PASS_MEMORY] = "memory"};
+        [TSRI_PASS_BUILD] = "build",     [TSRI_PASS_FUSE] = "fuse",
+        [TSRI_PASS_RESHARD] = "reshard", [TSRI_PASS_LAYOUT] = "layout",
+        [TSRI_PASS_CHAIN] = "chain",     [TSRI_PASS_DEFER] = "defer",
+        [TSRI_PASS_ORDER] = "order",     [TSRI_PASS_UPDATE] = "update",
+        [TSRI_PASS_STAGES] = "stages",   [TSRI_PASS_SCHEDULE] = "schedule",
+        [TSRI_PASS_MEMORY] = "memory"};
     return names[pass];
 }
 
@@ -61,14 +63,15 @@ static tsr_status start_check(checker *c)
 {
     tsri_ir *ir = c->ir;
     size_t n = (size_t)ir->nvalues;
-    int *all = tsri_pool_alloc(c->pool, 4 * n * sizeof *all);
+    int *all = tsri_pool_alloc(c->pool, 5 * n * sizeof *all);
     c->made = tsri_pool_alloc(c->pool, n);
-    c->phase = tsri_pool_alloc(c->pool, (size_t)ir->nitems);
+    c->phase = tsri_pool_alloc(c->pool, 3 * (size_t)ir->nitems);
     TSRI_NEED(all && c->made && c->phase);
     c->maker = all;
     c->version = all + n;
     c->holds = all + 2 * n;
     c->peers = all + 3 * n;
+    c->segment = all + 4 * n;
     for (int v = 0; v < ir->nvalues; v++) {
         c->maker[v] = -1;
         c->version[v] = c->holds[v] = v;
@@ -221,21 +224,98 @@ static tsr_status check_alive(const checker *c, int entry, int v)
     return TSR_OK;
 }
 
+/* A value of the parts that is used outside the segment that makes it, or that another stage takes,
+ * has as many copies as its stage says. */
+static tsr_status check_copies(const checker *c, int entry, int v)
+{
+    const tsri_ir *ir = c->ir;
+    const tsri_timetable *t = &ir->timetable;
+    const tsri_entry *e = &ir->entries[entry];
+    const int root = tsri_ir_root(ir, v), maker = c->maker[c->holds[root]];
+    if (t->nstages < 2 || ir->items[e->item].turn != TSRI_TURN_PARTS || maker < 0 ||
+        ir->items[maker].turn != TSRI_TURN_PARTS || tsri_item_collects(&ir->items[maker]) ||
+        ir->values[root].storage != TSRI_STORAGE_ARENA)
+        return TSR_OK;
+    const int here = tsri_ir_entry_segment(ir, e);
+    const bool outlives = c->segment[root] != here || e->side == TSRI_SIDE_GIVES;
+    return outlives && ir->values[root].slots < t->slots[t->segment[here].stage]
+               ? fault(c, e->item, "has too few copies", v)
+               : TSR_OK;
+}
+
 static tsr_status enter_reads(checker *c, int entry)
 {
     const tsri_entry *e = &c->ir->entries[entry];
     const tsri_item *it = &c->ir->items[e->item];
-    for (int j = 0; j < it->nin; j++) {
+    for (int j = 0; j < it->nin && e->side != TSRI_SIDE_TAKES; j++) {
         int v = it->in[j];
         TSRI_TRY(check_alive(c, entry, v));
+        TSRI_TRY(check_copies(c, entry, v));
         if (e->phase == TSRI_PHASE_DO || e->phase == TSRI_PHASE_START) {
             if (!is_made(c, v))
                 return fault(c, e->item, "reads what is not finished", v);
             TSRI_TRY(read_value(c, e->item, v));
         }
-        c->peers[tsri_ir_root(c->ir, v)] +=
-            (e->phase == TSRI_PHASE_START) - (e->phase == TSRI_PHASE_RELEASE);
+        if (e->side == TSRI_SIDE_ALL)
+            c->peers[tsri_ir_root(c->ir, v)] +=
+                (e->phase == TSRI_PHASE_START) - (e->phase == TSRI_PHASE_RELEASE);
     }
+    return TSR_OK;
+}
+
+/* The timetable has each task once, parts ascend in each segment, and a task stands behind those
+ * that it waits for: the tasks of the segments that make its operands, and of those that use the
+ * copies that it writes over. */
+static tsr_status check_timetable(checker *c)
+{
+    const tsri_ir *ir = c->ir;
+    const tsri_timetable *t = &ir->timetable;
+    const size_t n = (size_t)t->nsegments;
+    if (t->nstages < 2)
+        return TSR_OK;
+    int *done = tsri_pool_alloc(c->pool, n * sizeof *done);
+    bool *uses = tsri_pool_alloc(c->pool, n * n); /* [maker * n + user] */
+    TSRI_NEED(done && uses);
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
+        if (it->turn != TSRI_TURN_PARTS || it->kind == TSRI_ITEM_DEAD)
+            continue;
+        const int arrives =
+            tsri_item_converts(it) && it->box.taken_in ? it->box.taken_in - 1 : it->segment;
+        uses[(size_t)it->segment * n + (size_t)arrives] = true;
+        for (int j = 0; j < it->nin; j++) {
+            const tsri_item *maker =
+                c->maker[it->in[j]] < 0 ? NULL : &ir->items[c->maker[it->in[j]]];
+            if (!maker || maker->turn != TSRI_TURN_PARTS)
+                continue;
+            const int from = tsri_item_converts(maker) && maker->box.taken_in
+                                 ? maker->box.taken_in - 1
+                                 : maker->segment;
+            uses[(size_t)from * n + (size_t)it->segment] = true;
+        }
+    }
+    for (int i = 0; i < t->ntasks; i++) {
+        const int s = t->task[i].segment, part = t->task[i].part;
+        bool good = part == done[s];
+        for (int other = 0; other < t->nsegments; other++) {
+            const int slots = t->slots[t->segment[s].stage];
+            if (uses[(size_t)other * n + (size_t)s] && other != s)
+                good &= done[other] > part;
+            if (uses[(size_t)s * n + (size_t)other] && other != s)
+                good &= done[other] > part - slots;
+        }
+        if (!good)
+            return tsri_fail(TSR_ERR_INTERNAL,
+                             "the plan is wrong after the pass '%s': task %d, segment %d of part "
+                             "%d, comes too early",
+                             tsri_pass_name(c->after), i, s, part);
+        done[s]++;
+    }
+    for (int s = 0; s < t->nsegments; s++)
+        if (done[s] != ir->parts)
+            return tsri_fail(TSR_ERR_INTERNAL,
+                             "the plan is wrong after the pass '%s': segment %d has %d of %d tasks",
+                             tsri_pass_name(c->after), s, done[s], ir->parts);
     return TSR_OK;
 }
 
@@ -254,7 +334,8 @@ static tsr_status enter_writes(checker *c, int entry)
     const tsri_entry *e = &c->ir->entries[entry];
     const tsri_item *it = &c->ir->items[e->item];
     bool early = e->phase == TSRI_PHASE_START && tsri_item_writes_early(c->ir, it);
-    if (e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH && !early)
+    if ((e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH && !early) ||
+        e->side == TSRI_SIDE_GIVES)
         return TSR_OK;
     for (int j = 0; j < it->nout; j++) {
         int v = it->out[j], root = tsri_ir_root(c->ir, v);
@@ -263,6 +344,7 @@ static tsr_status enter_writes(checker *c, int entry)
         if (c->peers[root])
             return fault(c, e->item, "writes what peers may still read", v);
         c->made[v] = !early;
+        c->segment[root] = tsri_ir_entry_segment(c->ir, e);
         write_value(c, v);
     }
     return TSR_OK;
@@ -277,9 +359,13 @@ static tsr_status enter_phase(checker *c, int entry)
                                     [TSRI_PHASE_START] = PHASE_NONE,
                                     [TSRI_PHASE_FINISH] = PHASE_STARTED,
                                     [TSRI_PHASE_RELEASE] = PHASE_FINISHED};
-    if (c->phase[e->item] != wants[e->phase] || call != (e->phase != TSRI_PHASE_DO))
+    uint8_t *phase = &c->phase[3 * e->item + (int)e->side];
+    const bool is_between = call && c->ir->items[e->item].box.taken_in;
+    if (*phase != wants[e->phase] || call != (e->phase != TSRI_PHASE_DO))
         return fault(c, e->item, "its phases are out of order", -1);
-    c->phase[e->item] = call ? (uint8_t)(wants[e->phase] + 1) : PHASE_RELEASED;
+    if (is_between != (e->side != TSRI_SIDE_ALL))
+        return fault(c, e->item, "it has other sides than it should", -1);
+    *phase = call ? (uint8_t)(wants[e->phase] + 1) : PHASE_RELEASED;
     return TSR_OK;
 }
 
@@ -303,10 +389,16 @@ static tsr_status check_entries(checker *c)
     }
     for (int i = 0; i < ir->nitems; i++) {
         const tsri_item *it = &ir->items[i];
-        if (it->kind != TSRI_ITEM_DEAD && !tsri_item_shows(it) && c->phase[i] != PHASE_RELEASED)
+        if (it->kind == TSRI_ITEM_DEAD || tsri_item_shows(it))
+            continue;
+        const uint8_t *phase = &c->phase[3 * i];
+        const bool is_between = it->kind == TSRI_ITEM_COLLECTIVE && it->box.taken_in;
+        if (is_between ? phase[TSRI_SIDE_GIVES] != PHASE_FINISHED ||
+                             phase[TSRI_SIDE_TAKES] != PHASE_RELEASED
+                       : phase[TSRI_SIDE_ALL] != PHASE_RELEASED)
             return fault(c, i, "is never done", -1);
     }
-    return TSR_OK;
+    return check_timetable(c);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -340,8 +432,8 @@ static tsr_status check_offsets(checker *c)
                 continue;
             alive[kept++] = alive[k];
             if (tsri_value_device(v) == tsri_value_device(w) &&
-                v->arena_offset < w->arena_offset + w->bytes &&
-                w->arena_offset < v->arena_offset + v->bytes)
+                v->arena_offset < w->arena_offset + tsri_value_room(w, w->bytes) &&
+                w->arena_offset < v->arena_offset + tsri_value_room(v, v->bytes))
                 return tsri_fail(TSR_ERR_INTERNAL,
                                  "the plan is wrong after the pass 'memory': values %d (%s) and %d "
                                  "(%s) live at the same time and share bytes",
@@ -365,7 +457,7 @@ uint64_t tsri_plan_order_hash(const tsri_ir *ir)
         const int32_t what[] = {
             entry->item,       (int32_t)entry->phase,    (int32_t)it->box.step.kind,
             it->box.step.dims, (int32_t)it->box.step.op, it->nin,
-            it->box.is_bucket, it->box.broadcast};
+            it->box.is_bucket, it->box.broadcast,        (int32_t)entry->side};
         const char *to = tsr_placement_text(it->placement);
         h = tsri_hash(h, what, sizeof what);
         h = tsri_hash(h, &it->box.step.bytes, sizeof it->box.step.bytes);
@@ -373,6 +465,10 @@ uint64_t tsri_plan_order_hash(const tsri_ir *ir)
         for (int j = 0; j < it->nin; j++)
             h = tsri_hash(h, ir->values[it->in[j]].shape.d,
                           (size_t)ir->values[it->in[j]].shape.ndim * sizeof(int64_t));
+    }
+    for (int i = 0; i < ir->timetable.ntasks && ir->timetable.nstages > 1; i++) {
+        const int32_t task[] = {ir->timetable.task[i].segment, ir->timetable.task[i].part};
+        h = tsri_hash(h, task, sizeof task);
     }
     return h;
 }

@@ -11,8 +11,6 @@
 #include "src/plan/pass/occupied.h"
 #include "src/plan/pass/pass.h"
 
-enum { ALIGNMENT = 64 };
-
 typedef struct block {
     size_t bytes;
     int first, last, value;
@@ -24,11 +22,6 @@ static int by_size(const void *a, const void *b)
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->value - y->value;
-}
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
 /* The values that need room, largest first. */
@@ -43,7 +36,8 @@ static tsr_status list_blocks(const tsri_ir *ir, int rank, tsr_device kind, tsri
         const tsri_value *v = &ir->values[i];
         bool is_here =
             v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && tsri_value_device(v) == kind;
-        size_t bytes = is_here ? aligned(tsri_value_bytes(v, rank)) : 0;
+        size_t bytes =
+            is_here ? tsri_value_room(v, tsri_value_stride(tsri_value_bytes(v, rank))) : 0;
         if (bytes)
             blocks[n++] = (block){bytes, v->first, v->last, i};
     }

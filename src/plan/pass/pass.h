@@ -11,6 +11,7 @@
  *   defer.c      moves small items to positions where they can be joined
  *   order.c      moves updates after the consumers of the values that they overwrite
  *   update.c     moves updates into the chains that produce their gradients
+ *   stages.c     divides the parts of a step into segments of stages, with timetable.c
  *   schedule.c   makes buckets, entries and lifetimes
  *   reasons.c    names the consumers of each conversion
  *   memory.c     assigns offsets in the arena
@@ -55,6 +56,9 @@ tsr_status tsri_plan_order(tsri_ir *ir);
 /* Joins updates to the chains that produce their gradients, if the gradients have no other
  * consumer. */
 tsr_status tsri_plan_update(tsri_ir *ir);
+/* Divides the items of the parts into segments, if several stages do them; orders them by these,
+ * and makes the timetable. Does nothing without micro-batches. */
+tsr_status tsri_plan_stages(tsri_ir *ir);
 tsr_status tsri_plan_schedule(tsri_ir *ir);
 /* Computes the bytes of a rank's block on one kind of device, and, for the world's own rank, sets
  * the values' offsets. */
@@ -86,6 +90,7 @@ typedef enum tsri_pass {
     TSRI_PASS_DEFER,
     TSRI_PASS_ORDER,
     TSRI_PASS_UPDATE,
+    TSRI_PASS_STAGES,
     TSRI_PASS_SCHEDULE,
     TSRI_PASS_MEMORY, /* offsets are known: after lowering */
 } tsri_pass;

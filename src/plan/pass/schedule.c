@@ -64,12 +64,17 @@ static tsr_status place_outputs(tsri_ir *ir)
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
-static tsr_status emit(scheduler *s, int item, tsri_phase phase)
+static tsr_status emit_for(scheduler *s, int item, tsri_phase phase, tsri_entry_side side)
 {
     tsri_ir *ir = s->ir;
     TSRI_NEED(TSRI_PUSH(&ir->scratch, ir->entries, ir->nentries, ir->centries));
-    ir->entries[ir->nentries++] = (tsri_entry){item, phase};
+    ir->entries[ir->nentries++] = (tsri_entry){item, phase, side};
     return TSR_OK;
+}
+
+static tsr_status emit(scheduler *s, int item, tsri_phase phase)
+{
+    return emit_for(s, item, phase, TSRI_SIDE_ALL);
 }
 
 static tsr_status release_finished(scheduler *s)
@@ -158,7 +163,11 @@ static tsr_status do_item(scheduler *s, int i)
 {
     tsri_ir *ir = s->ir;
     const tsri_item *it = &ir->items[i];
-    if (it->kind == TSRI_ITEM_COLLECTIVE) {
+    if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.taken_in) {
+        /* The executor releases it before the copy that it gives is written again. */
+        TSRI_TRY(emit_for(s, i, TSRI_PHASE_START, TSRI_SIDE_GIVES));
+        TSRI_TRY(emit_for(s, i, TSRI_PHASE_FINISH, TSRI_SIDE_GIVES));
+    } else if (it->kind == TSRI_ITEM_COLLECTIVE) {
         TSRI_TRY(start_call(s, i));
         TSRI_TRY(finish_call(s, i));
     } else if (!tsri_item_shows(it) && it->kind != TSRI_ITEM_DEAD) {
@@ -169,24 +178,45 @@ static tsr_status do_item(scheduler *s, int i)
     return TSR_OK;
 }
 
-/* Finishes and releases all calls of a turn: a part's calls must be over when the next part starts
- * them again. */
+/* Finishes and releases all calls of a turn or segment: its calls must be over when the next task
+ * starts them again. */
 static tsr_status end_turn(scheduler *s)
 {
     TSRI_TRY(finish_through(s, s->ncalls - 1));
     return release_finished(s);
 }
 
+/* Takes what other stages give for a segment. */
+static tsr_status take(scheduler *s, int segment)
+{
+    for (int i = 0; i < s->ir->nitems; i++) {
+        const tsri_item *it = &s->ir->items[i];
+        for (int phase = TSRI_PHASE_START; phase <= TSRI_PHASE_RELEASE; phase++)
+            if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.taken_in == segment + 1)
+                TSRI_TRY(emit_for(s, i, (tsri_phase)phase, TSRI_SIDE_TAKES));
+    }
+    return TSR_OK;
+}
+
+/* Ends the turn or segment before an item, and begins the item's, where they differ. */
+static tsr_status turn_to(scheduler *s, const tsri_item *before, const tsri_item *it)
+{
+    if (before && tsri_item_same_time(before, it))
+        return TSR_OK;
+    if (before)
+        TSRI_TRY(end_turn(s));
+    return it->turn == TSRI_TURN_PARTS ? take(s, it->segment) : TSR_OK;
+}
+
 static tsr_status make_entries(scheduler *s, int nitems)
 {
+    const tsri_item *before = NULL;
     TSRI_TRY(start_buckets(s, -1));
-    tsri_turn turn = nitems ? s->ir->items[0].turn : TSRI_TURN_HEAD;
     /* A chain's items are done without anything between them. */
     for (int i = 0, end; i < nitems; i = end) {
         end = tsri_chain_end(s->ir, i);
-        if (s->ir->items[i].turn != turn)
-            TSRI_TRY(end_turn(s));
-        turn = s->ir->items[i].turn;
+        TSRI_TRY(turn_to(s, before, &s->ir->items[i]));
+        before = &s->ir->items[i];
         for (int k = i; k < end; k++)
             TSRI_TRY(finish_operands(s, &s->ir->items[k]));
         for (int k = i; k < end; k++)
@@ -234,10 +264,12 @@ static void find_lifetimes(tsri_ir *ir)
 {
     for (int e = 0; e < ir->nentries; e++) {
         const tsri_item *it = &ir->items[ir->entries[e].item];
-        tsri_phase phase = ir->entries[e].phase;
-        for (int i = 0; i < it->nin; i++)
+        const tsri_phase phase = ir->entries[e].phase;
+        const tsri_entry_side side = ir->entries[e].side;
+        for (int i = 0; i < it->nin && side != TSRI_SIDE_TAKES; i++)
             live(ir, it->in[i], e);
-        bool writes = phase != TSRI_PHASE_START || tsri_item_writes_early(ir, it);
+        const bool writes = side != TSRI_SIDE_GIVES &&
+                            (phase != TSRI_PHASE_START || tsri_item_writes_early(ir, it));
         for (int i = 0; i < it->nout && writes; i++)
             live(ir, it->out[i], e);
     }
@@ -259,6 +291,46 @@ static void keep_over_parts(tsri_ir *ir)
             live(ir, it->out[i], end - 1);
         }
     }
+}
+
+/* Gives a value copies of its own for several micro-batches, during all parts. */
+static void keep_copies(tsri_ir *ir, int root, int slots, int begin, int end)
+{
+    tsri_value *v = &ir->values[root];
+    if (v->storage != TSRI_STORAGE_ARENA)
+        return;
+    v->slots = slots;
+    live(ir, root, begin);
+    live(ir, root, end - 1);
+}
+
+/* Gives copies to the values of the parts that outlive their task: another segment uses them, or
+ * another stage takes them. */
+static tsr_status find_copies(tsri_ir *ir)
+{
+    const tsri_timetable *t = &ir->timetable;
+    int begin, end;
+    if (t->nstages < 2)
+        return TSR_OK;
+    int *made_in = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *made_in);
+    TSRI_NEED(made_in);
+    memset(made_in, -1, (size_t)ir->nvalues * sizeof *made_in);
+    tsri_ir_parts(ir, &begin, &end);
+    for (int e = begin; e < end; e++) {
+        const tsri_entry *entry = &ir->entries[e];
+        const tsri_item *it = &ir->items[entry->item];
+        const int segment = tsri_ir_entry_segment(ir, entry);
+        const int slots = t->slots[t->segment[segment].stage];
+        for (int i = 0; i < it->nin && entry->side != TSRI_SIDE_TAKES; i++) {
+            const int root = tsri_ir_root(ir, it->in[i]);
+            if (made_in[root] >= 0 && (made_in[root] != segment || entry->side == TSRI_SIDE_GIVES))
+                keep_copies(ir, root, slots, begin, end);
+        }
+        for (int i = 0; i < it->nout && entry->side != TSRI_SIDE_GIVES; i++)
+            if (!tsri_item_collects(it))
+                made_in[tsri_ir_root(ir, it->out[i])] = segment;
+    }
+    return TSR_OK;
 }
 
 /* Steps that lowering joins, or may join, run at the first one's time, so what one of them reads
@@ -313,7 +385,9 @@ static void share_in_place(tsri_ir *ir)
             continue;
         out->storage = TSRI_STORAGE_ALIAS;
         out->alias = root;
+        in->first = out->first < in->first ? out->first : in->first; /* it has copies */
         in->last = out->last > in->last ? out->last : in->last;
+        in->slots = out->slots;
     }
 }
 
@@ -338,6 +412,7 @@ tsr_status tsri_plan_schedule(tsri_ir *ir)
     TSRI_TRY(make_entries(&s, nitems));
     find_lifetimes(ir);
     keep_over_parts(ir);
+    TSRI_TRY(find_copies(ir));
     keep_joined_apart(ir);
     share_in_place(ir);
     return TSR_OK;

@@ -263,7 +263,7 @@ static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entr
         const tsri_value *v = &plan->ir.values[i];
         if (v->storage != TSRI_STORAGE_ARENA || v->first < 0)
             continue;
-        int64_t bytes = (int64_t)tsri_value_bytes(v, rank);
+        int64_t bytes = (int64_t)tsri_value_room(v, tsri_value_bytes(v, rank));
         change[v->first].by[m->kind[i]] += bytes;
         change[v->last + 1].by[m->kind[i]] -= bytes;
     }
