@@ -191,6 +191,7 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
     opts->infer_updates = e->planning.infer_updates;
     opts->search_s = e->search.seconds;
     opts->microbatches = (int)tsri_experiment_microbatches(e);
+    opts->pipeline = (tsr_pipeline)e->schedule.kind;
     opts->reshard_after_forward = e->planning.reshard_after_forward;
     if (tsri_section_has(&tsri_experiment_section, e, "fusion"))
         opts->no_fusion =

@@ -270,6 +270,7 @@ typedef struct tsri_config_planning {
 typedef struct tsri_config_step_schedule {
     tsri_head head;
     int64_t microbatches; /* of a section that is not said: 0 */
+    int kind;             /* a tsr_pipeline */
 } tsri_config_step_schedule;
 
 struct tsri_experiment {

@@ -473,12 +473,18 @@ static const tsri_field search_fields[] = {
 const tsri_section tsri_search_section = {
     .name = "search", .size = sizeof(tsri_config_search), FIELDS(search_fields)};
 
+/* In the order of tsr_pipeline. */
+static const char *const pipeline_words[] = {"1f1b", "gpipe", NULL};
 static const tsri_field step_schedule_fields[] = {
     FIELD(INT, tsri_config_step_schedule, "microbatches", microbatches, "1", 1, 0x7fffffff,
           "The step computes its batch in so many equal parts, one after another, and updates "
           "parameters once, after the last: a step's values are the same but for the order of "
           "sums, and only one part's activations are in memory. A divisor of the rows of each "
           "rank. Evaluation is not cut."),
+    WORD(tsri_config_step_schedule, "kind", kind, "1f1b", pipeline_words,
+         "The order in which stages work on micro-batches; it changes no value. 1f1b: a stage goes "
+         "back with a micro-batch as soon as it can, and keeps as many in memory as there are "
+         "stages from it to the last. gpipe: all go forward first, and a stage keeps all."),
 };
 const tsri_section tsri_step_schedule_section = {
     .name = "schedule", .size = sizeof(tsri_config_step_schedule), FIELDS(step_schedule_fields)};

@@ -31,6 +31,9 @@ static tsr_status settle_timetable(tsri_ir *ir)
     tsri_timetable *t = &ir->timetable;
     tsri_pool *pool = &ir->program;
     t->segment = tsri_pool_dup(pool, t->segment, (size_t)t->nsegments * sizeof *t->segment);
+    if (t->stage_of)
+        t->stage_of =
+            tsri_pool_dup(pool, t->stage_of, (size_t)ir->world->nranks * sizeof *t->stage_of);
     t->slots = tsri_pool_dup(pool, t->slots, (size_t)t->nstages * sizeof *t->slots);
     t->task = tsri_pool_dup(pool, t->task, (size_t)t->ntasks * sizeof *t->task);
     return t->segment && t->slots && t->task ? TSR_OK : TSR_ERR_NO_MEMORY;
@@ -166,32 +169,6 @@ void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end)
         *out_begin += turn == TSRI_TURN_HEAD;
         *out_end += turn != TSRI_TURN_TAIL;
     }
-}
-
-int tsri_ir_stage_of(const tsri_ir *ir, int rank)
-{
-    for (int i = 0; i < ir->nitems && ir->timetable.ntasks; i++) {
-        const tsri_item *it = &ir->items[i];
-        if (it->turn == TSRI_TURN_PARTS && it->kind != TSRI_ITEM_DEAD &&
-            tsr_placement_find(tsri_item_converts(it) ? it->box.from : it->placement, rank) >= 0)
-            return ir->timetable.segment[it->segment].stage;
-    }
-    return -1;
-}
-
-int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry)
-{
-    const tsri_item *it = &ir->items[entry->item];
-    return entry->side == TSRI_SIDE_TAKES ? it->box.taken_in - 1 : it->segment;
-}
-
-bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank)
-{
-    const tsri_item *it = &ir->items[entry->item];
-    return entry->side == TSRI_SIDE_ALL
-               ? tsri_item_has(it, rank)
-               : tsr_placement_find(entry->side == TSRI_SIDE_GIVES ? it->box.from : it->placement,
-                                    rank) >= 0;
 }
 
 bool tsri_item_collects(const tsri_item *item)

@@ -172,7 +172,7 @@ typedef struct tsri_change {
     double more_s;
 } tsri_change;
 
-enum { TSRI_CHANGES = 5 };
+enum { TSRI_CHANGES = 6 };
 /* Inference's prices are floats: relative differences up to this are rounding. */
 #define TSRI_NO_CHANGE 1e-6
 
@@ -259,6 +259,11 @@ static inline bool tsri_item_same_time(const tsri_item *a, const tsri_item *b)
 void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end);
 /* The stage of a rank; -1: it has no task. */
 int tsri_ir_stage_of(const tsri_ir *ir, int rank);
+/* The number of stages that have a rank on an item's placements; 1 without stages. */
+int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *item);
+/* Estimated seconds of a step: the sum over all items; of stages the length of the timetable, with
+ * the seconds of the busiest one before the parts and behind them. */
+double tsri_ir_seconds(const tsri_ir *ir);
 /* The segment of an entry of the parts. */
 int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry);
 /* Whether a rank has an entry of its item. */

@@ -23,6 +23,7 @@ typedef struct tsri_task_of {
 typedef struct tsri_timetable {
     int nstages, nsegments, ntasks; /* ntasks: nsegments times parts; 0 without micro-batches */
     tsri_part_segment *segment;
+    int *stage_of; /* [ranks of the world] -1: it has no task; NULL: see tsri_ir_stage_of */
     /* Per stage: how many micro-batches' copies a rank holds of a value that outlives its task. */
     int *slots;
     tsri_task_of *task; /* in their order */

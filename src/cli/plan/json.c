@@ -44,6 +44,31 @@ static cJSON *json_memory(const tsri_report *r)
     return json;
 }
 
+/* The timetable: its tasks in their order, in seconds since the first one's start. */
+static cJSON *json_pipeline(const tsri_ir *ir)
+{
+    const tsri_timetable *t = &ir->timetable;
+    cJSON *json = cJSON_CreateObject(), *tasks = cJSON_CreateArray(), *ahead = cJSON_CreateArray();
+    cJSON_AddStringToObject(json, "kind", tsri_pipeline_name(ir->opts.pipeline));
+    cJSON_AddNumberToObject(json, "stages", t->nstages);
+    cJSON_AddNumberToObject(json, "bubble", tsri_stages_bubble(ir));
+    for (int s = 0; s < t->nstages; s++)
+        cJSON_AddItemToArray(ahead, cJSON_CreateNumber(t->slots[s]));
+    cJSON_AddItemToObject(json, "copies", ahead);
+    for (int i = 0; i < t->ntasks; i++) {
+        const tsri_task_of *k = &t->task[i];
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddNumberToObject(one, "stage", t->segment[k->segment].stage);
+        cJSON_AddNumberToObject(one, "depth", t->segment[k->segment].depth);
+        cJSON_AddNumberToObject(one, "microbatch", k->part);
+        cJSON_AddNumberToObject(one, "start_s", k->start_s);
+        cJSON_AddNumberToObject(one, "end_s", k->end_s);
+        cJSON_AddItemToArray(tasks, one);
+    }
+    cJSON_AddItemToObject(json, "tasks", tasks);
+    return json;
+}
+
 static cJSON *json_step(const plan_view *v)
 {
     const tsri_report *r = v->report;
@@ -151,6 +176,8 @@ cJSON *plan_make_json(const plan_view *v)
     cJSON_AddStringToObject(json, "file", v->path);
     cJSON_AddNumberToObject(json, "ranks", r->plan->ir.world->nranks);
     cJSON_AddNumberToObject(json, "microbatches", r->plan->ir.parts);
+    if (r->plan->ir.timetable.nstages > 1)
+        cJSON_AddItemToObject(json, "pipeline", json_pipeline(&r->plan->ir));
     if (r->plan->ir.opts.memory_limit)
         cJSON_AddNumberToObject(json, "memory_limit", (double)r->plan->ir.opts.memory_limit);
     if (v->limit_is)

@@ -76,7 +76,7 @@ int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT])
 {
     const tsri_cost_model *m = &r->plan->ir.model;
     int n = 0;
-    static const char *const own[] = {"compute", "memory", "kernel starts"};
+    static const char *const own[] = {"compute", "memory", "kernel starts", "bubble"};
     for (int s = 0; s < TSRI_SPENT_LINK; s++) {
         out[n].use = snprintf(out[n].name, sizeof out[n].name, "%s", own[s]);
         out[n++].s = r->spent_s[s];
@@ -131,6 +131,12 @@ static void put_overlap(plan_text *t, const tsri_report *r)
     tsri_timeline_finish(&clock);
 }
 
+static void print_stage_line(const char *line, void *arg)
+{
+    (void)arg;
+    cli_say("  %s\n", line);
+}
+
 static void print_time(const plan_view *v, const cli_style *style)
 {
     const tsri_report *r = v->report;
@@ -159,6 +165,7 @@ static void print_time(const plan_view *v, const cli_style *style)
                  cli_seconds(r->summary.alike_s, figure), r->summary.alike);
     if (note.used)
         print_more(note.data);
+    tsri_report_stages(r->plan, print_stage_line, NULL);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "src/cli/links.h"
 #include "src/config/experiment.h"
 #include "src/plan/report/report.h"
+#include "src/plan/report/stages.h"
 
 struct plan_source;
 /* The subject that is shown. */

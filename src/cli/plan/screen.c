@@ -91,6 +91,18 @@ static void print_head(const plan_view *v, const cli_style *style)
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
+/* "4 stages by 1f1b   bubble 27.3 %" */
+static void print_stages(const plan_view *v, const cli_style *style)
+{
+    const tsri_ir *ir = &v->report->plan->ir;
+    plan_text t = {.used = 0};
+    if (ir->timetable.nstages < 2)
+        return;
+    plan_put(&t, "%d stages by %s%sbubble %.1f %%", ir->timetable.nstages,
+             tsri_pipeline_name(ir->opts.pipeline), gap, 100 * tsri_stages_bubble(ir));
+    print_spaced("pipeline", &t, style);
+}
+
 static void print_step(const plan_view *v, const cli_style *style)
 {
     const plan_pace pace = plan_pace_of(v->report, v->experiment);
@@ -106,6 +118,7 @@ static void print_step(const plan_view *v, const cli_style *style)
     if (v->report->plan->ir.parts > 1)
         plan_put(&t, "%s%d micro-batches", gap, v->report->plan->ir.parts);
     print_spaced("step", &t, style);
+    print_stages(v, style);
 }
 
 static void print_time(const plan_view *v, const cli_style *style)

@@ -302,7 +302,9 @@ static void print_memory(const tsri_report *r)
 
 bool plan_put_search(plan_text *t, const tsr_plan *plan)
 {
-    const double least = plan->info.bound_s, chosen = plan->info.cost_s;
+    const bool has_stages = plan->ir.timetable.nstages > 1;
+    const double least = plan->info.bound_s,
+                 chosen = has_stages ? plan->info.step_s : plan->info.cost_s;
     char bound[CLI_NUMBER_MAX];
     if (plan->info.exact || (least > 0 && chosen <= least * (1 + 1e-6)))
         return false;
@@ -337,6 +339,12 @@ static void print_changes(const plan_view *v)
     print_text(&t);
 }
 
+static void print_stage_line(const char *line, void *arg)
+{
+    (void)arg;
+    cli_say("  %s\n", line);
+}
+
 static void print_time(const plan_view *v)
 {
     const tsri_report *r = v->report;
@@ -354,6 +362,7 @@ static void print_time(const plan_view *v)
         plan_put(&t, "%s %s %.1f %%", i ? "," : "", shares[i].name, 100 * shares[i].s / r->step_s);
     plan_put(&t, "; bound by %s", n ? shares[0].name : "nothing");
     print_text(&t);
+    tsri_report_stages(r->plan, print_stage_line, NULL);
     print_changes(v);
     if (r->summary.alike > 1 && r->summary.alike_s > 0) {
         t.used = 0;

@@ -497,7 +497,7 @@ static bool get_seconds(reader *r, double *out)
 static tsr_status read_stages(reader *r)
 {
     tsri_timetable *t = &r->ir->timetable;
-    *t = (tsri_timetable){0};
+    *t = (tsri_timetable){.stage_of = t->stage_of};
     EXPECT(get_int(r, &t->nstages) && t->nstages > 1 && t->nstages <= r->ir->world->nranks,
            "a number of stages");
     t->slots = tsri_pool_alloc(&r->ir->scratch, (size_t)t->nstages * sizeof *t->slots);

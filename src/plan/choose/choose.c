@@ -74,14 +74,17 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     plan->info.ops = plan->ir.nops;
     plan->info.step_s = plan->ir.step_s;
     plan->info.cost_s = c->inferred.cost;
-    plan->info.bound_s = tsri_infer_bound(&c->inferred);
+    /* Several stages do the work side by side at best. */
+    const int nstages = plan->ir.timetable.nstages > 1 ? plan->ir.timetable.nstages : 1;
+    plan->info.bound_s = tsri_infer_bound(&c->inferred) / nstages;
     plan->ir.relaxed = c->inferred.relaxed;
     plan->is_cut = tsri_choosing_is_over(c);
     plan->search_work = c->opts->search_s * TSRI_WORK_PER_S - c->work;
     /* Inference proves its choice the cheapest with buckets as it counts them. That holds for the
      * plan if the schedule's buckets cost the same. */
-    plan->info.exact = c->inferred.exact && fabs(plan->ir.change[TSRI_CHANGES - 1].more_s) <=
-                                                TSRI_NO_CHANGE * c->inferred.cost;
+    plan->info.exact =
+        c->inferred.exact && nstages == 1 &&
+        fabs(plan->ir.change[TSRI_CHANGES - 1].more_s) <= TSRI_NO_CHANGE * c->inferred.cost;
     TSRI_TRY(tsri_plan_give_reasons(&plan->ir));
     if (!plan->ir.opts.memory_limit) { /* no other signatures will be asked for */
         tsri_pool_finish(&c->inferring);

@@ -22,25 +22,14 @@ static const struct {
     {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
     {TSRI_PASS_ORDER, tsri_plan_order, NULL},
     {TSRI_PASS_UPDATE, tsri_plan_update, NULL},
-    {TSRI_PASS_STAGES, tsri_plan_stages, NULL},
+    {TSRI_PASS_STAGES, tsri_plan_stages, "stages that work at the same time"},
     {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
 };
-
-/* Returns the seconds of all items, by the cost model. */
-static double total_seconds(const tsri_ir *ir)
-{
-    double total = 0;
-    for (int i = 0; i < ir->nitems; i++) {
-        if (!tsri_item_shows(&ir->items[i]) && ir->items[i].kind != TSRI_ITEM_DEAD)
-            total += ir->items[i].cost_s;
-    }
-    return total;
-}
 
 /* Notes as change i of the program by how many seconds a pass has changed a step. */
 static void note_change(tsri_ir *ir, int i, const char *reason)
 {
-    const double seconds = total_seconds(ir);
+    const double seconds = tsri_ir_seconds(ir);
     ir->change[i] = (tsri_change){reason, seconds - ir->step_s};
     ir->step_s = seconds;
 }

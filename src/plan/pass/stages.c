@@ -311,5 +311,10 @@ tsr_status tsri_plan_stages(tsri_ir *ir)
     find_takers(&f);
     TSRI_TRY(sort(&f));
     ir->timetable.nstages = f.nstages;
+    ir->timetable.stage_of =
+        tsri_pool_alloc(&ir->scratch, (size_t)ir->world->nranks * sizeof *f.number);
+    TSRI_NEED(ir->timetable.stage_of);
+    for (int r = 0; r < ir->world->nranks; r++)
+        ir->timetable.stage_of[r] = f.leader[r] < 0 ? -1 : f.number[leader_of(&f, r)];
     return tsri_timetable_fill(ir);
 }

@@ -8,6 +8,7 @@
 #include "src/core/text_stream.h"
 #include "src/plan/pass/pass.h"
 #include "src/plan/report/report.h"
+#include "src/plan/report/stages.h"
 
 static void put_value(FILE *f, const tsri_value *v)
 {
@@ -196,6 +197,11 @@ static void put_changes(FILE *f, const tsr_plan *plan)
     }
 }
 
+static void put_stage_line(const char *line, void *f)
+{
+    tsri_fshow(f, "%s\n", line);
+}
+
 static tsr_status put_all(FILE *f, tsr_plan *plan)
 {
     tsri_fshow(f, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
@@ -208,6 +214,7 @@ static tsr_status put_all(FILE *f, tsr_plan *plan)
             "%d micro-batches: rows with \"%d times\" run in each of them, with the shapes of "
             "one\n",
             plan->ir.parts, plan->ir.parts);
+    tsri_report_stages(plan, put_stage_line, f);
     put_changes(f, plan);
     put_ports(f, plan);
     put_items(f, plan);

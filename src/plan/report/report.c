@@ -235,14 +235,22 @@ static tsr_status add_rows(reporter *m)
     return TSR_OK;
 }
 
+/* The part of the stages that do an item. */
+static double share_of(const tsri_ir *ir, const tsri_item *it)
+{
+    const int nstages = ir->timetable.nstages;
+    return it && nstages > 1 ? (double)tsri_ir_stages_of(ir, it) / nstages : 1;
+}
+
 static tsr_status add_up(tsri_report *r)
 {
     int capacity = 0;
     for (int i = 0; i < r->nrows; i++) {
         const tsri_report_row *row = &r->rows[i];
-        *(row->link >= 0 ? &r->comm_s : &r->compute_s) += row->cost_s;
+        const double share = share_of(&r->plan->ir, row->item);
+        *(row->link >= 0 ? &r->comm_s : &r->compute_s) += row->cost_s * share;
         for (int s = 0; s < TSRI_SPENT_COUNT; s++)
-            r->spent_s[s] += row->spent_s[s];
+            r->spent_s[s] += row->spent_s[s] * share;
         if (row->link < 0)
             continue;
         r->bytes += row->bytes;
@@ -258,6 +266,10 @@ static tsr_status add_up(tsri_report *r)
         r->totals[t].cost_s += row->cost_s;
     }
     r->step_s = r->compute_s + r->comm_s;
+    if (r->plan->ir.timetable.nstages > 1) {
+        r->spent_s[TSRI_SPENT_BUBBLE] = fmax(0, r->plan->ir.step_s - r->step_s);
+        r->step_s += r->spent_s[TSRI_SPENT_BUBBLE];
+    }
     r->most = most_of(r->spent_s);
     return TSR_OK;
 }
@@ -303,7 +315,7 @@ bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change)
 /* --- words ------------------------------------------------------------------------------------ */
 char *tsri_spent_name(const tsri_cost_model *m, tsri_spent spent, char buf[TSRI_SPENT_NAME_MAX])
 {
-    static const char *const names[] = {"compute", "memory", "kernel starts"};
+    static const char *const names[] = {"compute", "memory", "kernel starts", "bubble"};
     char link[TSRI_LINK_NAME_MAX];
     if (spent < TSRI_SPENT_LINK)
         snprintf(buf, TSRI_SPENT_NAME_MAX, "%s", names[spent]);

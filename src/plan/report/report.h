@@ -21,6 +21,7 @@ typedef enum tsri_spent {
     TSRI_SPENT_FLOPS = 0,
     TSRI_SPENT_MEMORY, /* reading and writing the rank's own */
     TSRI_SPENT_START,  /* of kernels */
+    TSRI_SPENT_BUBBLE, /* waiting for other stages */
     TSRI_SPENT_LINK,   /* + 2 l: bytes over link l; + 2 l + 1: its hand-shakes */
     TSRI_SPENT_COUNT = TSRI_SPENT_LINK + 2 * TSRI_MAX_LINKS,
 } tsri_spent;
@@ -93,8 +94,10 @@ typedef struct tsri_report {
     int nclasses;               /* of ranks; memory[] has the neediest of them */
     double spent_s[TSRI_SPENT_COUNT];
     tsri_spent most;
-    double compute_s, comm_s, step_s; /* step_s is their sum: overlap is not counted */
-    uint64_t bytes;                   /* sum of the boxes' */
+    /* step_s is their sum: overlap is not counted. With stages these are the stages' mean, and
+     * step_s has the bubble too. */
+    double compute_s, comm_s, step_s;
+    uint64_t bytes; /* sum of the boxes' */
     tsri_strategy strategy;
     tsri_summary summary;
     tsri_pool pool;

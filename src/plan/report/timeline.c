@@ -21,6 +21,8 @@ typedef struct clockwork {
     int capacity;
     clock_hand *hand;  /* [groups] */
     int *span_of_call; /* per item: the first span of its call; -1 */
+    double share;      /* of an item's cost that counts now: that of a micro-batch, or all */
+    int stage;         /* whose groups have a part; -1: all */
 } clockwork;
 
 /* --- groups of ranks -------------------------------------------------------------------------- */
@@ -89,19 +91,22 @@ static tsr_status find_groups(clockwork *c)
 /* --- the clock -------------------------------------------------------------------------------- */
 static tsr_status add_span(clockwork *c, int item, int group, int before, double start_s)
 {
+    const double cost_s = c->plan->ir.items[item].cost_s * c->share;
     tsri_timeline *t = c->t;
     TSRI_NEED(TSRI_PUSH(&t->pool, t->span, t->nspans, c->capacity));
     t->span[t->nspans++] = (tsri_span){.item = item,
                                        .group = group,
                                        .before = before,
                                        .start_s = start_s,
-                                       .end_s = start_s + c->plan->ir.items[item].cost_s};
+                                       .end_s = start_s + cost_s};
     return TSR_OK;
 }
 
 static bool has_part(const clockwork *c, const tsri_item *it, int group)
 {
-    return tsri_item_has(it, c->t->group[group].rank);
+    const int rank = c->t->group[group].rank;
+    return c->stage >= 0 ? tsri_ir_stage_of(&c->plan->ir, rank) == c->stage
+                         : tsri_item_has(it, rank);
 }
 
 static tsr_status compute(clockwork *c, int item)
@@ -113,8 +118,8 @@ static tsr_status compute(clockwork *c, int item)
             continue;
         TSRI_TRY(add_span(c, item, g, h->last, h->now_s));
         h->last = c->t->nspans - 1;
-        h->now_s += it->cost_s;
-        c->t->group[g].compute_s += it->cost_s;
+        h->now_s += it->cost_s * c->share;
+        c->t->group[g].compute_s += it->cost_s * c->share;
     }
     return TSR_OK;
 }
@@ -144,7 +149,7 @@ static tsr_status start(clockwork *c, int item)
         if (!has_part(c, it, g))
             continue;
         TSRI_TRY(add_span(c, item, g, before, at));
-        h->lane_s[lane] = at + it->cost_s;
+        h->lane_s[lane] = at + it->cost_s * c->share;
         h->lane_last[lane] = c->t->nspans - 1;
     }
     return TSR_OK;
@@ -177,9 +182,64 @@ static void mark_critical(clockwork *c)
         t->span[last].critical = true;
 }
 
+/* Lets the clock run over the entries [first, end). A stage gives without taking time. */
+static tsr_status run_entries(clockwork *c, int first, int end)
+{
+    const tsr_plan *plan = c->plan;
+    for (int e = first; e < end; e++) {
+        const tsri_entry *entry = &plan->ir.entries[e];
+        if (entry->side == TSRI_SIDE_GIVES)
+            continue;
+        if (entry->phase == TSRI_PHASE_DO)
+            TSRI_TRY(compute(c, entry->item));
+        else if (entry->phase == TSRI_PHASE_START)
+            TSRI_TRY(start(c, entry->item));
+        else if (entry->phase == TSRI_PHASE_FINISH)
+            finish(c, entry->item);
+    }
+    return TSR_OK;
+}
+
+/* The first entry from `from` on that is of the segment or a later one, or behind the parts. */
+static int segment_begin(const tsri_ir *ir, int from, int end, int segment)
+{
+    while (from < end && tsri_ir_entry_segment(ir, &ir->entries[from]) < segment)
+        from++;
+    return from;
+}
+
+/* Lets the clock run over the tasks of stages, each from its time in the timetable on. */
+static tsr_status run_tasks(clockwork *c, int begin, int end)
+{
+    const tsri_ir *ir = &c->plan->ir;
+    const tsri_timetable *t = &ir->timetable;
+    int *first = tsri_pool_alloc(&c->pool, ((size_t)t->nsegments + 1) * sizeof *first);
+    double from_s = 0;
+    TSRI_NEED(first);
+    for (int s = 0, e = begin; s <= t->nsegments; s++)
+        first[s] = e = segment_begin(ir, e, end, s);
+    for (int g = 0; g < c->t->ngroups; g++)
+        from_s = c->hand[g].now_s > from_s ? c->hand[g].now_s : from_s;
+    c->share = 1.0 / ir->parts;
+    for (int i = 0; i < t->ntasks; i++) {
+        const int segment = t->task[i].segment;
+        c->stage = t->segment[segment].stage;
+        for (int g = 0; g < c->t->ngroups; g++) {
+            clock_hand *h = &c->hand[g];
+            if (has_part(c, NULL, g) && h->now_s < from_s + t->task[i].start_s)
+                h->now_s = from_s + t->task[i].start_s;
+        }
+        TSRI_TRY(run_entries(c, first[segment], first[segment + 1]));
+    }
+    c->share = 1;
+    c->stage = -1;
+    return TSR_OK;
+}
+
 static tsr_status run_clock(clockwork *c)
 {
     const tsr_plan *plan = c->plan;
+    int begin, end;
     c->hand = tsri_pool_alloc(&c->pool, (size_t)c->t->ngroups * sizeof *c->hand);
     c->span_of_call = tsri_pool_alloc(&c->pool, (size_t)plan->ir.nitems * sizeof *c->span_of_call);
     TSRI_NEED(c->hand && c->span_of_call);
@@ -187,14 +247,13 @@ static tsr_status run_clock(clockwork *c)
         c->hand[g] = (clock_hand){.last = -1, .lane_last = {-1, -1}};
     for (int i = 0; i < plan->ir.nitems; i++)
         c->span_of_call[i] = -1;
-    for (int e = 0; e < plan->ir.nentries; e++) {
-        int item = plan->ir.entries[e].item;
-        if (plan->ir.entries[e].phase == TSRI_PHASE_DO)
-            TSRI_TRY(compute(c, item));
-        else if (plan->ir.entries[e].phase == TSRI_PHASE_START)
-            TSRI_TRY(start(c, item));
-        else if (plan->ir.entries[e].phase == TSRI_PHASE_FINISH)
-            finish(c, item);
+    tsri_ir_parts(&plan->ir, &begin, &end);
+    if (plan->ir.timetable.nstages > 1) {
+        TSRI_TRY(run_entries(c, 0, begin));
+        TSRI_TRY(run_tasks(c, begin, end));
+        TSRI_TRY(run_entries(c, end, plan->ir.nentries));
+    } else {
+        TSRI_TRY(run_entries(c, 0, plan->ir.nentries));
     }
     mark_critical(c);
     return TSR_OK;
@@ -204,7 +263,7 @@ tsr_status tsri_timeline_make(const tsr_plan *plan, tsri_timeline *out_timeline)
 {
     *out_timeline = (tsri_timeline){0};
     tsri_pool_init(&out_timeline->pool, &plan->ir.world->mem);
-    clockwork c = {.plan = plan, .t = out_timeline};
+    clockwork c = {.plan = plan, .t = out_timeline, .share = 1, .stage = -1};
     tsri_pool_init(&c.pool, &plan->ir.world->mem);
     tsr_status status = find_groups(&c);
     if (status == TSR_OK)

@@ -26,10 +26,11 @@ static const struct {
     tsri_pass pass;
     tsr_status (*run)(tsri_ir *ir);
 } passes[] = {
-    {TSRI_PASS_FUSE, tsri_plan_fuse},     {TSRI_PASS_RESHARD, tsri_plan_reshard},
-    {TSRI_PASS_LAYOUT, tsri_plan_layout}, {TSRI_PASS_CHAIN, tsri_plan_chain},
-    {TSRI_PASS_DEFER, tsri_plan_defer},   {TSRI_PASS_ORDER, tsri_plan_order},
-    {TSRI_PASS_UPDATE, tsri_plan_update}, {TSRI_PASS_SCHEDULE, tsri_plan_schedule},
+    {TSRI_PASS_FUSE, tsri_plan_fuse},         {TSRI_PASS_RESHARD, tsri_plan_reshard},
+    {TSRI_PASS_LAYOUT, tsri_plan_layout},     {TSRI_PASS_CHAIN, tsri_plan_chain},
+    {TSRI_PASS_DEFER, tsri_plan_defer},       {TSRI_PASS_ORDER, tsri_plan_order},
+    {TSRI_PASS_UPDATE, tsri_plan_update},     {TSRI_PASS_STAGES, tsri_plan_stages},
+    {TSRI_PASS_SCHEDULE, tsri_plan_schedule},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
@@ -164,6 +165,7 @@ static void test_wrong_texts(void **state)
         {"plan 1 ranks 1 rank 0\ni0 kernel unary: v0 -> |\n", "line 2: a value"},
         {"plan 1 ranks 1 rank 0\ni0 kernel constant: -> |\n", "line 2: a plan to take"},
         {"plan 1 ranks 1 rank 0\nrun i0\n", "line 2: an item"},
+        {"plan 1 ranks 1 rank 0 parts 2\nstages 2 1 1\n", "line 2: a number of stages"},
         {"plan 1 ranks 1 rank 0\nstop\n", "line 2: a placement, a value"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

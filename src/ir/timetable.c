@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program's stages, and the seconds of a step that they share. */
+#include "src/ir/ir.h"
+
+int tsri_ir_stage_of(const tsri_ir *ir, int rank)
+{
+    const tsri_timetable *t = &ir->timetable;
+    if (t->nstages < 2)
+        return 0;
+    if (t->stage_of)
+        return t->stage_of[rank];
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
+        if (it->turn == TSRI_TURN_PARTS && it->kind != TSRI_ITEM_DEAD &&
+            tsr_placement_find(tsri_item_converts(it) ? it->box.from : it->placement, rank) >= 0)
+            return t->segment[it->segment].stage;
+    }
+    return -1;
+}
+
+int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry)
+{
+    const tsri_item *it = &ir->items[entry->item];
+    return entry->side == TSRI_SIDE_TAKES ? it->box.taken_in - 1 : it->segment;
+}
+
+bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank)
+{
+    const tsri_item *it = &ir->items[entry->item];
+    if (entry->side == TSRI_SIDE_ALL)
+        return tsri_item_has(it, rank);
+    const bool gives = entry->side == TSRI_SIDE_GIVES;
+    return tsr_placement_find(gives ? it->box.from : it->placement, rank) >= 0;
+}
+
+/* Whether a stage has a rank on a placement. Most placements are within a stage. */
+static bool is_on(const tsri_ir *ir, const tsr_placement *p, int stage)
+{
+    const int n = p ? tsr_placement_nranks(p) : 0;
+    const int first = n ? tsri_ir_stage_of(ir, tsr_placement_rank(p, 0)) : -1;
+    if (!n || first == tsri_ir_stage_of(ir, tsr_placement_rank(p, n - 1)))
+        return n && first == stage;
+    for (int i = 0; i < n; i++)
+        if (tsri_ir_stage_of(ir, tsr_placement_rank(p, i)) == stage)
+            return true;
+    return false;
+}
+
+int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *it)
+{
+    int n = 0;
+    for (int s = 0; s < ir->timetable.nstages && ir->timetable.nstages > 1; s++)
+        n += is_on(ir, it->placement, s) || (tsri_item_converts(it) && is_on(ir, it->box.from, s));
+    return n > 0 ? n : 1;
+}
+
+/* The seconds of items before the parts, or behind them, of the stage that has most. */
+static double most_seconds(const tsri_ir *ir, tsri_turn turn)
+{
+    double most = 0;
+    for (int s = 0; s < ir->timetable.nstages; s++) {
+        const tsr_placement *last = NULL;
+        bool has = false;
+        double sum = 0;
+        for (int i = 0; i < ir->nitems; i++) {
+            const tsri_item *it = &ir->items[i];
+            if (it->turn != turn || tsri_item_shows(it) || it->kind == TSRI_ITEM_DEAD)
+                continue;
+            if (it->placement != last)
+                has = is_on(ir, it->placement, s);
+            last = it->placement;
+            sum += has ? it->cost_s : 0;
+        }
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
+double tsri_ir_seconds(const tsri_ir *ir)
+{
+    const tsri_timetable *t = &ir->timetable;
+    double total = 0;
+    for (int i = 0; i < ir->nitems && t->nstages < 2; i++)
+        if (!tsri_item_shows(&ir->items[i]) && ir->items[i].kind != TSRI_ITEM_DEAD)
+            total += ir->items[i].cost_s;
+    if (t->nstages < 2)
+        return total;
+    for (int i = 0; i < t->ntasks; i++)
+        total = t->task[i].end_s > total ? t->task[i].end_s : total;
+    return most_seconds(ir, TSRI_TURN_HEAD) + total + most_seconds(ir, TSRI_TURN_TAIL);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stages of a plan, in lines of text: their tasks by time, and a picture of the timetable. */
+#include "src/plan/report/stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { COLUMNS = 64, STAGES_SHOWN = 32, RANKS_SHOWN = 48 };
+
+const char *tsri_pipeline_name(tsr_pipeline pipeline)
+{
+    return pipeline == TSR_PIPELINE_GPIPE ? "gpipe" : "1f1b";
+}
+
+static double length_of(const tsri_timetable *t)
+{
+    double end = 0;
+    for (int i = 0; i < t->ntasks; i++)
+        end = t->task[i].end_s > end ? t->task[i].end_s : end;
+    return end;
+}
+
+static double busy_of(const tsri_timetable *t, int parts, int stage)
+{
+    double busy = 0;
+    for (int s = 0; s < t->nsegments; s++)
+        busy += t->segment[s].stage == stage ? t->segment[s].task_s * parts : 0;
+    return busy;
+}
+
+double tsri_stages_bubble(const tsri_ir *ir)
+{
+    const tsri_timetable *t = &ir->timetable;
+    const double all = length_of(t) * t->nstages;
+    double busy = 0;
+    for (int s = 0; s < t->nstages; s++)
+        busy += busy_of(t, ir->parts, s);
+    return t->nstages > 1 && all > 0 ? 1 - busy / all : 0;
+}
+
+/* "0 to 3", or the first ranks of a stage whose numbers have gaps. */
+static void put_ranks(const tsri_ir *ir, int stage, char text[RANKS_SHOWN])
+{
+    int first = -1, last = -1, n = 0;
+    for (int r = 0; r < ir->world->nranks; r++)
+        if (tsri_ir_stage_of(ir, r) == stage) {
+            first = first < 0 ? r : first;
+            last = r;
+            n++;
+        }
+    if (n == 1)
+        snprintf(text, RANKS_SHOWN, "rank %d", first);
+    else if (last - first + 1 == n)
+        snprintf(text, RANKS_SHOWN, "ranks %d to %d", first, last);
+    else
+        snprintf(text, RANKS_SHOWN, "%d of %d to %d", n, first, last);
+}
+
+/* The seconds of a stage's tasks for one micro-batch: those of the segment before the last stage's
+ * depth, and the others. */
+static void split_tasks(const tsri_timetable *t, int stage, int turn_depth, double *forward,
+                        double *back)
+{
+    *forward = *back = 0;
+    for (int s = 0; s < t->nsegments; s++)
+        if (t->segment[s].stage == stage)
+            *(t->segment[s].depth < turn_depth ? forward : back) += t->segment[s].task_s;
+}
+
+static int last_depth(const tsri_timetable *t)
+{
+    int depth = 0;
+    for (int s = 0; s < t->nsegments; s++)
+        if (t->segment[s].stage == t->nstages - 1 && t->segment[s].depth > depth)
+            depth = t->segment[s].depth;
+    return depth;
+}
+
+static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *put, void *arg)
+{
+    const tsri_timetable *t = &ir->timetable;
+    char ranks[RANKS_SHOWN], line[200];
+    double forward, back;
+    const double length = length_of(t), busy = busy_of(t, ir->parts, stage);
+    put_ranks(ir, stage, ranks);
+    split_tasks(t, stage, turn_depth, &forward, &back);
+    int n = snprintf(line, sizeof line, "stage %-2d %-16s ", stage, ranks);
+    n += forward > 0
+             ? snprintf(line + n, sizeof line - (size_t)n, "%8.3f ms forward, %8.3f ms back",
+                        forward * 1e3, back * 1e3)
+             : snprintf(line + n, sizeof line - (size_t)n, "%30.3f ms both ways", back * 1e3);
+    snprintf(line + n, sizeof line - (size_t)n, ", %5.1f %% busy, %d in memory",
+             length > 0 ? 100 * busy / length : 0, forward > 0 ? t->slots[stage] : 1);
+    put(line, arg);
+}
+
+/* One row of the picture: digits go forward, letters back; of micro-batches from 10 on the last
+ * digit counts. */
+static void draw(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *put, void *arg)
+{
+    const tsri_timetable *t = &ir->timetable;
+    const double length = length_of(t);
+    char row[COLUMNS + 1], line[COLUMNS + 32];
+    memset(row, '.', COLUMNS);
+    row[COLUMNS] = 0;
+    for (int i = 0; i < t->ntasks; i++) {
+        const tsri_task_of *k = &t->task[i];
+        const int from = (int)(k->start_s / length * COLUMNS + 0.5),
+                  to = (int)(k->end_s / length * COLUMNS + 0.5);
+        const char base = t->segment[k->segment].depth < turn_depth ? '0' : 'a';
+        for (int c = from; c < to && t->segment[k->segment].stage == stage; c++)
+            row[c] = (char)(base + k->part % 10);
+    }
+    snprintf(line, sizeof line, "%2d |%s|", stage, row);
+    put(line, arg);
+}
+
+void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg)
+{
+    const tsri_ir *ir = &plan->ir;
+    const tsri_timetable *t = &ir->timetable;
+    const int turn_depth = last_depth(t);
+    char line[200];
+    if (t->nstages < 2 || length_of(t) <= 0)
+        return;
+    snprintf(line, sizeof line,
+             "%d stages by %s, %d micro-batches: %.3f ms from the first task to the last, bubble "
+             "%.1f %%",
+             t->nstages, tsri_pipeline_name(ir->opts.pipeline), ir->parts, length_of(t) * 1e3,
+             100 * tsri_stages_bubble(ir));
+    put(line, arg);
+    for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
+        put_stage(ir, s, turn_depth, put, arg);
+    put("by time, digits forward, letters back (a is micro-batch 0), dots idle:", arg);
+    for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
+        draw(ir, s, turn_depth, put, arg);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stages of a plan with micro-batches, for people. */
+#ifndef TESSERA_PLAN_STAGES_H
+#define TESSERA_PLAN_STAGES_H
+
+#include "src/plan/plan.h"
+
+typedef void tsri_put_line(const char *line, void *arg);
+
+/* Gives `put` a heading, a line for each stage and a picture of the timetable; nothing of a plan
+ * without stages. */
+void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg);
+/* The part of the stages' time, from the first task to the last, in which they are idle; 0 without
+ * stages. */
+double tsri_stages_bubble(const tsri_ir *ir);
+/* "1f1b", "gpipe". */
+const char *tsri_pipeline_name(tsr_pipeline pipeline);
+
+#endif
