@@ -131,6 +131,7 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
     if (!op)
         return &g->failure.tensor;
     op->sbp = sbp;
+    op->stage = p == x->placement ? x->op->stage : tsri_stage_at(g, p, x->op->stage);
     return op->out[0];
 }
 
