@@ -231,6 +231,14 @@ static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape
     return t;
 }
 
+/* The stage of an op on a placement. Inputs and constants are in none: they follow their readers.
+ */
+static int stage_number(const tsr_graph *g, int nin, tsr_tensor *const *in, const tsr_placement *p)
+{
+    const tsri_stage stage = tsri_stage_of(g, nin, in);
+    return nin && stage.placement == p ? stage.number : 0;
+}
+
 tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                            tsr_tensor *const *in, int nout, const tsr_dims *shapes,
                            const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
@@ -259,7 +267,7 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
                     .loc = loc,
                     .backward = g->now.in_backward,
                     .optimizes = g->now.optimizes,
-                    .stage = tsri_stage_of(g, nin, in).number,
+                    .stage = stage_number(g, nin, in, p ? p : in[0]->placement),
                     .region = g->now.in_backward || !g->now.region_depth ? 0 : g->now.nregions};
     if (attrs)
         op->attrs = *attrs;

@@ -282,13 +282,263 @@ static void test_autocast(void **state)
     hold((job){.net = MLP, .stages = 2, .data = 2, .autocast = TSR_F16, .scales = true});
 }
 
+/* --- where ops are ---------------------------------------------------------------------------- */
+static tsr_module *linear(tsr_module *root, const char *name, tsr_world *w, const tsr_placement *p)
+{
+    return tsr_module_add(
+        root, name,
+        tsr_nn_linear(w, &(tsr_nn_opts){.placement = p, .sbp = TSR_B, .dtype = TSR_F64}, 4, 4,
+                      false));
+}
+
+/* A constant in a forward function is in no stage; x comes to the module's. */
+static tsr_tensor *add_row_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const double row[4] = {1, 2, 3, 4};
+    return tsr_add(x, tsr_add(tsr_use(m, "bias", x), tsr_constant(tsr_tensor_graph(x), TSR_F64,
+                                                                  TSR_DIMS(4), row, arg, TSR_B)));
+}
+
+static tsr_status where(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *mesh = tsr_placement_parse(w, "cpu:[[0],[1],[2]]");
+    const tsr_placement *on[3];
+    for (int i = 0; i < 3; i++)
+        on[i] = tsr_placement_slice(mesh, 0, i);
+    const tsr_placement *all = tsr_placement_parse(w, "cpu:[0,1,2]");
+    tsr_module *root = tsr_module_create(w, NULL, NULL, NULL, NULL);
+    tsr_module *a = linear(root, "a", w, mesh), *b = linear(root, "b", w, mesh);
+    tsr_module *c = linear(root, "c", w, mesh);
+    tsr_module *d =
+        tsr_module_add(root, "d",
+                       tsr_module_create(w, &(tsr_nn_opts){.placement = mesh, .dtype = TSR_F64},
+                                         add_row_forward, (void *)(uintptr_t)all, NULL));
+    tsr_module_param(d, "bias", TSR_DIMS(4), TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
+    /* Chunks of an interleaved pipeline: stages 0 and 2 are on one placement. */
+    TRY(tsr_module_stage(a, 0, on[0]));
+    TRY(tsr_module_stage(b, 1, on[1]));
+    TRY(tsr_module_stage(c, 2, on[0]));
+    TRY(tsr_module_stage(d, 1, on[2]));
+    TRY(tsr_module_stage(d, 3, on[2]));
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(2, 4), mesh, TSR_ND(TSR_B, TSR_B));
+    tsr_tensor *ya = tsr_apply(a, x), *yb = tsr_apply(b, ya), *yc = tsr_apply(c, yb);
+    tsr_tensor *yd = tsr_apply(d, yc);
+    CHECK(tsr_tensor_placement(ya) == on[0] && tsr_tensor_placement(yb) == on[1]);
+    CHECK(tsr_tensor_placement(yc) == on[0] && tsr_tensor_placement(yd) == on[2]);
+    /* Outside of modules: the latest operand's, whichever it is. */
+    CHECK(tsr_tensor_placement(tsr_add(ya, yb)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_add(yb, ya)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_add(yb, yc)) == on[0]);
+    CHECK(tsr_tensor_placement(tsr_add(yc, yd)) == on[2]);
+    CHECK(tsr_tensor_placement(tsr_add(x, yb)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_mul_scalar(yb, 2)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_add(tsr_neg(tsr_mul_scalar(ya, 2)), yb)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_mul_scalar(x, 2)) == mesh);
+    tsr_tensor *three[] = {ya, yd, yb};
+    CHECK(tsr_tensor_placement(tsr_concat(3, three, 0)) == on[2]);
+    CHECK(tsr_tensor_placement(tsr_matmul(ya, tsr_read(g, tsr_module_find(b, "weight")))) == on[1]);
+    /* tsr_to_global still says where something is, and then nothing is moved but what it meets. */
+    tsr_tensor *back = tsr_to_global(yd, on[1], TSR_AUTO);
+    CHECK(tsr_tensor_placement(tsr_mul_scalar(back, 2)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_add(back, ya)) == on[1]);
+    CHECK(tsr_tensor_placement(tsr_add(tsr_to_global(yd, all, TSR_AUTO), ya)) == on[0]);
+    tsr_tensor *sum = tsr_sum(tsr_add(tsr_mul(ya, yd), tsr_mul(yb, yc)), TSR_ALL_AXES, false);
+    tsr_tensor *of[] = {x, ya}, *dx[2];
+    tsr_gradients(sum, 2, of, dx);
+    CHECK(tsr_tensor_placement(dx[0]) == mesh && tsr_tensor_placement(dx[1]) == on[0]);
+    tsr_output(g, "sum", sum, all, TSR_B);
+    tsr_output(g, "dx", dx[0], all, TSR_B);
+    tsr_plan *plan;
+    double v[8] = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, 0.8}, got[8], up, down;
+    TRY(tsr_compile(g, &plan));
+    TRY(tsr_feed(plan, "x", v, sizeof v));
+    TRY(tsr_run(plan));
+    TRY(tsr_fetch(plan, "dx", got, sizeof got));
+    for (int i = 0; i < 8; i++) {
+        const double was = v[i], h = 1e-5;
+        v[i] = was + h;
+        TRY(tsr_feed(plan, "x", v, sizeof v));
+        TRY(tsr_run(plan));
+        TRY(tsr_fetch(plan, "sum", &up, sizeof up));
+        v[i] = was - h;
+        TRY(tsr_feed(plan, "x", v, sizeof v));
+        TRY(tsr_run(plan));
+        TRY(tsr_fetch(plan, "sum", &down, sizeof down));
+        v[i] = was;
+        CHECK(near_to(got[i], (up - down) / (2 * h), 1e-8));
+    }
+    tsr_plan_destroy(plan);
+    tsr_module_destroy(root);
+    return TSR_OK;
+}
+
+static void test_where(void **state)
+{
+    (void)state;
+    assert_int_equal(tsr_spawn(3, where, NULL), TSR_OK);
+}
+
+/* --- one home --------------------------------------------------------------------------------- */
+/* A weight that three stages read, of which the first comes before its home: one move to each
+ * stage, one gradient from each, one update. */
+static tsr_status tied(tsr_world *w, void *arg)
+{
+    const bool in_stages = tsr_world_size(w) > 1;
+    double *out = arg, value[16];
+    const tsr_placement *mesh = tsr_placement_parse(w, "cpu"), *on[3];
+    tsr_module *root = tsr_module_create(w, NULL, NULL, NULL, NULL);
+    const char *const names[] = {"a", "b", "c"};
+    tsr_module *m[3];
+    for (int i = 0; i < 3; i++) {
+        on[i] = tsr_placement_slice(mesh, 0, in_stages ? i : 0);
+        m[i] = linear(root, names[i], w, mesh);
+        TRY(tsr_module_stage(m[i], i, on[i]));
+    }
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_input_with(g, "x", TSR_F64, TSR_DIMS(4, 4), mesh, TSR_B,
+                                   TSR_INPUT_OPTS(.batch_axis = 0));
+    tsr_tensor *weight = tsr_read(g, tsr_module_find(m[1], "weight"));
+    x = tsr_apply(m[0], x);
+    for (int i = 0; i < 3; i++) {
+        x = i ? tsr_apply(m[i], x) : x;
+        x = tsr_tanh(x);
+        /* At stage 0 the weight's own would be the latest; the reader is told to be at 0. */
+        tsr_tensor *here = i == 0 ? tsr_to_global(weight, on[0], TSR_AUTO) : weight;
+        x = tsr_add(tsr_matmul(x, here), tsr_matmul(tsr_square(x), here));
+        CHECK(tsr_tensor_placement(x) == on[i]);
+    }
+    tsr_optimizer *opt = tsr_sgd(root, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
+    tsr_tensor *loss = tsr_mean(tsr_square(x), TSR_ALL_AXES, false), *norm = NULL;
+    tsr_minimize_with(opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 0.7, .out_norm = &norm));
+    tsr_output(g, "norm", norm, mesh, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.microbatches = 2), &plan));
+    for (int s = 0; s < 3; s++) {
+        double v[16];
+        for (int i = 0; i < 16; i++)
+            v[i] = sin(i + s);
+        TRY(tsr_feed(plan, "x", v, sizeof v));
+        TRY(tsr_run(plan));
+    }
+    /* Bytes that a stage reads: activations and their gradients in each part, 64; once a step the
+     * weight, 128, at the two others, and at home one gradient of each of these; and a few scalars.
+     */
+    tsr_plan_info info = {.size = sizeof info};
+    TRY(tsr_plan_get_info(plan, &info));
+    const uint64_t most[] = {2 * 64 + 128, 4 * 64 + 2 * 128, 2 * 64 + 128};
+    CHECK(!in_stages || info.comm_bytes < most[tsr_world_rank(w)] + 64);
+    for (int i = 0; i < 3; i++) {
+        TRY(tsr_variable_get(tsr_module_find(m[i], "weight"), value, sizeof value));
+        for (int k = 0; k < 16 && !in_stages; k++)
+            out[16 * i + k] = value[k];
+        CHECK(all_near("weight", value, out + 16 * i, 16, 1e-12));
+    }
+    tsr_plan_destroy(plan);
+    tsr_optimizer_destroy(opt);
+    tsr_module_destroy(root);
+    return TSR_OK;
+}
+
+static void test_tied(void **state)
+{
+    (void)state;
+    double one[48];
+    assert_int_equal(tsr_spawn(1, tied, one), TSR_OK);
+    assert_int_equal(tsr_spawn(3, tied, one), TSR_OK);
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+#define FAILS(expr, want, text)                                                        \
+    do {                                                                               \
+        CHECK((expr) == (want));                                                       \
+        if (!strstr(tsr_last_error(), text)) {                                         \
+            fprintf(stderr, "%d: no '%s' in: %s\n", __LINE__, text, tsr_last_error()); \
+            return TSR_ERR_INTERNAL;                                                   \
+        }                                                                              \
+    } while (0)
+
+static tsr_status refusals(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *mesh = tsr_placement_parse(w, "cpu:[[0,1],[2,3]]");
+    const tsr_placement *on[2] = {tsr_placement_slice(mesh, 0, 0), tsr_placement_slice(mesh, 0, 1)};
+    tsr_module *root = tsr_module_create(w, NULL, NULL, NULL, NULL);
+    tsr_module *a = linear(root, "a", w, mesh), *b = linear(root, "b", w, mesh);
+    tsr_variable *v = tsr_module_find(a, "weight");
+    FAILS(tsr_module_stage(NULL, 0, on[0]), TSR_ERR_INVALID,
+          "tsr_module_stage: the module is NULL");
+    FAILS(tsr_module_stage(a, -1, on[0]), TSR_ERR_INVALID, "stage -1; legal are 0 to 32766");
+    FAILS(tsr_module_stage(a, 32767, on[0]), TSR_ERR_INVALID, "stage 32767; legal are 0 to 32766");
+    FAILS(tsr_module_stage(a, 0, NULL), TSR_ERR_PLACEMENT, "stage 0 has no placement");
+    FAILS(tsr_module_stage(a, 0, tsr_placement_slice(mesh, 2, 0)), TSR_ERR_PLACEMENT,
+          "tsr_placement_slice: dimension 2; placement cpu:[[0,1],[2,3]] has dimensions 0 to 1");
+    /* A signature keeps its entries but that of the dimension that is cut. */
+    TRY(tsr_module_place(a, "weight", NULL, TSR_ND(TSR_S(1), TSR_S(0))));
+    const tsr_placement *other = tsr_placement_parse(w, "cpu:[0,2,3]");
+    FAILS(
+        tsr_module_stage(a, 0, other), TSR_ERR_SBP,
+        "stage 0: variable a.weight: its signature (S(1),S(0)) is of placement cpu:[[0,1],[2,3]], "
+        "of which the stage's placement cpu:[0,2,3] is no slice");
+    CHECK(tsr_sbp_equal(tsr_variable_sbp(v), TSR_ND(TSR_S(1), TSR_S(0))));
+    TRY(tsr_module_stage(a, 0, on[0]));
+    CHECK(tsr_sbp_equal(tsr_variable_sbp(v), TSR_S(0)));
+    TRY(tsr_module_stage(a, 0, tsr_placement_slice(mesh, 1, 1)));
+    CHECK(tsr_sbp_equal(tsr_variable_sbp(v), TSR_S(0)));
+    TRY(tsr_module_stage(b, 1, other)); /* B is B anywhere */
+    CHECK(tsr_sbp_equal(tsr_variable_sbp(tsr_module_find(b, "weight")), TSR_B));
+    TRY(tsr_module_stage(a, 0, on[0]));
+    /* Without stages operands are brought together by the user alone. */
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_plan *plan;
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(4, 4), on[0], TSR_B);
+    tsr_tensor *y = tsr_input(g, "y", TSR_F64, TSR_DIMS(4, 4), on[1], TSR_B);
+    tsr_output(g, "z", tsr_add(x, y), NULL, TSR_AUTO);
+    FAILS(
+        tsr_compile(g, &plan), TSR_ERR_PLACEMENT,
+        "operands live on two placements, cpu:[0,1] and cpu:[2,3] (operand 1); bring them together "
+        "with tsr_to_global");
+    g = tsr_graph_create(w, NULL);
+    x = tsr_input(g, "x", TSR_F64, TSR_DIMS(4, 4), on[1], TSR_B);
+    tsr_apply(a, x);
+    FAILS(tsr_module_stage(a, 0, on[1]), TSR_ERR_STATE, "variable a.weight is used already");
+    tsr_module_destroy(root);
+    return TSR_OK;
+}
+
+/* Running averages that the user has put elsewhere than their module's stage. */
+static tsr_status strayed(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p[2] = {tsr_placement_parse(w, "cpu:[0,1]"),
+                                 tsr_placement_parse(w, "cpu:[2,3]")};
+    tsr_module *m =
+        tsr_nn_batch_norm(w, &(tsr_nn_opts){.placement = p[0], .dtype = TSR_F64}, 4, NULL);
+    TRY(tsr_module_stage(m, 0, p[0]));
+    TRY(tsr_module_place(m, "running_*", p[1], TSR_B));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_apply(m, tsr_input(g, "x", TSR_F64, TSR_DIMS(4, 4, 2, 2), p[0], TSR_B));
+    FAILS(tsr_graph_status(g), TSR_ERR_PLACEMENT,
+          "variable running_mean lives on cpu:[2,3], and its new value is computed on cpu:[0,1]");
+    tsr_module_destroy(m);
+    return TSR_OK;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(tsr_spawn(4, refusals, NULL), TSR_OK);
+    assert_int_equal(tsr_spawn(4, strayed, NULL), TSR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_gpt),
-        cmocka_unit_test(test_mobilenet),
-        cmocka_unit_test(test_autocast),
+        cmocka_unit_test(test_mlp),       cmocka_unit_test(test_gpt),
+        cmocka_unit_test(test_mobilenet), cmocka_unit_test(test_autocast),
+        cmocka_unit_test(test_where),     cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
