@@ -95,7 +95,8 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
 /*
  * Passes x through a module. Where all variables in and below the module live on one placement and
  * x on another, x is moved to theirs (tsr_to_global with TSR_AUTO): so a pipeline is declared by
- * the placements of its stages (tsr_module_place). Sticky errors, as all graph building.
+ * the placements of its stages (tsr_module_place). A module that has a stage gets x there, and its
+ * ops are there (tsr_module_stage). Sticky errors, as all graph building.
  */
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
 #define tsr_apply(...) tsr_apply_at(__VA_ARGS__, TSR_HERE)

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/graph/graph.h"
+#include "src/graph/stage.h"
 
 /* --- autocast --------------------------------------------------------------------------------- */
 /* The place of a type in tsr_tensor's `as`; -1: autocast lets it be. */

@@ -10,6 +10,7 @@
 #include "src/core/dims.h"
 #include "src/core/live.h"
 #include "src/core/rng.h"
+#include "src/graph/stage.h"
 
 static void destroy_graph(void *object)
 {

@@ -296,24 +296,6 @@ tsri_op *tsri_graph_add_all_like(tsri_op_kind kind, const tsri_attrs *attrs, int
 /* Appends an op of one result, which is as `like`; returns it (or the failed tensor). */
 tsr_tensor *tsri_graph_add_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                                 tsr_tensor *const *in, const tsr_tensor *like, tsri_loc loc);
-/* --- stages: stage.c -------------------------------------------------------------------------- */
-/* Returns whether an op of these operands may have them on several placements: stages say where it
- * is, and its operands are moved there. A NULL operand is none. */
-bool tsri_stage_joins(const tsr_graph *g, int n, tsr_tensor *const *x);
-/* Returns the stage of an op that is declared now with these operands: that which the declaration
- * is in, else the latest of its operands'. */
-tsri_stage tsri_stage_of(const tsr_graph *g, int n, tsr_tensor *const *x);
-/* Writes the operands as the op at a stage takes them: moved to its placement, where they live on
- * another one, and each once for all ops that read it there. Returns false where the graph has
- * failed. */
-bool tsri_stage_gather(tsri_stage stage, int n, tsr_tensor *const *x, tsr_tensor **out,
-                       tsri_loc loc);
-/* Returns the number of the stage of what is brought to a placement, from an op of stage `from`:
- * `from` if that is there, else the next stage that is there, else the last; 0: none is. */
-int tsri_stage_at(const tsr_graph *g, const tsr_placement *p, int from);
-/* Lets tsri_stage_at know of a stage; false when there is no memory. */
-bool tsri_stage_note(tsr_graph *g, tsri_stage stage);
-
 /* The name that readers know an op by: its own, else its label; "" if it has neither. */
 static inline const char *tsri_op_called(const tsri_op *op)
 {

@@ -5,7 +5,7 @@
  * module that is applied, else in the latest of its operands' stages; constants and inputs are in
  * none, and so follow the op that reads them.
  */
-#include "src/graph/graph.h"
+#include "src/graph/stage.h"
 
 bool tsri_stage_joins(const tsr_graph *g, int n, tsr_tensor *const *x)
 {

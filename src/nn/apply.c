@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/core/live.h"
+#include "src/graph/stage.h"
 #include "src/nn/module.h"
 
 tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file, int line)

@@ -5,6 +5,7 @@
 
 #include "src/core/live.h"
 #include "src/graph/op.h"
+#include "src/graph/stage.h"
 #include "placement/placement.h"
 
 /* Whether `sbp` makes sense for a value; AUTO does. Fails the graph otherwise. */

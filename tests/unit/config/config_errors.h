@@ -266,8 +266,8 @@ static const struct {
     {TRAIN, NULL, "stages: {axis: dp, rules: [{match: '*', stage: 0}]}\n",
      "5:16: stages.axis: placement d has no mesh, whose axis it could be"},
     {GRAPH, NULL, "stages: {axis: dp, rules: [{match: '*', stage: 0}]}\n",
-     "5:1: stages: not beside 'graph', whose entries say their placements: it names parameters of a "
-     "model"},
+     "5:1: stages: not beside 'graph', whose entries say their placements: it names parameters of "
+     "a model"},
     {TRAIN, NULL, "schedule: {microbatches: 3}\n",
      "5:26: schedule.microbatches: found 3, but a batch of 64 rows, which 2 ranks share, does not "
      "divide into as many equal parts; legal are the divisors of 32; data.batch_size could be a "
