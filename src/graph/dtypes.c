@@ -156,6 +156,7 @@ static void copy_wide(tsr_graph *g, tsri_op *op)
     if (!copy)
         return;
     copy->sbp = op->sbp;
+    copy->stage = op->stage;
     copy->detached = op->detached;
     copy->evaluates = op->evaluates;
     copy->is_copy = true;

@@ -35,6 +35,9 @@ static tsr_tensor *copy_at(tsri_stage stage, tsr_tensor *x, tsri_loc loc)
     op->region = 0; /* other regions may read it; a send is not worth repeating */
     if (x->op->kind == TSRI_OP_VARIABLE)
         op->name = x->op->name;
+    /* A value that the open call has not rounded yet goes there unrounded, if that is asked for. */
+    op->out[0]->call = x->call && x->call == g->now.call ? x->call : 0;
+    op->out[0]->moved = x->moved;
     op->out[0]->next_copy = x->copies;
     return x->copies = op->out[0];
 }

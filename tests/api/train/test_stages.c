@@ -14,7 +14,8 @@ typedef struct job {
     int parts;        /* micro-batches */
     bool inner;       /* the stages are the inner axis of the mesh */
     bool on_first;    /* inputs are declared on the first stage */
-    bool clips, zero, recompute, scales;
+    bool clips, zero, recompute, scales, penalty;
+    int accumulate;
     tsr_dtype autocast;
 } job;
 
@@ -175,6 +176,13 @@ static double number(tsr_dtype dtype, const void *bytes)
     return dtype == TSR_F32 ? (double)f : d;
 }
 
+/* A second loss, of weights of the first stage. */
+static tsr_tensor *penalty(tsr_graph *g, tsr_module *m)
+{
+    tsr_tensor *weight = tsr_read(g, tsr_module_find(m, "0.weight"));
+    return tsr_mul_scalar(tsr_sum(tsr_mul(weight, weight), TSR_ALL_AXES, false), 0.01);
+}
+
 static tsr_status train(tsr_world *w, const job *j, result *out)
 {
     const tsr_placement *mesh = mesh_of(w, j);
@@ -188,9 +196,11 @@ static tsr_status train(tsr_world *w, const job *j, result *out)
     TRY(declare(w, g, mesh, j, &t));
     tsr_optimizer *opt = tsr_adam(t.net, TSR_ADAM_OPTS(.lr = 1e-2));
     tsr_grad_scaler *scaler = j->scales ? tsr_grad_scaler_create(w, NULL) : NULL;
-    tsr_minimize_with(
-        opt, 1, &t.loss,
-        TSR_MINIMIZE_OPTS(.clip_norm = j->clips ? 0.5 : 0, .out_norm = &norm, .scaler = scaler));
+    tsr_tensor *losses[2] = {t.loss, j->penalty ? penalty(g, t.net) : NULL};
+    tsr_minimize_with(opt, j->penalty ? 2 : 1, losses,
+                      TSR_MINIMIZE_OPTS(.clip_norm = j->clips ? 0.5 : 0, .out_norm = &norm,
+                                        .scaler = scaler,
+                                        .accumulate = j->accumulate ? j->accumulate : 1));
     tsr_output(g, "loss", t.loss, mesh, TSR_AUTO);
     tsr_output(g, "norm", norm, mesh, TSR_AUTO);
     TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.microbatches = j->parts), &plan));
@@ -256,6 +266,8 @@ static void test_mlp(void **state)
     hold((job){.net = MLP, .stages = 2, .data = 2, .inner = true, .scales = true});
     hold((job){.net = MLP, .stages = 4, .data = 1, .on_first = true});
     hold((job){.net = MLP, .stages = 3, .data = 2, .zero = true, .clips = true});
+    hold((job){.net = MLP, .stages = 2, .data = 2, .penalty = true, .clips = true});
+    hold((job){.net = MLP, .stages = 2, .data = 2, .accumulate = 2});
 }
 
 static void test_gpt(void **state)
@@ -449,6 +461,47 @@ static void test_tied(void **state)
     assert_int_equal(tsr_spawn(3, tied, one), TSR_OK);
 }
 
+/* --- halves ----------------------------------------------------------------------------------- */
+/* A function of two stages' halves rounds once, as within one stage: the same bits. */
+static tsr_status halves(tsr_world *w, void *arg)
+{
+    enum { N = 64 };
+    const bool in_stages = tsr_world_size(w) > 1;
+    uint16_t *out = arg, got[N];
+    const tsr_placement *mesh = tsr_placement_parse(w, "cpu");
+    tsr_module *root = tsr_module_create(w, NULL, NULL, NULL, NULL), *m[2];
+    const tsr_nn_opts nn = {.placement = mesh, .sbp = TSR_B, .dtype = TSR_F16, .seed = 3};
+    for (int i = 0; i < 2; i++) {
+        m[i] = tsr_module_add(root, i ? "b" : "a", tsr_module_create(w, &nn, NULL, NULL, NULL));
+        tsr_module_param(m[i], "v", TSR_DIMS(N), TSR_B,
+                         (tsr_init){.kind = TSR_INIT_NORMAL, .a = 0.3, .b = 2});
+        TRY(tsr_module_stage(m[i], i, tsr_placement_slice(mesh, 0, in_stages ? i : 0)));
+    }
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_read(g, tsr_module_find(m[0], "v"));
+    tsr_tensor *y = tsr_read(g, tsr_module_find(m[1], "v"));
+    tsr_tensor *e = tsr_binary_cross_entropy_with_logits(x, y, NULL, TSR_NONE);
+    tsr_output(g, "e", e, mesh, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    TRY(tsr_run(plan));
+    TRY(tsr_fetch(plan, "e", got, sizeof got));
+    if (!in_stages)
+        memcpy(out, got, sizeof got);
+    CHECK(!memcmp(out, got, sizeof got));
+    tsr_plan_destroy(plan);
+    tsr_module_destroy(root);
+    return TSR_OK;
+}
+
+static void test_halves(void **state)
+{
+    (void)state;
+    uint16_t one[64];
+    assert_int_equal(tsr_spawn(1, halves, one), TSR_OK);
+    assert_int_equal(tsr_spawn(2, halves, one), TSR_OK);
+}
+
 /* --- refusals --------------------------------------------------------------------------------- */
 #define FAILS(expr, want, text)                                                        \
     do {                                                                               \
@@ -538,7 +591,7 @@ int main(void)
         cmocka_unit_test(test_mlp),       cmocka_unit_test(test_gpt),
         cmocka_unit_test(test_mobilenet), cmocka_unit_test(test_autocast),
         cmocka_unit_test(test_where),     cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_halves),    cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
