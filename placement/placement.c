@@ -188,6 +188,81 @@ const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, i
     return create(world, device, ndim, hierarchy, ranks, &p) == TSR_OK ? p : NULL;
 }
 
+/* Writes the dimensions, the names and the ranks of a slice; returns the number of dimensions. */
+static int cut_slice(const tsr_placement *p, int dim, int index, int *out_dim,
+                     const char **out_axis, int *out_ranks)
+{
+    int ndim = 0, inner = 1, n = 0;
+    for (int d = dim + 1; d < p->ndim; d++)
+        inner *= p->dim[d];
+    for (int i = 0; i < p->nranks; i++)
+        if (i / inner % p->dim[dim] == index)
+            out_ranks[n++] = p->ranks[i];
+    for (int d = 0; d < p->ndim; d++) {
+        if (d == dim)
+            continue;
+        out_axis[ndim] = p->axis[d];
+        out_dim[ndim++] = p->dim[d];
+    }
+    if (ndim == 0)
+        out_dim[ndim++] = 1;
+    return ndim;
+}
+
+const tsr_placement *tsr_placement_slice(const tsr_placement *p, int dim, int index)
+{
+    const tsr_placement *slice = NULL;
+    const char *axis[TSR_MAX_HIERARCHY] = {NULL};
+    int dims[TSR_MAX_HIERARCHY];
+    if (!p) {
+        tsri_fail(TSR_ERR_PLACEMENT, "tsr_placement_slice: no placement%s", tsri_error_cause());
+        return NULL;
+    }
+    if (!tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__))
+        return NULL;
+    if (dim < 0 || dim >= p->ndim || index < 0 || index >= p->dim[dim]) {
+        if (dim < 0 || dim >= p->ndim)
+            tsri_fail(TSR_ERR_PLACEMENT,
+                      "tsr_placement_slice: dimension %d; placement %s has dimensions 0 to %d", dim,
+                      p->text, p->ndim - 1);
+        else
+            tsri_fail(TSR_ERR_PLACEMENT,
+                      "tsr_placement_slice: index %d; dimension %d of placement %s has indices 0 "
+                      "to %d",
+                      index, dim, p->text, p->dim[dim] - 1);
+        return NULL;
+    }
+    int *ranks = tsri_mem_alloc(&p->world->mem, (size_t)p->nranks * sizeof *ranks);
+    if (!ranks)
+        return NULL;
+    const int ndim = cut_slice(p, dim, index, dims, axis, ranks);
+    tsr_status status = tsri_placement_intern(p->world, p->device, ndim, dims, ranks, &slice);
+    if (status == TSR_OK && axis[0])
+        status = tsri_placement_name_axes(slice, axis);
+    tsri_mem_free(ranks);
+    return status == TSR_OK ? slice : NULL;
+}
+
+int tsri_placement_sliced(const tsr_placement *p, const tsr_placement *slice)
+{
+    const int first = tsr_placement_find(p, slice->ranks[0]);
+    if (first < 0 || slice->device != p->device || slice->ndim != (p->ndim > 1 ? p->ndim - 1 : 1))
+        return -1;
+    for (int d = 0, inner = p->nranks; d < p->ndim; d++) {
+        inner /= p->dim[d];
+        int n = 0;
+        bool same = slice->nranks == p->nranks / p->dim[d];
+        for (int k = 0, at = 0; k < p->ndim && p->ndim > 1; k++)
+            same &= k == d || slice->dim[at++] == p->dim[k];
+        for (int i = 0; i < p->nranks && same; i++)
+            if (i / inner % p->dim[d] == first / inner % p->dim[d])
+                same = slice->ranks[n++] == p->ranks[i];
+        if (same)
+            return d;
+    }
+    return -1;
+}
+
 tsr_status tsri_placement_check(const tsr_world *world, const tsr_placement *p, const char *call)
 {
     if (p && !tsri_is_live(p, TSRI_LIVE_PLACEMENT, call))

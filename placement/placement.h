@@ -35,6 +35,9 @@ tsr_status tsri_placement_name_axes(const tsr_placement *p, const char *const *a
 /* Returns the name of a dimension; NULL if it has none. */
 const char *tsri_placement_axis(const tsr_placement *p, int dim);
 
+/* Returns the dimension of p of which `slice` is one index (tsr_placement_slice); -1: of none. */
+int tsri_placement_sliced(const tsr_placement *p, const tsr_placement *slice);
+
 /* Returns TSR_OK for a live placement of this world and for NULL, which callers refuse in their own
  * words; else TSR_ERR_PLACEMENT. call: the public function, for the message. */
 tsr_status tsri_placement_check(const tsr_world *world, const tsr_placement *p, const char *call);

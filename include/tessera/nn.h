@@ -95,7 +95,8 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
 /*
  * Passes x through a module. Where all variables in and below the module live on one placement and
  * x on another, x is moved to theirs (tsr_to_global with TSR_AUTO): so a pipeline is declared by
- * the placements of its stages (tsr_module_place). Sticky errors, as all graph building.
+ * the placements of its stages (tsr_module_place). A module that has a stage gets x there, and its
+ * ops are there (tsr_module_stage). Sticky errors, as all graph building.
  */
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
 #define tsr_apply(...) tsr_apply_at(__VA_ARGS__, TSR_HERE)
@@ -169,7 +170,8 @@ TSR_API tsr_sbp tsr_variable_sbp(const tsr_variable *v);
 TSR_API bool tsr_variable_trainable(const tsr_variable *v);
 /*
  * Places variables: those in and below m whose qualified name fits the pattern (* is any text, ?
- * one character, [a-c] one of these, [!a-c] none of them) get a placement (NULL: they keep theirs)
+ * one character, [a-c] one of these, [!a-c] none of them; a whole part between dots that is 0-5,
+ * as in h.0-5.*, one of these numbers) get a placement (NULL: they keep theirs)
  * and a signature (TSR_AUTO: the compiler chooses). To be done before they have a value, and before
  * a graph or an optimizer uses them. On an error nothing is changed: TSR_ERR_STATE (it is too
  * late) and TSR_ERR_SBP name the variable; TSR_ERR_INVALID if no name fits. Not collective, but all
@@ -177,6 +179,29 @@ TSR_API bool tsr_variable_trainable(const tsr_variable *v);
  */
 TSR_API tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placement *p,
                                     tsr_sbp sbp);
+/*
+ * Puts m, with all that is below it, into stage `stage` (from 0) of a pipeline, which is on the
+ * placement p. Stages follow each other by number; p is one index of an axis of a mesh
+ * (tsr_placement_slice), or any placement. Two stages may have one placement.
+ *
+ * The variables in and below m then live on p. On a slice of their placement they keep their
+ * signatures without the entry of the dimension that was cut; on other placements of as many
+ * dimensions they keep them whole. tsr_module_place may say others afterwards. A later call for a
+ * module below m, or for m, takes the place of this one.
+ *
+ * Where a graph has stages, operands need not be brought together: an op is in the stage of the
+ * module that is applied, or, outside of such modules, in the latest stage of its operands, and
+ * those that live elsewhere are moved there (as tsr_to_global with TSR_AUTO does), once for all
+ * that read them there. Inputs and constants are in no stage, and follow the ops that read them. A
+ * variable that several stages read lives in its own module's, and its gradient is the sum over
+ * all of them.
+ *
+ * To be done before the variables have a value, and before a graph or an optimizer uses them. On an
+ * error nothing is changed: TSR_ERR_INVALID (no module, no such number), TSR_ERR_PLACEMENT (no
+ * placement, or one of another world), TSR_ERR_STATE (it is too late) and TSR_ERR_SBP (a signature
+ * that does not fit p) name the variable. Not collective, but all ranks must do the same.
+ */
+TSR_API tsr_status tsr_module_stage(tsr_module *m, int stage, const tsr_placement *p);
 /*
  * Says that a module is this rank's own: other ranks have others, or none. tsr_variable_get,
  * tsr_load and tsr_save of it and of what is below it then talk to nobody, their errors are this

@@ -34,6 +34,16 @@ TSR_API const tsr_placement *tsr_placement_parse(tsr_world *world, const char *t
 TSR_API const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, int ndim,
                                                   const int *hierarchy, const int *ranks);
 
+/*
+ * Returns the placement of those ranks of p that have `index` on dimension `dim`; its dimensions
+ * are the other ones of p, in their order. So index 1 of dimension 0 of cpu:[[0,1],[2,3]] is
+ * cpu:[2,3]. A slice of a placement with one dimension is one rank, as cpu:[1]. Stages of a
+ * pipeline are made so (tsr_module_stage). Borrowed by the caller, freed with the world. NULL on
+ * error (see tsr_last_error): p is NULL, it has no such dimension, the dimension has no such index.
+ * Not collective, but every rank must make the same placements.
+ */
+TSR_API const tsr_placement *tsr_placement_slice(const tsr_placement *p, int dim, int index);
+
 /* Returns the device of a placement. This call and those that follow give, for NULL: 0, rank -1,
  * "(no placement)". */
 TSR_API tsr_device tsr_placement_device(const tsr_placement *p);

@@ -54,6 +54,18 @@ tsr_sbp tsri_sbp_for_axes(tsr_sbp sbp, int naxes)
     return sbp;
 }
 
+tsr_sbp tsri_sbp_without(tsr_sbp sbp, int dim)
+{
+    if (sbp.ndim == 1)
+        sbp.d[0] = sbp_b;
+    if (sbp.ndim < 2)
+        return sbp;
+    for (int d = dim; d + 1 < sbp.ndim; d++)
+        sbp.d[d] = sbp.d[d + 1];
+    sbp.d[--sbp.ndim] = (tsr_sbp1){0, 0};
+    return sbp;
+}
+
 tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp)
 {
     for (int d = 0; d < sbp.ndim && d < TSR_MAX_HIERARCHY; d++)

@@ -13,6 +13,9 @@ tsr_sbp tsri_sbp_extend(tsr_sbp sbp, int ndim);
 /* The signature with B for splits of axes that a tensor of naxes axes does not have: that of a bias
  * under the S(1) of its weight. */
 tsr_sbp tsri_sbp_for_axes(tsr_sbp sbp, int naxes);
+/* The signature without its entry for a dimension, as a slice of the placement has it; the slice of
+ * one dimension has one too, of one rank, on which it is B. AUTO stays. */
+tsr_sbp tsri_sbp_without(tsr_sbp sbp, int dim);
 /* The signature as the compiler compares it: B on dimensions of size 1. AUTO stays. */
 tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp);
 /* Checks a signature that a user gives a tensor of a shape on a placement; AUTO is legal. P is

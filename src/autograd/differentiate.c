@@ -92,8 +92,10 @@ static bool visit(walk *w, tsri_op *op)
     if (!any_want)
         return true;
     const char *scope = w->g->now.scope, *label = w->g->now.label;
+    const tsri_stage stage = w->g->now.stage;
     w->g->now.scope = op->name;
     w->g->now.label = op->label;
+    w->g->now.stage = (tsri_stage){op->stage, op->placement};
     const bool goes_on_here = goes_on(w, op);
     if (!goes_on_here)
         close_call(w);
@@ -111,6 +113,8 @@ static bool visit(walk *w, tsri_op *op)
                      ? dout[0]
                      : tsr_to_global_at(dout[0], op->in[0]->placement, TSR_AUTO, op->loc.file,
                                         op->loc.line);
+        if (!din[0]->failed)
+            din[0]->op->stage = op->in[0]->op->stage;
     } else if (any_dout && def && def->gradient) {
         def->gradient(op, dout, want, din);
     } else if (any_dout) {
@@ -125,6 +129,7 @@ static bool visit(walk *w, tsri_op *op)
             ok = arrive(w, op->in[i], din[i]);
     w->g->now.scope = scope;
     w->g->now.label = label;
+    w->g->now.stage = stage;
     return ok && w->g->failure.status == TSR_OK;
 }
 

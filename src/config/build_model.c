@@ -7,6 +7,7 @@
 #include "src/config/layers/layers.h"
 #include "src/config/own.h"
 #include "src/config/rules/pin.h"
+#include "src/config/rules/stages.h"
 #include "src/graph/graph.h"
 #include "src/nn/module.h"
 #include "src/nn/place.h"
@@ -46,7 +47,7 @@ static tsr_status place_variable(tsr_variable *v, const char *name, void *arg)
     const tsr_placement *p = v->placement;
     if (where)
         TSRI_TRY(tsri_program_placement(a->p, where, &p));
-    TSRI_TRY(tsri_program_sbp(by ? tsri_section_node(by, "sbp") : NULL, p, &sbp));
+    TSRI_TRY(tsri_program_sbp(a->p, by ? tsri_section_node(by, "sbp") : NULL, p, &sbp));
     tsr_status status = tsri_variable_check_place(v, p, sbp);
     if (status != TSR_OK)
         return tsri_program_fail(by ? tsri_section_node(by, "sbp") : e->head.node, status);
@@ -107,7 +108,9 @@ static tsr_status make_model(tsri_program *p)
     const tsr_placement *placement;
     TSRI_TRY(tsri_program_placement(
         p, tsri_experiment_placement(e, e->tensors.input.placement.name), &placement));
+    TSRI_TRY(tsri_stages_make(p, &placement));
     TSRI_TRY(tsri_model_make(p, placement));
+    TSRI_TRY(tsri_stages_apply(p));
     TSRI_TRY(recompute(p));
     return place_parameters(p);
 }
@@ -233,13 +236,13 @@ static tsr_status make_groups(tsri_program *p)
 }
 
 /* Checks a signature that a rule says for what belongs to a parameter, and sets it. */
-static tsr_status set_sbp(const tsri_config_pattern *rule, const char *key, tsr_sbp said,
-                          const tsr_variable *v, tsr_sbp *sbp)
+static tsr_status set_sbp(const tsri_program *p, const tsri_config_pattern *rule, const char *key,
+                          tsr_sbp said, const tsr_variable *v, tsr_sbp *sbp)
 {
     char name[TSRI_NAME_MAX];
     if (!tsri_section_has(&tsri_pattern_section, rule, key))
         return TSR_OK;
-    TSRI_TRY(tsri_program_sbp(tsri_section_node(rule, key), v->placement, &said));
+    TSRI_TRY(tsri_program_sbp(p, tsri_section_node(rule, key), v->placement, &said));
     *sbp = tsri_sbp_for_axes(said, v->shape.ndim);
     tsri_variable_qualified_name(v, name, sizeof name);
     tsr_status status = tsri_sbp_check(v->placement, v->shape, *sbp, false);
@@ -257,8 +260,8 @@ static tsr_status place_states(void *arg, const tsr_variable *v, tsri_optim_said
     for (int i = 0; i < e->parameters.n; i++) {
         if (!tsri_glob(rules[i].match, name))
             continue;
-        TSRI_TRY(set_sbp(&rules[i], "state", rules[i].state, v, &said->state));
-        TSRI_TRY(set_sbp(&rules[i], "gradient", rules[i].gradient, v, &said->gradient));
+        TSRI_TRY(set_sbp(arg, &rules[i], "state", rules[i].state, v, &said->state));
+        TSRI_TRY(set_sbp(arg, &rules[i], "gradient", rules[i].gradient, v, &said->gradient));
         if (tsri_section_has(&tsri_pattern_section, &rules[i], "state")) {
             const tsri_yaml *node = tsri_section_node(&rules[i], "state");
             said->by = rules[i].match;
@@ -275,6 +278,8 @@ static tsr_status make_optimizer(tsri_program *p)
     const tsri_config_placement *where =
         input ? tsri_experiment_placement(p->experiment, input) : p->experiment->placements.items;
     tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
+    if (p->inside->stages.n && state.ndim)
+        TSRI_TRY(tsri_stages_sbp(p, tsri_section_node(&o->state, "sbp"), &state));
     p->optimizer = make_of_kind(p->module, o, make_schedule(p), state);
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
     if (!p->optimizer)
@@ -311,7 +316,7 @@ static tsr_status lay_out(const tsri_program *p, const tsri_config_layout *l, pl
             p, tsri_experiment_placement(p->experiment, l->placement.name), &to));
     if (has_layout(l, "sbp"))
         sbp = l->sbp;
-    TSRI_TRY(tsri_program_sbp(tsri_section_node(l, "sbp"), to, &sbp));
+    TSRI_TRY(tsri_program_sbp(p, tsri_section_node(l, "sbp"), to, &sbp));
     *x = tsr_to_global_at(*x, to, sbp, at.file, at.line);
     return TSR_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/config/layers/layers.h"
+#include "src/config/rules/stages.h"
 
 static bool has(const tsri_experiment *e, const char *key)
 {
@@ -79,11 +80,12 @@ static tsr_status check_sbp_somewhere(const tsri_experiment *e, const tsri_yaml 
 }
 
 /* --- tensors of training ---------------------------------------------------------------------- */
-static tsr_sbp split_rows(const tsri_config_placement *p)
+/* Rows are cut over all dimensions but that of stages, each of which takes what it reads. */
+static tsr_sbp split_rows(const tsri_experiment *e, const tsri_config_placement *p)
 {
     tsr_sbp sbp = {.ndim = (int8_t)p->ranks.ndim};
     for (int i = 0; i < sbp.ndim; i++)
-        sbp.d[i] = (tsr_sbp1){TSR_SBP_SPLIT, 0};
+        sbp.d[i] = (tsr_sbp1){i == tsri_stages_dim(e) ? TSR_SBP_BROADCAST : TSR_SBP_SPLIT, 0};
     return sbp;
 }
 
@@ -116,7 +118,7 @@ static tsr_status check_input(const tsri_experiment *e, tsri_config_layout *l,
     }
     if (tsri_section_has(s, l, "sbp"))
         return tsri_check_sbp(tsri_section_node(l, "sbp"), *out_placement, &l->sbp);
-    l->sbp = sbp && *out_placement == fallback ? *sbp : split_rows(*out_placement);
+    l->sbp = sbp && *out_placement == fallback ? *sbp : split_rows(e, *out_placement);
     tsri_section_give(s, l, "sbp");
     return TSR_OK;
 }
@@ -337,6 +339,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(check_train_data(e, r));
     TSRI_TRY(fill_args(e));
     TSRI_TRY(tsri_layers_check(e));
+    TSRI_TRY(tsri_check_stages(e, r));
     if (has(e, "strategy"))
         TSRI_TRY(tsri_strategy_expand(e, r));
     TSRI_TRY(check_tensors(e));
@@ -367,6 +370,11 @@ static tsr_status check_kind(const tsri_experiment *e)
     if (has(e, "recompute") && !model)
         return tsri_yaml_fail_key(tsri_section_node(e, "recompute"),
                                   "not beside 'graph': it names modules of a model");
+    if (has(e, "stages") && !model)
+        return tsri_yaml_fail_key(
+            tsri_section_node(e, "stages"),
+            "not beside 'graph', whose entries say their placements: it names "
+            "parameters of a model");
     for (const char *const *key = of_model; *key && !model; key++) {
         const tsri_yaml *said = tsri_yaml_find(e->tensors.head.node, *key);
         if (said && said->n)

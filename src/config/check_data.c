@@ -360,9 +360,10 @@ static tsr_status check_model_norm(const tsri_experiment *e, int64_t parts, int6
                               "batch are known only after its last part; legal is 1, or bn: local "
                               "with bn_parts: %lld or a multiple of it",
                               (long long)parts, (long long)multiple);
-    const int64_t r = has_parts
-                          ? a->bn_parts
-                          : tsri_experiment_placement(e, e->tensors.input.placement.name)->ranks.n;
+    const int stages = e->stages.n ? e->stages.n : 1; /* the model's ranks are those of one */
+    const int64_t r =
+        has_parts ? a->bn_parts
+                  : tsri_experiment_placement(e, e->tensors.input.placement.name)->ranks.n / stages;
     if (r % multiple == 0)
         return TSR_OK;
     return tsri_yaml_fail(node_of(e),

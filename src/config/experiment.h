@@ -76,7 +76,7 @@ bool tsri_experiment_warning(const tsri_experiment *e, char buf[160]);
 int tsri_experiment_nparameters(const tsri_experiment *e);
 /* Writes the overrides, as `--set` takes them, that lay the experiment out anew by a strategy, in
  * place of the file's rules, on a mesh of axes with such names and sizes; where the file's mesh has
- * these sizes it stays. Returns how many; 0: the file has several placements. */
+ * these sizes it stays. Returns how many; 0: the file has several placements, or stages. */
 enum { TSRI_RELAY_MOST = 4, TSRI_RELAY_TEXT = 120 };
 int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const *names,
                           const int *sizes, const char *strategy,

@@ -273,6 +273,21 @@ typedef struct tsri_config_step_schedule {
     int kind;             /* a tsr_pipeline */
 } tsri_config_step_schedule;
 
+/* A pattern of variables of a stage. */
+typedef struct tsri_config_stage_rule {
+    tsri_head head;
+    const char *match;
+    int64_t stage;
+} tsri_config_stage_rule;
+typedef struct tsri_config_stages {
+    tsri_head head;
+    const char *axis;
+    int split;        /* an index of the section's words */
+    tsri_items rules; /* tsri_config_stage_rule */
+    /* Worked out: the mesh's dimension, and its size. */
+    int dim, n;
+} tsri_config_stages;
+
 struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
@@ -296,6 +311,7 @@ struct tsri_experiment {
     tsri_config_fusion fusion;
     tsri_config_search search;
     tsri_config_step_schedule schedule;
+    tsri_config_stages stages;
     tsri_items graph; /* tsri_config_op */
     tsri_ref loss;
     tsri_refs fetch;
@@ -311,7 +327,7 @@ extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_
     tsri_pattern_section, tsri_group_section, tsri_optimizer_section, tsri_schedule_section,
     tsri_train_section, tsri_amp_section, tsri_eval_section, tsri_checkpoint_section,
     tsri_cluster_section, tsri_fusion_section, tsri_recompute_section, tsri_search_section,
-    tsri_step_schedule_section, tsri_part_section;
+    tsri_step_schedule_section, tsri_stages_section, tsri_stage_rule_section, tsri_part_section;
 extern tsri_section tsri_layer_section; /* complete before main */
 /* The section of the model's arguments; NULL: it has none. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);

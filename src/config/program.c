@@ -8,6 +8,7 @@
 
 #include "kernels/device.h"
 #include "placement/placement.h"
+#include "src/config/rules/stages.h"
 #include "src/core/world.h"
 
 /* --- errors ----------------------------------------------------------------------------------- */
@@ -150,7 +151,7 @@ tsr_status tsri_program_say_device(const tsri_program *p, tsr_status status)
     return status;
 }
 
-tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp)
+static tsr_status read_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp)
 {
     const char *axis[TSR_MAX_HIERARCHY] = {NULL};
     int ndim = tsr_placement_ndim(p);
@@ -161,6 +162,18 @@ tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_s
                                 TSR_SBP_BROADCAST, sbp);
     *sbp = tsri_sbp_extend(*sbp, ndim);
     return TSR_OK;
+}
+
+tsr_status tsri_program_sbp(const tsri_program *p, const tsri_yaml *node,
+                            const tsr_placement *where, tsr_sbp *sbp)
+{
+    if (!tsri_stages_have(p, where))
+        return read_sbp(node, where, sbp);
+    if (sbp->ndim == TSRI_SBP_NAMED)
+        TSRI_TRY(read_sbp(node, p->inside->stages.mesh, sbp));
+    if (sbp->ndim == tsr_placement_ndim(p->inside->stages.mesh))
+        TSRI_TRY(tsri_stages_sbp(p, node, sbp));
+    return read_sbp(node, where, sbp);
 }
 
 /* --- building --------------------------------------------------------------------------------- */

@@ -26,8 +26,16 @@ typedef struct tsri_program_part {
     tsr_loader *loader;
 } tsri_program_part;
 
+/* Where the stages of the model are. */
+typedef struct tsri_program_stages {
+    const tsr_placement *mesh; /* that they are cut from */
+    const tsr_placement **on;  /* [n] */
+    int n;                     /* 0: there are none */
+} tsri_program_stages;
+
 typedef struct tsri_program_inside {
     tsri_pool pool;
+    tsri_program_stages stages;
     bool started, no_data, shards;
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
@@ -53,9 +61,10 @@ typedef struct tsri_forward {
 /* A placement of the file in the program's world. */
 tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
                                   const tsr_placement **out_placement);
-/* Makes a signature of the file one of a placement: by its axes' names, or B alone extended.
- * `node`: where it stands. */
-tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp);
+/* Makes a signature of the file one of a placement: by its axes' names, or B alone extended; on a
+ * stage also of one that is said of the mesh. `node`: where it stands. */
+tsr_status tsri_program_sbp(const tsri_program *p, const tsri_yaml *node,
+                            const tsr_placement *where, tsr_sbp *sbp);
 /* Makes the model of a plug-in library; NULL, with the error set. */
 tsr_module *tsri_plugin_model(tsri_program *p, const tsr_nn_opts *opts);
 /* Makes the experiment's model as p->module, on a placement. */

@@ -41,7 +41,7 @@ int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const
     const tsri_config_placement *p = e->placements.items;
     char mesh[48] = "";
     int n = 0;
-    if (e->placements.n != 1 || strlen(p->head.name) > 40)
+    if (e->placements.n != 1 || strlen(p->head.name) > 40 || tsri_experiment_says(e, "stages"))
         return 0;
     bool stays = naxes == p->ranks.ndim;
     for (int d = 0; d < naxes; d++) {

@@ -613,6 +613,11 @@ static const tsri_field experiment_fields[] = {
          "How long signatures are searched for."),
     PART(SECTION, schedule, TSRI_NONE, &tsri_step_schedule_section, 0, 0,
          "The order of a step's work."),
+    PART(SECTION, stages, TSRI_NONE, &tsri_stages_section, 0, 0,
+         "Stages of a pipeline: each has a part of the model's modules, on its own ranks. What "
+         "modules read is moved to their stage; ops outside of modules are in the latest stage of "
+         "what they read. A parameter that several stages read is in the one that its name says. "
+         "Signatures of parameters and tensors are B on the stages' axis."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

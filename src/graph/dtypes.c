@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/graph/graph.h"
+#include "src/graph/stage.h"
 
 /* --- autocast --------------------------------------------------------------------------------- */
 /* The place of a type in tsr_tensor's `as`; -1: autocast lets it be. */
@@ -65,6 +65,7 @@ tsr_tensor *tsri_autocast_to(tsr_tensor *x, tsr_dtype dtype, tsri_loc loc)
             op->sbp = x->op->sbp;
             op->back = x->op->back;
             op->said_by = x->op->said_by;
+            op->stage = x->op->stage;
         }
     } else {
         op = tsri_graph_append(g, TSRI_OP_CAST, NULL, 1, &x, 1, &x->shape, &dtype, NULL, loc);
@@ -155,6 +156,7 @@ static void copy_wide(tsr_graph *g, tsri_op *op)
     if (!copy)
         return;
     copy->sbp = op->sbp;
+    copy->stage = op->stage;
     copy->detached = op->detached;
     copy->evaluates = op->evaluates;
     copy->is_copy = true;
@@ -273,11 +275,17 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
                         const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
 {
     static const tsri_attrs none = {0};
-    tsr_tensor *cast_in[TSRI_RULE_MAX_ARGS];
+    tsr_tensor *cast_in[TSRI_RULE_MAX_ARGS], *here[TSRI_RULE_MAX_ARGS];
     tsr_dtype cast_out[TSRI_RULE_MAX_ARGS];
     if (nin > TSRI_RULE_MAX_ARGS || nout > TSRI_RULE_MAX_ARGS || g->failure.status != TSR_OK)
         return tsri_graph_append(g, kind, attrs, nin, in, nout, shapes, dtypes, p, loc);
     attrs = attrs ? attrs : &none;
+    const tsri_stage stage = tsri_stage_of(g, nin, in);
+    if (!p && stage.number && kind != TSRI_OP_ASSIGN) {
+        if (!tsri_stage_gather(stage, nin, in, here, loc))
+            return NULL;
+        in = here;
+    }
     const tsr_dtype dtype =
         tsri_autocasts(g) ? autocast_dtype(g, g->now.def_of(kind), attrs, nin, in) : TSR_DTYPE_NONE;
     for (int i = 0; dtype && i < nin; i++)

@@ -10,6 +10,7 @@
 #include "src/core/dims.h"
 #include "src/core/live.h"
 #include "src/core/rng.h"
+#include "src/graph/stage.h"
 
 static void destroy_graph(void *object)
 {
@@ -183,7 +184,7 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
         }
         if (!first)
             first = x[i];
-        if (x[i]->placement != first->placement) {
+        if (x[i]->placement != first->placement && !tsri_stage_joins(g, n, x)) {
             *out_failed = tsri_graph_fail(
                 g, loc, TSR_ERR_PLACEMENT,
                 "%s: operands live on two placements, %s and %s (operand %d); bring them together "
@@ -231,6 +232,14 @@ static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape
     return t;
 }
 
+/* The stage of an op on a placement. Inputs and constants are in none: they follow their readers.
+ */
+static int stage_number(const tsr_graph *g, int nin, tsr_tensor *const *in, const tsr_placement *p)
+{
+    const tsri_stage stage = tsri_stage_of(g, nin, in);
+    return nin && stage.placement == p ? stage.number : 0;
+}
+
 tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                            tsr_tensor *const *in, int nout, const tsr_dims *shapes,
                            const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
@@ -259,6 +268,7 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
                     .loc = loc,
                     .backward = g->now.in_backward,
                     .optimizes = g->now.optimizes,
+                    .stage = stage_number(g, nin, in, p ? p : in[0]->placement),
                     .region = g->now.in_backward || !g->now.region_depth ? 0 : g->now.nregions};
     if (attrs)
         op->attrs = *attrs;
@@ -369,8 +379,12 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     if (!op->name)
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     op->variable = v;
+    const tsri_stage stage = tsri_scope_stage(v->scope);
+    op->stage = stage.placement == v->placement ? stage.number : 0;
     if (!tsri_graph_note_read(g, op))
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    if (op->stage && !tsri_stage_note(g, stage))
+        return &g->failure.tensor;
     v->used = true;
     return op->out[0];
 }
@@ -384,6 +398,16 @@ tsr_tensor *tsri_graph_current(tsr_graph *g, tsr_variable *v, tsri_loc loc)
 void tsri_graph_write(tsr_graph *g, tsri_op *op, int i, tsr_variable *v)
 {
     tsr_tensor *read = tsri_graph_find_read(g, v);
+    if (op->placement != v->placement) {
+        char name[TSRI_NAME_MAX];
+        tsri_variable_qualified_name(v, name, sizeof name);
+        tsri_graph_fail(g, op->loc, TSR_ERR_PLACEMENT,
+                        "%s: variable %s lives on %s, and its new value is computed on %s: its "
+                        "module's stage; place it there",
+                        tsri_op_name(op->kind), name, tsr_placement_text(v->placement),
+                        tsr_placement_text(op->placement));
+        return;
+    }
     op->out[i]->writes = v;
     if (!read)
         return;

@@ -49,6 +49,8 @@ struct tsr_tensor {
     int call;
     bool moved;       /* in the call, from a final value, and not computed */
     tsr_tensor *full; /* that f32 value; NULL: not declared yet, or the tensor is no half */
+    /* Its copies at stages that it was moved to, one for each placement; NULL: none. */
+    tsr_tensor *copies, *next_copy;
 };
 
 struct tsri_op {
@@ -73,6 +75,7 @@ struct tsri_op {
     tsri_loc loc;
     bool backward;  /* declared by differentiation or an optimizer */
     bool optimizes; /* declared by a minimization, behind the gradients */
+    int stage;      /* 1 + the stage's number; 0: it is in no stage */
     bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
     bool is_copy;   /* of an op on halves, in f32 */
     int region;     /* of tsr_recompute, from 1; 0: none */
@@ -164,9 +167,16 @@ typedef struct tsri_graph_failure {
     tsr_tensor tensor; /* the result of failing calls */
 } tsri_graph_failure;
 
+/* A stage of a pipeline: its number, and where it is. */
+typedef struct tsri_stage {
+    int number; /* from 1; 0: no stage */
+    const tsr_placement *placement;
+} tsri_stage;
+
 /* The state of the declaration: it sets the fields of the ops that are appended. */
 typedef struct tsri_declaring {
     const char *scope; /* qualified name of the module being applied, "" outside */
+    tsri_stage stage;  /* of that module, or of the op whose gradients are declared */
     /* Receives the outputs of each applied module, with its qualified name; may be NULL. */
     void (*applied)(void *arg, const char *module, int nout, tsr_tensor *const *out);
     void *applied_arg;
@@ -179,6 +189,8 @@ typedef struct tsri_declaring {
     int call, ncalls, depth; /* number of the open call, or 0; calls so far; see dtypes.c */
     bool warned; /* the warning was given that an op of a trained graph only evaluates */
     tsri_def_fn *def_of;
+    tsri_stage *stages; /* those that the graph has met */
+    int nstages, cstages;
 } tsri_declaring;
 
 /* Gradients and scalers of the graph's minimizations. */
@@ -517,6 +529,7 @@ typedef struct tsri_scope {
     struct tsri_scope *parent; /* NULL: a root */
     char *name;                /* within the parent, "" of a root */
     bool local;                /* this rank's own, with all below it */
+    tsri_stage stage;          /* with all below it that has none of its own */
 } tsri_scope;
 
 /* Longest qualified name of a variable or module, with its end. */
@@ -575,6 +588,8 @@ tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t
 void tsri_variable_finish(tsr_variable *v);
 /* "features.0.0" into buf; "" for a root and NULL. */
 void tsri_scope_qualified_name(const tsri_scope *s, char *buf, size_t size);
+/* The stage of it, or of the nearest that it is in; number 0: it is in none. */
+tsri_stage tsri_scope_stage(const tsri_scope *s);
 /* Whether it, or one that it is in, is this rank's own. */
 bool tsri_scope_is_local(const tsri_scope *s);
 /* "features.0.0.weight" into buf. */

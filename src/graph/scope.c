@@ -27,6 +27,13 @@ void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
         snprintf(buf + used, size - used, "%s%s", used ? "." : "", v->name);
 }
 
+tsri_stage tsri_scope_stage(const tsri_scope *s)
+{
+    while (s && !s->stage.number)
+        s = s->parent;
+    return s ? s->stage : (tsri_stage){0};
+}
+
 bool tsri_scope_is_local(const tsri_scope *s)
 {
     while (s && !s->local)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "src/core/live.h"
+#include "src/graph/stage.h"
 #include "src/nn/module.h"
 
 tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file, int line)
@@ -110,9 +111,19 @@ static tsr_tensor *refuse_module(const call *c)
     return NULL;
 }
 
-/* Moves the inputs to where the module's variables live, if that is one placement. */
+/* Moves the inputs to the module's stage, or to where its variables live, if that is one placement.
+ */
 static bool move_inputs(call *c)
 {
+    const tsri_stage stage = tsri_scope_stage(&c->m->scope);
+    if (stage.number) {
+        for (int i = 0; i < c->nin; i++)
+            if (c->in[i] && !tsri_stage_gather(stage, 1, &c->in[i], &c->in[i], c->loc)) {
+                c->failed = c->in[i];
+                return false;
+            }
+        return tsri_stage_note(c->g, stage);
+    }
     const tsr_placement *home = tsri_module_home(c->m);
     for (int i = 0; i < c->nin && home; i++) {
         if (!c->in[i] || c->in[i]->placement == home)
@@ -160,6 +171,7 @@ static bool pass(call *c)
         return false;
     char name[TSRI_NAME_MAX];
     tsri_scope_qualified_name(&c->m->scope, name, sizeof name);
+    const tsri_stage outer_stage = c->g->now.stage, stage = tsri_scope_stage(&c->m->scope);
     const char *outer = c->g->now.scope;
     const char *scope = tsri_pool_strdup(&c->g->pool, name);
     if (!scope) {
@@ -168,6 +180,7 @@ static bool pass(call *c)
     }
     tsri_loc outer_loc = c->m->loc;
     c->g->now.scope = scope;
+    c->g->now.stage = stage.number ? stage : outer_stage;
     c->m->loc = c->loc;
     if (c->m->recompute)
         tsri_recompute_begin(c->g);
@@ -180,6 +193,7 @@ static bool pass(call *c)
         tsri_autocast_end(c->g);
     c->m->loc = outer_loc;
     c->g->now.scope = outer;
+    c->g->now.stage = outer_stage;
     if (c->g->now.applied)
         c->g->now.applied(c->g->now.applied_arg, scope, c->nout, c->out);
     return true;

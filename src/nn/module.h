@@ -30,6 +30,12 @@ struct tsr_module {
     char *error;
 };
 
+/* The module whose scope it is, as a variable's is that of its module. */
+static inline tsr_module *tsri_scope_module(const tsri_scope *s)
+{
+    return (tsr_module *)(uintptr_t)s;
+}
+
 /* NULL: a root. */
 static inline tsr_module *tsri_module_parent(const tsr_module *m)
 {

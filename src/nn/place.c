@@ -5,6 +5,7 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/core/live.h"
@@ -12,9 +13,48 @@
 #include "placement/placement.h"
 
 /* --- patterns --------------------------------------------------------------------------------- */
+/* Finds the first whole part of a pattern, between dots, that is a range of numbers, as in h.0-5.*;
+ * returns where it begins, and sets its length and ends. NULL: there is none. */
+static const char *find_range(const char *pattern, size_t *out_length, int *out_first,
+                              int *out_last)
+{
+    static const char digits[] = "0123456789";
+    for (const char *at = pattern; at; at = strchr(at, '.')) {
+        at += *at == '.';
+        const size_t a = strspn(at, digits), b = at[a] == '-' ? strspn(at + a + 1, digits) : 0;
+        if (a == 0 || b == 0 || a > 8 || b > 8 || (at[a + 1 + b] && at[a + 1 + b] != '.'))
+            continue;
+        *out_length = a + 1 + b;
+        *out_first = atoi(at);
+        *out_last = atoi(at + a + 1);
+        return at;
+    }
+    return NULL;
+}
+
 bool tsri_glob(const char *pattern, const char *text)
 {
-    return fnmatch(pattern, text, FNM_NOESCAPE) == 0;
+    char one[TSRI_NAME_MAX];
+    size_t length;
+    int first, last;
+    if (fnmatch(pattern, text, FNM_NOESCAPE) == 0)
+        return true;
+    const char *range = find_range(pattern, &length, &first, &last);
+    if (!range || strlen(pattern) >= sizeof one)
+        return false;
+    /* Only numbers that the text has can fit. */
+    for (const char *at = text; at; at = strchr(at, '.')) {
+        at += *at == '.';
+        const size_t n = strspn(at, "0123456789");
+        const bool is_part = n > 0 && n <= 8 && (!at[n] || at[n] == '.');
+        if (!is_part || atoi(at) < first || atoi(at) > last)
+            continue;
+        const int used = snprintf(one, sizeof one, "%.*s%.*s%s", (int)(range - pattern), pattern,
+                                  (int)n, at, range + length);
+        if (used < (int)sizeof one && tsri_glob(one, text))
+            return true;
+    }
+    return false;
 }
 
 /* --- one variable ----------------------------------------------------------------------------- */

@@ -21,7 +21,8 @@ static tsr_status copy_tensors(const tsr_graph *g, tsr_graph *copy)
         t->graph = copy;
         t->origin = i;
         t->op = copy->ops[t->op->id];
-        t->full = NULL; /* this and the casts serve declarations alone */
+        t->full = t->copies = t->next_copy =
+            NULL; /* these and the casts serve declarations alone */
         for (int k = 0; k < TSRI_AUTOCAST_DTYPES; k++)
             t->as[k] = NULL;
     }

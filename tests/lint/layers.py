@@ -52,7 +52,7 @@ ROOMS = {
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/config/layers/": ["layers.h"], "src/config/print/": ["man.h"],
-    "src/config/rules/": ["entries.h", "pin.h"], "src/config/source/": ["source.h"],
+    "src/config/rules/": ["entries.h", "pin.h", "stages.h"], "src/config/source/": ["source.h"],
     "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h", "pieces.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [], "src/cli/trace/": [],
 }

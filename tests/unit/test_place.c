@@ -88,6 +88,23 @@ static void test_glob(void **state)
         {"*?*", "", false},
         {"features.1[0-2].*", "features.11.conv", true},
         {"features.1[0-2].*", "features.13.conv", false},
+        {"h.0-5.*", "h.0.w", true},
+        {"h.0-5.*", "h.5.w", true},
+        {"h.0-5.*", "h.6.w", false},
+        {"h.0-5.*", "h.15.w", false},
+        {"h.8-11.*", "h.10.w", true},
+        {"h.8-11.*", "h.1.w", false},
+        {"h.8-11.*", "w.10.h", false},
+        {"h.5-0.*", "h.3.w", false},
+        {"0-2", "1", true},
+        {"0-2", "3", false},
+        {"*.0-1", "a.3.1", true},
+        {"a.0-1.b.2-3", "a.1.b.2", true},
+        {"a.0-1.b.2-3", "a.2.b.1", false},
+        {"h.0-5.*", "h.0-5.w", true},
+        {"h.0-5x", "h.0x", false},
+        {"h.a0-5", "h.a0", false},
+        {"h.123456789-123456799", "h.123456790", false},
     };
     /* Nothing behind its end belongs to a pattern. A range without an end fits nothing. */
     assert_false(tsri_glob("[a-\0x]", "[a-"));

@@ -101,6 +101,58 @@ static void test_interning(void **state)
     tsri_world_destroy_owned(&other);
 }
 
+static void check_slice(const tsr_placement *p, int dim, int index, const char *text)
+{
+    const tsr_placement *slice = tsr_placement_slice(p, dim, index);
+    if (!slice)
+        fail_msg("%s", tsr_last_error());
+    assert_string_equal(tsr_placement_text(slice), text);
+    assert_int_equal(tsri_placement_sliced(p, slice), dim);
+    assert_ptr_equal(tsr_placement_slice(p, dim, index), slice);
+}
+
+static void test_slices(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"pp", "dp", "tp"};
+    tsr_world world = {.nranks = 12};
+    enter(&world);
+    const tsr_placement *line = tsr_placement_parse(&world, "cpu:[3,1,2]");
+    check_slice(line, 0, 0, "cpu:[3]");
+    check_slice(line, 0, 2, "cpu:[2]");
+    const tsr_placement *grid = tsr_placement_parse(&world, "cuda:[[6,0,4],[1,7,2]]");
+    check_slice(grid, 0, 1, "cuda:[1,7,2]");
+    check_slice(grid, 1, 1, "cuda:[0,7]");
+    const tsr_placement *cube =
+        tsr_placement_parse(&world, "cpu:[[[0,1],[2,3],[4,5]],[[6,7],[8,9],[10,11]]]");
+    check_slice(cube, 0, 1, "cpu:[[6,7],[8,9],[10,11]]");
+    check_slice(cube, 1, 2, "cpu:[[4,5],[10,11]]");
+    check_slice(cube, 2, 0, "cpu:[[0,2,4],[6,8,10]]");
+    assert_int_equal(tsri_placement_sliced(cube, grid), -1);
+    assert_int_equal(tsri_placement_sliced(cube, cube), -1);
+    assert_int_equal(tsri_placement_sliced(grid, line), -1);
+    assert_int_equal(
+        tsri_placement_sliced(cube, tsr_placement_parse(&world, "cpu:[[6,7],[8,9],[11,10]]")), -1);
+    assert_int_equal(
+        tsri_placement_sliced(cube, tsr_placement_parse(&world, "cpu:[6,7,8,9,10,11]")), -1);
+    /* Names go with the dimensions that are left. */
+    assert_int_equal(tsri_placement_name_axes(cube, names), TSR_OK);
+    const tsr_placement *named = tsr_placement_slice(cube, 1, 0);
+    assert_string_equal(tsri_placement_axis(named, 0), "pp");
+    assert_string_equal(tsri_placement_axis(named, 1), "tp");
+    assert_null(tsr_placement_slice(cube, 3, 0));
+    assert_string_equal(tsr_last_error(),
+                        "tsr_placement_slice: dimension 3; placement "
+                        "cpu:[[[0,1],[2,3],[4,5]],[[6,7],[8,9],[10,11]]] has dimensions 0 to 2");
+    assert_null(tsr_placement_slice(line, 0, 3));
+    assert_string_equal(tsr_last_error(), "tsr_placement_slice: index 3; dimension 0 of placement "
+                                          "cpu:[3,1,2] has indices 0 to 2");
+    assert_null(tsr_placement_slice(line, -1, 0));
+    assert_null(tsr_placement_slice(line, 0, -1));
+    assert_null(tsr_placement_slice(NULL, 0, 0));
+    tsri_world_destroy_owned(&world);
+}
+
 /* Names belong to the one object that equal placements are; what is equal does not ask for them. */
 static void test_axes(void **state)
 {
@@ -305,11 +357,11 @@ static void test_split(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),     cmocka_unit_test(test_accessors),
-        cmocka_unit_test(test_interning), cmocka_unit_test(test_parse_errors),
-        cmocka_unit_test(test_axes),      cmocka_unit_test(test_create_errors),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_outlives_others),
-        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_parse),           cmocka_unit_test(test_accessors),
+        cmocka_unit_test(test_interning),       cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_parse_errors),    cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_create_errors),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_outlives_others), cmocka_unit_test(test_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,15 +74,15 @@ static bool is_partial(tsr_sbp sbp)
 }
 
 /* Makes what is said a signature of x's placement. */
-static tsr_status take(const tsr_tensor *x, said *s)
+static tsr_status take(const tsri_pins *pins, const tsr_tensor *x, said *s)
 {
-    return tsri_program_sbp(s->node, x->placement, &s->sbp);
+    return tsri_program_sbp(pins->program, s->node, x->placement, &s->sbp);
 }
 
 /* Makes it one of x's gradient, and checks it, since that is declared later. */
-static tsr_status take_back(const tsr_tensor *x, const char *name, said *s)
+static tsr_status take_back(const tsri_pins *pins, const tsr_tensor *x, const char *name, said *s)
 {
-    TSRI_TRY(take(x, s));
+    TSRI_TRY(take(pins, x, s));
     if (!s->sbp.ndim)
         return TSR_OK;
     tsr_status status = tsri_sbp_check(x->placement, x->shape, s->sbp, true);
@@ -109,14 +109,14 @@ static tsr_status pin(tsri_pins *pins, const char *name, tsr_tensor *x, wish w)
     tsr_graph *g = pins->program->graph;
     const char *scope = g->now.scope;
     tsr_tensor *y = x;
-    TSRI_TRY(take(x, &w.sbp));
-    TSRI_TRY(take(x, &w.use));
+    TSRI_TRY(take(pins, x, &w.sbp));
+    TSRI_TRY(take(pins, x, &w.use));
     const bool narrowed = !is_partial(w.sbp.sbp) && !is_partial(w.use.sbp);
     for (int k = 0; k < TSRI_AUTOCAST_DTYPES && narrowed; k++)
         if (x->as[k] && narrows(x->as[k]->op, x))
             TSRI_TRY(pin(pins, name, x->as[k], w));
-    TSRI_TRY(take_back(x, name, &w.gradient));
-    TSRI_TRY(take_back(x, name, &w.gradient_use));
+    TSRI_TRY(take_back(pins, x, name, &w.gradient));
+    TSRI_TRY(take_back(pins, x, name, &w.gradient_use));
     const int uses = tsri_places_take(&pins->places, x);
     tsr_status status = TSR_OK;
     g->now.scope = name;
@@ -270,7 +270,7 @@ static tsr_status pin_uses(tsri_pins *pins, int nops, tsri_op *const *ops)
         if (!by || !by->use.ndim)
             continue;
         wish w = {.sbp = {by->use, tsri_section_node(by, "use")}, .node = by->head.node};
-        TSRI_TRY(take(ops[i]->out[0], &w.sbp));
+        TSRI_TRY(take(pins, ops[i]->out[0], &w.sbp));
         w.sbp.sbp = tsri_sbp_for_axes(w.sbp.sbp, ops[i]->out[0]->shape.ndim);
         TSRI_TRY(pin(pins, ops[i]->name, ops[i]->out[0], w));
     }

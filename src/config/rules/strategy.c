@@ -13,6 +13,7 @@
 #include "src/config/ops.h"
 #include "src/config/rules/entries.h"
 #include "src/config/rules/roles.h"
+#include "src/config/rules/stages.h"
 
 enum { NONE = TSRI_PAIR_WHOLE };
 
@@ -22,6 +23,7 @@ typedef struct expansion {
     const tsri_yaml *node; /* `strategy` */
     const tsri_config_placement *where;
     int ndim, words[TSR_MAX_HIERARCHY];
+    int stages; /* the dimension that has stages; -1: none */
     int npairs; /* that were found in layers of the file */
     tsri_pair_rules *roles;
     tsri_config_pattern *params;
@@ -125,11 +127,17 @@ static tsr_status spread_words(expansion *x)
                               "%d words; placement %s has %d dimension%s, with a word each",
                               said->n, x->where->head.name, x->ndim, x->ndim == 1 ? "" : "s");
     for (int d = 0; d < x->ndim; d++) {
-        bool is_last = d == x->ndim - 1;
+        bool is_last = d == x->ndim - (x->stages == x->ndim - 1 ? 2 : 1);
         x->words[d] = said->by_axis                          ? x->words[d]
                       : said->n > 1                          ? said->words[d]
                       : is_pairs(said->words[0]) && !is_last ? TSRI_CONFIG_STRATEGY_DATA
                                                              : said->words[0];
+        if (d == x->stages && said->n == 1 && !said->by_axis)
+            x->words[d] = TSRI_CONFIG_STRATEGY_DATA; /* one word is for the other dimensions */
+        if (d == x->stages && x->words[d] != TSRI_CONFIG_STRATEGY_DATA)
+            return tsri_yaml_fail(x->node,
+                                  "%s for axis '%.60s', which has the stages; legal is data there",
+                                  strategy_word(x->words[d]), x->e->stages.axis);
         npairs += is_pairs(x->words[d]);
         if ((said->n > 1 || said->by_axis) && x->words[d] == TSRI_CONFIG_STRATEGY_AUTO)
             return tsri_yaml_fail(x->node, "auto stands alone: it is for all dimensions");
@@ -148,6 +156,12 @@ static tsr_sbp1 split(int axis)
 static int axis_of(const expansion *x, int d, const tsri_pair_rule *rule)
 {
     return x->words[d] == TSRI_CONFIG_STRATEGY_MEGATRON ? rule->megatron : rule->sequence;
+}
+
+/* The axis of the batch's rows, of which each stage has all. */
+static int rows_axis(const expansion *x, int d)
+{
+    return d == x->stages ? NONE : 0;
 }
 
 /* The axis along a dimension of ZeRO: another than the pairs', whose pieces are then cut again. */
@@ -203,7 +217,7 @@ static tsr_status add_pin(expansion *x, const tsri_pair_rule *rule)
     *p = (tsri_config_pin){.head = {.node = x->node}, .match = rule->match};
     p->sbp.ndim = (int8_t)x->ndim;
     for (int d = 0; d < x->ndim; d++)
-        p->sbp.d[d] = split(is_pairs(x->words[d]) ? axis_of(x, d, rule) : 0);
+        p->sbp.d[d] = split(is_pairs(x->words[d]) ? axis_of(x, d, rule) : rows_axis(x, d));
     tsri_section_give(&tsri_pin_section, p, "match");
     tsri_section_give(&tsri_pin_section, p, "sbp");
     p->gradient = p->sbp;
@@ -214,7 +228,7 @@ static tsr_status add_pin(expansion *x, const tsri_pair_rule *rule)
     tsr_sbp *whole = rule->use == TSRI_PAIR_USED_WHOLE ? &p->use : &p->gradient_use;
     whole->ndim = (int8_t)x->ndim;
     for (int d = 0; d < x->ndim; d++)
-        whole->d[d] = split(is_pairs(x->words[d]) ? NONE : 0);
+        whole->d[d] = split(is_pairs(x->words[d]) ? NONE : rows_axis(x, d));
     tsri_section_give(&tsri_pin_section, p,
                       rule->use == TSRI_PAIR_USED_WHOLE ? "use" : "gradient_use");
     return TSR_OK;
@@ -339,14 +353,17 @@ static void split_input(expansion *x)
         return;
     input->sbp = (tsr_sbp){.ndim = (int8_t)x->ndim};
     for (int d = 0; d < x->ndim; d++)
-        input->sbp.d[d] = split(is_pairs(x->words[d]) ? NONE : 0);
+        input->sbp.d[d] = split(is_pairs(x->words[d]) ? NONE : rows_axis(x, d));
     tsri_section_give(&tsri_layout_section, input, "sbp");
 }
 
 tsr_status tsri_strategy_expand(tsri_experiment *e, const tsri_reader *r)
 {
     static const tsri_pair_rule all = {"*", 2, NONE, NONE, TSRI_PAIR_CUT};
-    expansion x = {.e = e, .reader = r, .node = tsri_section_node(e, "strategy")};
+    expansion x = {.e = e,
+                   .reader = r,
+                   .node = tsri_section_node(e, "strategy"),
+                   .stages = tsri_stages_dim(e)};
     TSRI_TRY(find_place(&x));
     TSRI_TRY(spread_words(&x));
     if (is_graph(&x))

@@ -5,6 +5,7 @@
 
 #include "src/core/live.h"
 #include "src/graph/op.h"
+#include "src/graph/stage.h"
 #include "placement/placement.h"
 
 /* Whether `sbp` makes sense for a value; AUTO does. Fails the graph otherwise. */
@@ -131,6 +132,7 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
     if (!op)
         return &g->failure.tensor;
     op->sbp = sbp;
+    op->stage = p == x->placement ? x->op->stage : tsri_stage_at(g, p, x->op->stage);
     return op->out[0];
 }
 

@@ -233,6 +233,41 @@ static const struct {
      "5:11: schedule: found '2'; legal is a mapping with the keys microbatches"},
     {TRAIN, NULL, "schedule: {micro: 2}\n",
      "5:12: schedule.micro: unknown key; legal are microbatches"},
+    {MESH, NULL, "stages: {axis: dq, rules: [{match: '*', stage: 0}]}\n",
+     "5:16: stages.axis: placement mesh has no axis 'dq'; legal are dp, tp; did you mean 'dp'?"},
+    {MESH, NULL, "stages: {rules: [{match: '*', stage: 0}]}\n",
+     "5:1: stages: 'axis' is missing; legal is a text (numbers in quotes)"},
+    {MESH, NULL, "stages: {axis: tp}\n",
+     "5:9: stages: 'rules' is missing: which parameters are in which stage, as in {match: h.0-5.*, "
+     "stage: 0}"},
+    {MESH, NULL, "stages: {axis: tp, rules: []}\n",
+     "5:27: stages.rules: no rule has stage 0; axis 'tp' has 2 indices, and each of them is a "
+     "stage"},
+    {MESH, NULL, "stages: {axis: tp, split: auto}\n",
+     "5:27: stages.split: auto is not there yet: say in 'rules' which parameters are in which "
+     "stage"},
+    {MESH, NULL, "stages: {axis: tp, split: even}\n",
+     "5:27: stages.split: found 'even'; legal is auto"},
+    {MESH, NULL, "stages: {axis: tp, rules: [{match: '*', stage: 0}, {match: '0*', stage: 2}]}\n",
+     "5:73: stages.rules[1].stage: found 2; axis 'tp' has 2 indices: legal are 0 to 1"},
+    {MESH, "tp: 2", "tp: 1}\nstages: {axis: tp, rules: [{match: '*', stage: 1}]",
+     "3:48: stages.rules[0].stage: found 1; axis 'tp' has 1 index: legal is 0"},
+    {MESH, NULL, "stages: {axis: dp, rules: [{match: '*', stage: 0}, {match: '0*', stage: 3}]}\n",
+     "5:27: stages.rules: no rule has stage 1; axis 'dp' has 4 indices, and each of them is a "
+     "stage"},
+    {MESH, NULL, "stages: {axis: tp, rules: [{stage: 0}]}\n",
+     "5:28: stages.rules[0]: 'match' is missing; legal is a text (numbers in quotes)"},
+    {MESH, NULL, "strategy: [data, zero1]\n"
+     "stages: {axis: tp, rules: [{match: '*', stage: 0}, {match: '0*', stage: 1}]}\n",
+     "5:11: strategy: zero1 for axis 'tp', which has the stages; legal is data there"},
+    {MESH, NULL, "strategy: {tp: megatron}\n"
+     "stages: {axis: tp, rules: [{match: '*', stage: 0}, {match: '0*', stage: 1}]}\n",
+     "5:11: strategy: megatron for axis 'tp', which has the stages; legal is data there"},
+    {TRAIN, NULL, "stages: {axis: dp, rules: [{match: '*', stage: 0}]}\n",
+     "5:16: stages.axis: placement d has no mesh, whose axis it could be"},
+    {GRAPH, NULL, "stages: {axis: dp, rules: [{match: '*', stage: 0}]}\n",
+     "5:1: stages: not beside 'graph', whose entries say their placements: it names parameters of "
+     "a model"},
     {TRAIN, NULL, "schedule: {microbatches: 3}\n",
      "5:26: schedule.microbatches: found 3, but a batch of 64 rows, which 2 ranks share, does not "
      "divide into as many equal parts; legal are the divisors of 32; data.batch_size could be a "

@@ -12,7 +12,7 @@
 #define KEYS \
     "tessera, include, vars, dtype, placements, mesh, device, strategy, model, data, tensors, " \
     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, bucket_mb, " \
-    "infer_updates, reshard_after_forward, recompute, fusion, search, schedule"
+    "infer_updates, reshard_after_forward, recompute, fusion, search, schedule, stages"
 #define TRAIN \
     "tessera: 1\n" \
     "placements: {d: {ranks: [0, 1]}, grid: {ranks: [[0, 1], [2, 3]]}}\n" \

@@ -292,6 +292,8 @@ static void test_round_trips(void **state)
                             "train: {init: ./a b.safetensors, epochs: 0}\n"
                             "cluster: {bandwidth_gb_s: 12.5}\nmemory_limit: 5 GB\n"
                             "bucket_mb: 0\nschedule: {microbatches: 4}\n");
+    assert_round_trip(MESH "strategy: {dp: zero1}\nstages: {axis: tp, rules: [{match: '0.*', "
+                           "stage: 0}, {match: \"[24].*\", stage: 1}]}\n");
     assert_round_trip("vars: {d: '$${d}', l: 0.5}\n" TRAIN
                       "optimizer: {name: sgd, lr: '${l}'}\ntrain: {init: '$$${d}'}\n");
     assert_round_trip(GRAPH "  c: {op: constant, value: [[true, 0], [false, 1]], dtype: bool}\n"

@@ -215,7 +215,7 @@ static const struct {
      "base.yaml:5:1: optimiser: unknown key; legal are tessera, include, vars, dtype, placements, "
      "mesh, device, strategy, model, data, tensors, parameters, optimizer, graph, loss, fetch, "
      "train, cluster, memory_limit, bucket_mb, infer_updates, reshard_after_forward, recompute, "
-     "fusion, search, schedule; did "
+     "fusion, search, schedule, stages; did "
      "you mean 'optimizer'?"},
     {"include: base.yaml\n", TRAIN "train:\n  stepz: 3\n",
      "base.yaml:6:3: train.stepz: unknown key; legal are epochs, steps, seed, init, "

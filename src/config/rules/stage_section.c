@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of `stages`. */
+#include "src/config/inside.h"
+#include "src/config/section_fields.h"
+
+static const tsri_field rule_fields[] = {
+    FIELD(
+        TEXT, tsri_config_stage_rule, "match", match, TSRI_NEEDED, 0, 0,
+        "A pattern of names of parameters and buffers, as in parameters: h.0-5.* fits all that is "
+        "in blocks 0 to 5. Of the rules that fit a name the last one counts."),
+    FIELD(INT, tsri_config_stage_rule, "stage", stage, TSRI_NEEDED, 0, 32766,
+          "The stage, an index on the axis: the first is 0."),
+};
+const tsri_section tsri_stage_rule_section = {
+    .name = "rules", .size = sizeof(tsri_config_stage_rule), FIELDS(rule_fields)};
+
+static const char *const split_words[] = {"auto", NULL};
+
+static const tsri_field stages_fields[] = {
+    FIELD(TEXT, tsri_config_stages, "axis", axis, TSRI_NEEDED, 0, 0,
+          "The axis of the input's mesh that has the stages: each index on it is one, whose ranks "
+          "are the mesh of the other axes."),
+    WORD(tsri_config_stages, "split", split, TSRI_NONE, split_words,
+         "Instead of rules: stages that take equally long. It is refused so far."),
+    {.name = "rules",
+     .kind = TSRI_FIELD_SECTIONS,
+     .offset = offsetof(tsri_config_stages, rules),
+     .section = &tsri_stage_rule_section,
+     .max = TSRI_CONFIG_MAX_PATTERNS,
+     .doc = "Which parameters and buffers are in which stage. Each must be in one, and each stage "
+            "must have some."},
+};
+const tsri_section tsri_stages_section = {
+    .name = "stages", .size = sizeof(tsri_config_stages), FIELDS(stages_fields)};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stages of a pipeline, while a graph is declared: in which of them an op is, and how its operands
+ * come there. A module has its stage from tsr_module_stage. An op is in the stage of the innermost
+ * module that is applied, else in the latest of its operands' stages; constants and inputs are in
+ * none, and so follow the op that reads them.
+ */
+#include "src/graph/stage.h"
+
+bool tsri_stage_joins(const tsr_graph *g, int n, tsr_tensor *const *x)
+{
+    return tsri_stage_of(g, n, x).number > 0;
+}
+
+tsri_stage tsri_stage_of(const tsr_graph *g, int n, tsr_tensor *const *x)
+{
+    tsri_stage latest = g->now.stage;
+    for (int i = 0; i < n && !g->now.stage.number; i++)
+        if (x[i] && !x[i]->failed && x[i]->op->stage > latest.number)
+            latest = (tsri_stage){x[i]->op->stage, x[i]->placement};
+    return latest;
+}
+
+static tsr_tensor *copy_at(tsri_stage stage, tsr_tensor *x, tsri_loc loc)
+{
+    tsr_graph *g = x->graph;
+    for (tsr_tensor *c = x->copies; c; c = c->next_copy)
+        if (c->placement == stage.placement)
+            return c;
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_TO_GLOBAL, NULL, 1, &x, 1, &x->shape, &x->dtype,
+                                 stage.placement, loc);
+    if (!op)
+        return &g->failure.tensor;
+    op->stage = stage.number;
+    op->region = 0; /* other regions may read it; a send is not worth repeating */
+    if (x->op->kind == TSRI_OP_VARIABLE)
+        op->name = x->op->name;
+    /* A value that the open call has not rounded yet goes there unrounded, if that is asked for. */
+    op->out[0]->call = x->call && x->call == g->now.call ? x->call : 0;
+    op->out[0]->moved = x->moved;
+    op->out[0]->next_copy = x->copies;
+    return x->copies = op->out[0];
+}
+
+bool tsri_stage_gather(tsri_stage stage, int n, tsr_tensor *const *x, tsr_tensor **out,
+                       tsri_loc loc)
+{
+    bool ok = true;
+    for (int i = 0; i < n; i++) {
+        out[i] = x[i]->placement == stage.placement ? x[i] : copy_at(stage, x[i], loc);
+        ok &= !out[i]->failed;
+    }
+    return ok;
+}
+
+int tsri_stage_at(const tsr_graph *g, const tsr_placement *p, int from)
+{
+    int next = 0, last = 0;
+    for (int i = 0; i < g->now.nstages; i++) {
+        const tsri_stage s = g->now.stages[i];
+        if (s.placement != p)
+            continue;
+        next = s.number >= from && (!next || s.number < next) ? s.number : next;
+        last = s.number > last ? s.number : last;
+    }
+    return next ? next : last;
+}
+
+bool tsri_stage_note(tsr_graph *g, tsri_stage stage)
+{
+    for (int i = 0; i < g->now.nstages; i++)
+        if (g->now.stages[i].number == stage.number &&
+            g->now.stages[i].placement == stage.placement)
+            return true;
+    if (!TSRI_PUSH(&g->pool, g->now.stages, g->now.nstages, g->now.cstages)) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return false;
+    }
+    g->now.stages[g->now.nstages++] = stage;
+    return true;
+}
