@@ -22,6 +22,7 @@ typedef struct tsri_task_of {
 
 typedef struct tsri_timetable {
     int nstages, nsegments, ntasks; /* ntasks: nsegments times parts; 0 without micro-batches */
+    int turn_depth;                 /* where micro-batches turn back; -1: they only go forward */
     tsri_part_segment *segment;
     int *stage_of; /* [ranks of the world] -1: it has no task; NULL: see tsri_ir_stage_of */
     /* Per stage: how many micro-batches' copies a rank holds of a value that outlives its task. */

@@ -2,6 +2,7 @@
 /* The stages of a plan, in lines of text: their tasks by time, and a picture of the timetable. */
 #include "src/plan/report/stages.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,15 +68,6 @@ static void split_tasks(const tsri_timetable *t, int stage, int turn_depth, doub
             *(t->segment[s].depth < turn_depth ? forward : back) += t->segment[s].task_s;
 }
 
-static int last_depth(const tsri_timetable *t)
-{
-    int depth = 0;
-    for (int s = 0; s < t->nsegments; s++)
-        if (t->segment[s].stage == t->nstages - 1 && t->segment[s].depth > depth)
-            depth = t->segment[s].depth;
-    return depth;
-}
-
 static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *put, void *arg)
 {
     const tsri_timetable *t = &ir->timetable;
@@ -119,7 +111,7 @@ void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg)
 {
     const tsri_ir *ir = &plan->ir;
     const tsri_timetable *t = &ir->timetable;
-    const int turn_depth = last_depth(t);
+    const int turn_depth = t->turn_depth < 0 ? INT_MAX : t->turn_depth;
     char line[200];
     if (t->nstages < 2 || length_of(t) <= 0)
         return;

@@ -8,6 +8,7 @@ enum { ROWS = 48, WIDTH = 12, STEPS = 10, MOST_STAGES = 8 };
 
 typedef struct job {
     int stages, each; /* each: ranks of a stage, 1 or 2 */
+    int chunks;       /* of a stage, 0 is 1: layers come back to the first ranks */
     int parts;
     tsr_pipeline pipeline;
     bool skips; /* the last stage adds what the first one gives */
@@ -18,7 +19,7 @@ typedef struct job {
 
 typedef struct result {
     double loss[STEPS], norm[STEPS];
-    double value[MOST_STAGES * 4 * WIDTH * (WIDTH + 2)];
+    double value[MOST_STAGES * 8 * WIDTH * (WIDTH + 2)];
     int64_t n;
     tsr_plan_info info;
 } result;
@@ -47,6 +48,7 @@ static const tsr_placement *stage(tsr_world *w, const job *j, int s)
     char text[40];
     if (j->parts == 0)
         return tsr_placement_parse(w, "cpu:[0]");
+    s %= j->stages;
     snprintf(text, sizeof text, j->each == 1 ? "cpu:[%d]" : "cpu:[%d,%d]", s * j->each,
              s * j->each + 1);
     return tsr_placement_parse(w, text);
@@ -70,7 +72,7 @@ static tsr_tensor *declare(tsr_world *w, tsr_graph *g, const job *j, tsr_module 
                                    TSR_INPUT_OPTS(.batch_axis = 0));
     tsr_tensor *first = NULL;
     const tsr_placement *last = stage(w, j, j->stages - 1);
-    for (int s = 0; s < j->stages; s++)
+    for (int s = 0; s < j->stages * (j->chunks ? j->chunks : 1); s++)
         for (int i = 0; i < (j->uneven && s == 1 ? 3 : 1); i++) {
             snprintf(name, sizeof name, "%d", 4 * s + i);
             tsr_module *m = tsr_module_add(net, name, make_layer(w, stage(w, j, s)));
@@ -184,6 +186,14 @@ static void test_chains(void **state)
     hold((job){.stages = 8});
 }
 
+static void test_interleaved(void **state)
+{
+    (void)state;
+    hold((job){.stages = 2, .chunks = 2, .clips = true});
+    hold((job){.stages = 3, .chunks = 2, .recompute = true});
+    hold((job){.stages = 2, .each = 2, .chunks = 3});
+}
+
 static void test_data_parallel(void **state)
 {
     (void)state;
@@ -202,8 +212,8 @@ static void test_other_graphs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains),
-                                       cmocka_unit_test(test_data_parallel),
-                                       cmocka_unit_test(test_other_graphs)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chains), cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_data_parallel), cmocka_unit_test(test_other_graphs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
