@@ -321,6 +321,7 @@ static tsr_status compile(job *j, int graph)
         opts.flops_per_s = 1e3;
     }
     opts.microbatches = g->microbatches > 1 ? g->microbatches : 1;
+    opts.pipeline = j->d.p->gpipe ? TSR_PIPELINE_GPIPE : TSR_PIPELINE_1F1B;
     tsr_status status = tsr_compile_with(j->graph[graph], &opts, &j->plan[graph]);
     while (status != TSR_OK && execute_asks_less(j->mine, status, &opts))
         status = tsr_compile_with(j->graph[graph], &opts, &j->plan[graph]);

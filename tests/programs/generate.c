@@ -281,13 +281,15 @@ int gen_ids(gen *g, tsr_dims dims, int64_t below, int place)
 }
 
 /* --- graphs ----------------------------------------------------------------------------------- */
-/* Two operands may have come from different placements. */
+/* Two operands may have come from different placements. With stages, ops change between them. */
 static bool join_places(gen *g, pnode *n)
 {
     int op_to_global = op_find("to_global"), op_gradients = op_find("gradients"),
         op_other = op_find("other_gradient");
     if (n->op == op_to_global || n->op == op_gradients || n->op == op_other)
         return true;
+    if (g->has_stages && n->nin && n->var < 0 && n->sbp.ndim == 0 && rnd_chance(&g->r, 0.3))
+        n->place = rnd_below(&g->r, g->p->nplaces);
     for (int i = 0; i < n->nin; i++)
         if (n->in[i] >= 0 && gen_at(g, n->in[i])->place != n->place) {
             n->in[i] = gen_on(g, n->in[i], n->place);

@@ -196,15 +196,43 @@ static int ranks_of_place(const program *p, int place)
     return n;
 }
 
+/* Gives a program placements that share no rank, which are stages of its micro-batches. */
+static void draw_stages(gen *g, rnd *r)
+{
+    program *p = g->p;
+    int ranks[MAX_RANKS], n = p->nranks, first = 0;
+    for (int i = 0; i < n; i++) {
+        const int j = rnd_chance(r, 0.3) ? rnd_below(r, i + 1) : i;
+        ranks[i] = ranks[j];
+        ranks[j] = i;
+    }
+    p->nplaces = n > 2 && rnd_chance(r, 0.4) ? 3 : 2;
+    p->gpipe = rnd_chance(r, 0.3);
+    g->has_stages = true;
+    for (int at = 0; at < p->nplaces; at++) {
+        const int left = n - first - (p->nplaces - 1 - at);
+        const int even = n / p->nplaces < left ? n / p->nplaces : left;
+        const int m = rnd_chance(r, 0.6) ? even : 1 + rnd_below(r, left);
+        p->place_ndim[at] = m == 4 ? 2 : 1;
+        p->place_dim[at][0] = m == 4 ? 2 : m;
+        p->place_dim[at][1] = 2;
+        for (int i = 0; i < m; i++)
+            p->place_rank[at][i] = ranks[first++];
+        write_place(p, at);
+    }
+}
+
 /* Gives this share of the programs micro-batches. It draws from its own stream of random numbers,
  * so all other choices stay the same. */
 static void draw_parts(gen *g, rnd *r, double share)
 {
     enum { MOST_ROWS = 32 };
-    const program *p = g->p;
+    program *p = g->p;
     if (!rnd_chance(r, share))
         return;
     g->parts = 2 + rnd_below(r, 3);
+    if (p->nranks > 1 && rnd_chance(r, 0.5))
+        draw_stages(g, r);
     const int places = rnd_chance(r, 0.8) ? p->nplaces : rnd_below(r, p->nplaces + 1);
     g->pieces = 1;
     for (int i = 0; i < places; i++) {
@@ -274,6 +302,8 @@ program *program_generate(uint64_t seed, int nranks, bool special, double microb
     p->nplaces = rnd_chance(&g.r, 0.55) ? 1 : 2 + rnd_below(&g.r, 2);
     for (int i = 0; i < p->nplaces; i++)
         draw_place(&g, i);
+    rnd apart = {seed * 0x9e3779b97f4a7c15u + 11};
+    draw_parts(&g, &apart, microbatches);
     g.dtype = rnd_chance(&g.r, 0.65) ? TSR_F64 : TSR_F32;
     g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
     g.exact = rnd_chance(&g.r, 0.25);
@@ -290,8 +320,6 @@ program *program_generate(uint64_t seed, int nranks, bool special, double microb
         draw_optimizer(&g, &p->optimizer[i]);
     g.w.t = tape_new();
     tape_by_class(g.w.t, special);
-    rnd apart = {seed * 0x9e3779b97f4a7c15u + 11};
-    draw_parts(&g, &apart, microbatches);
     int nops = rnd_chance(&g.r, 0.5) ? 1 + rnd_below(&g.r, 12) : 1 + rnd_below(&g.r, 60);
     p->ngraphs = 1;
     gen_graph(&g, 0, nops);

@@ -399,7 +399,8 @@ static void put_graph(FILE *out, const program *p, int at)
             ".memory_limit = %d",
             g->bucket_mb, g->no_fusion, (int)g->memory_limit);
     if (g->microbatches > 1)
-        fprintf(out, ", .microbatches = %d", g->microbatches);
+        fprintf(out, ", .microbatches = %d%s", g->microbatches,
+                p->gpipe ? ", .pipeline = TSR_PIPELINE_GPIPE" : "");
     fprintf(out, "%s), &plan%d));\n    }\n",
             g->free_links ? ", .nlinks = 1, .link = {{0, 1e-12, 1e15}}, .flops_per_s = 1e3" : "",
             at);

@@ -130,6 +130,7 @@ typedef struct program {
     pvar var[MAX_VARS];
     int noptimizers;
     poptimizer optimizer[MAX_OPTIMIZERS];
+    bool gpipe;        /* stages work by GPipe, not by 1F1B */
     bool autocast;     /* graphs are by autocast to bf16 */
     int recompute;     /* so many nodes each are a region that is computed again; 0: none */
     bool special;      /* NaN, infinities, -0, denormals and ties are fed; judged by bit class */
@@ -218,6 +219,7 @@ struct gen {
     double wild;        /* how often values may be anything */
     bool exact;         /* inputs are small whole numbers: ties */
     bool data_parallel; /* inputs are S(0), variables B, most of the time */
+    bool has_stages;    /* the placements share no rank, and ops change between them */
     bool for_variable;
     int layers; /* the last of append_layers; -1 */
     /* Micro-batches: their number, 0: none; the sizes of most first axes, multiples of it. */
