@@ -122,7 +122,7 @@ static bool move_inputs(call *c)
                 c->failed = c->in[i];
                 return false;
             }
-        return tsri_stage_note(c->g, stage);
+        return tsri_graph_note_stage(c->g, stage);
     }
     const tsr_placement *home = tsri_module_home(c->m);
     for (int i = 0; i < c->nin && home; i++) {
