@@ -191,7 +191,7 @@ TSR_API tsr_status tsr_module_place(tsr_module *m, const char *pattern, const ts
  *
  * Where a graph has stages, operands need not be brought together: an op is in the stage of the
  * module that is applied, or, outside of such modules, in the latest stage of its operands, and
- * those that live elsewhere are moved there (as tsr_to_global with TSR_AUTO does), once for all
+ * operands that live elsewhere are moved there (as tsr_to_global with TSR_AUTO does), once for all
  * that read them there. Inputs and constants are in no stage, and follow the ops that read them. A
  * variable that several stages read lives in its own module's, and its gradient is the sum over
  * all of them.

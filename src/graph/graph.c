@@ -326,6 +326,20 @@ bool tsri_graph_note_read(tsr_graph *g, tsri_op *op)
     return true;
 }
 
+bool tsri_graph_note_stage(tsr_graph *g, tsri_stage stage)
+{
+    for (int i = 0; i < g->now.nstages; i++)
+        if (g->now.stages[i].number == stage.number &&
+            g->now.stages[i].placement == stage.placement)
+            return true;
+    if (!TSRI_PUSH(&g->pool, g->now.stages, g->now.nstages, g->now.cstages)) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return false;
+    }
+    g->now.stages[g->now.nstages++] = stage;
+    return true;
+}
+
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v)
 {
     uint64_t h = (uint64_t)(uintptr_t)v * 0x9e3779b97f4a7c15u >> 32;
@@ -383,7 +397,7 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     op->stage = stage.placement == v->placement ? stage.number : 0;
     if (!tsri_graph_note_read(g, op))
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
-    if (op->stage && !tsri_stage_note(g, stage))
+    if (op->stage && !tsri_graph_note_stage(g, stage))
         return &g->failure.tensor;
     v->used = true;
     return op->out[0];

@@ -307,6 +307,8 @@ void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
 /* Lets tsri_graph_find_read find an op that reads a variable; false when there is no memory. */
 bool tsri_graph_note_read(tsr_graph *g, tsri_op *op);
+/* Notes that the graph has a stage, as tsri_stage_at must know; false when there is no memory. */
+bool tsri_graph_note_stage(tsr_graph *g, tsri_stage stage);
 /* Returns the tensor that reads a variable; NULL if nothing reads it yet. */
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
 /* Marks the live ops: those that ports and updates depend on, and the reads of updated variables,

@@ -7,28 +7,14 @@
  */
 #include "src/graph/stage.h"
 
-bool tsri_stage_joins(const tsr_graph *g, int n, tsr_tensor *const *x)
-{
-    return tsri_stage_of(g, n, x).number > 0;
-}
-
-tsri_stage tsri_stage_of(const tsr_graph *g, int n, tsr_tensor *const *x)
-{
-    tsri_stage latest = g->now.stage;
-    for (int i = 0; i < n && !g->now.stage.number; i++)
-        if (x[i] && !x[i]->failed && x[i]->op->stage > latest.number)
-            latest = (tsri_stage){x[i]->op->stage, x[i]->placement};
-    return latest;
-}
-
 static tsr_tensor *copy_at(tsri_stage stage, tsr_tensor *x, tsri_loc loc)
 {
     tsr_graph *g = x->graph;
     for (tsr_tensor *c = x->copies; c; c = c->next_copy)
         if (c->placement == stage.placement)
             return c;
-    tsri_op *op = tsri_graph_add(g, TSRI_OP_TO_GLOBAL, NULL, 1, &x, 1, &x->shape, &x->dtype,
-                                 stage.placement, loc);
+    tsri_op *op = tsri_graph_append(g, TSRI_OP_TO_GLOBAL, NULL, 1, &x, 1, &x->shape, &x->dtype,
+                                    stage.placement, loc);
     if (!op)
         return &g->failure.tensor;
     op->stage = stage.number;
@@ -64,18 +50,4 @@ int tsri_stage_at(const tsr_graph *g, const tsr_placement *p, int from)
         last = s.number > last ? s.number : last;
     }
     return next ? next : last;
-}
-
-bool tsri_stage_note(tsr_graph *g, tsri_stage stage)
-{
-    for (int i = 0; i < g->now.nstages; i++)
-        if (g->now.stages[i].number == stage.number &&
-            g->now.stages[i].placement == stage.placement)
-            return true;
-    if (!TSRI_PUSH(&g->pool, g->now.stages, g->now.nstages, g->now.cstages)) {
-        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
-        return false;
-    }
-    g->now.stages[g->now.nstages++] = stage;
-    return true;
 }

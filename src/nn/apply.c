@@ -111,8 +111,8 @@ static tsr_tensor *refuse_module(const call *c)
     return NULL;
 }
 
-/* Moves the inputs to the module's stage, or to where its variables live, if that is one placement.
- */
+/* Moves the inputs to the module's stage, or, where no stage says where its ops are, to where its
+ * variables live, if that is one placement. */
 static bool move_inputs(call *c)
 {
     const tsri_stage stage = tsri_scope_stage(&c->m->scope);
@@ -122,8 +122,11 @@ static bool move_inputs(call *c)
                 c->failed = c->in[i];
                 return false;
             }
-        return tsri_stage_note(c->g, stage);
+        return tsri_graph_note_stage(c->g, stage);
     }
+    /* Ops outside of stages are where their operands are. */
+    if (tsri_stage_joins(c->g, c->nin, c->in))
+        return true;
     const tsr_placement *home = tsri_module_home(c->m);
     for (int i = 0; i < c->nin && home; i++) {
         if (!c->in[i] || c->in[i]->placement == home)

@@ -90,7 +90,9 @@ def bad_values(function, kind, name):
     match = re.fullmatch(r"tsr_(\w+) \*", plain)
     if match and match[1] in HANDLES:
         obj = match[1]
-        return (["NULL"] + [f"gone_{obj}()"] * (obj not in BORROWED) + [f"foreign_{obj}()"] * (obj in FOREIGN)
+        # A slice of another world's placement is one of that world.
+        foreign = obj in FOREIGN and function != "tsr_placement_slice"
+        return (["NULL"] + [f"gone_{obj}()"] * (obj not in BORROWED) + [f"foreign_{obj}()"] * foreign
                 + ["failed_tensor()", "other_tensor()"] * (obj == "tensor")
                 + ["failed_graph()"] * (obj == "graph"))
     if kind in ("tsr_work **", "tsr_ddp **") and not name.startswith("out_"):
@@ -164,7 +166,7 @@ NAMED = {
     "tsr_loader_set_epoch.epoch": "1", "tsr_module_add.child": "f.child",
     "tsr_module_add.name": '"one"', "tsr_module_child.name": '"0"', "tsr_module_child_at.i": "0",
     "tsr_module_find.qualified_name": '"0.weight"', "tsr_module_place.pattern": '"*"',
-    "tsr_module_place.m": "f.fresh_module", "tsr_use_at.m": "f.linear", "tsr_use_at.name": '"weight"',
+    "tsr_module_place.m": "f.fresh_module", "tsr_module_stage.m": "f.fresh_module", "tsr_placement_slice.dim": "0", "tsr_placement_slice.index": "0", "tsr_use_at.m": "f.linear", "tsr_use_at.name": '"weight"',
     "tsr_variable_save_as.dims": "TSR_DIMS(768)",
     "tsr_variable_set.bytes": "f.weight_bytes", "tsr_variable_get.bytes": "f.weight_bytes",
     "tsr_load.path": "f.weights", "tsr_save.path": "f.saved", "tsr_store_open.url": "f.url",

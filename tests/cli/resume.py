@@ -149,6 +149,9 @@ F16 = "train.amp={dtype: f16, init_scale: 1024, growth_interval: %d, growth_fact
 PINNED = 'tensors={match: [{match: "0", sbp: S(0)}]}'
 CLUSTER = "cluster={gpu: h100-sxm, nodes: 2, gpus_per_node: 1, nodes_per_rack: 2}"
 
+PIPELINE = ["model={name: mlp, args: {layers: 2}}", "placements={all: {device: cpu, mesh: {pp: 2, dp: 1}}}"]
+STAGES = 'stages={axis: pp, rules: [{match: "*", stage: 1}, {match: "0.*", stage: 0}]}'
+
 
 def tables():
     """(key, sets of the run before, sets that change it), by what is to be seen."""
@@ -248,6 +251,11 @@ def tables():
         ("experiment:fusion", [], ["fusion={rows: false}"]),
         ("experiment:schedule", [], ["schedule={microbatches: 3}"]),
         ("schedule:microbatches", ["schedule={microbatches: 2}"], ["schedule.microbatches=6"]),
+        ("experiment:stages", PIPELINE, [STAGES]),
+        ("stages:axis", [*PIPELINE, STAGES], ["placements={all: {device: cpu, mesh: {dp: 1, q: 2}}}", "stages.axis=q"]),
+        ("stages:rules", [*PIPELINE, STAGES], ['stages.rules=[{match: "*", stage: 0}, {match: "2.*", stage: 1}]']),
+        ("stages.rules:match", [*PIPELINE, STAGES], ['stages.rules[1].match="0-1.*"']),
+        ("stages.rules:stage", [*PIPELINE, STAGES], ["stages.rules[0].stage=0", "stages.rules[1].stage=1"]),
         ("placements:device", [], ["placements={all: {ranks: [0, 1]}}"]),
         ("placements:mesh", [], ["placements={all: {mesh: {dp: 2}}}"]),
         ("placements:ranks", [], ["placements={all: {ranks: [0]}}"]),
@@ -344,7 +352,7 @@ ELSEWHERE = {
     "optimizer.own:function": "see cli_plugins", "optimizer.own:numbers": "see cli_plugins",
     "cluster:link": "names a speed", "cluster:network": "names a speed",
     "cluster:network_ports": "of a network", "cluster:rack_oversubscription": "of a network",
-    "cluster:ranks_per_node": "of CPUs",
+    "cluster:ranks_per_node": "of CPUs", "stages:split": "is refused so far",
 }
 
 

@@ -348,6 +348,10 @@ static tsr_status where(tsr_world *w, void *arg)
     CHECK(tsr_tensor_placement(tsr_mul_scalar(yb, 2)) == on[1]);
     CHECK(tsr_tensor_placement(tsr_add(tsr_neg(tsr_mul_scalar(ya, 2)), yb)) == on[1]);
     CHECK(tsr_tensor_placement(tsr_mul_scalar(x, 2)) == mesh);
+    /* A module without a stage is where its input is. */
+    tsr_module *e = linear(root, "e", w, mesh);
+    CHECK(tsr_tensor_placement(tsr_apply(e, x)) == mesh);
+    CHECK(tsr_tensor_placement(tsr_apply(e, yb)) == on[1]);
     tsr_tensor *three[] = {ya, yd, yb};
     CHECK(tsr_tensor_placement(tsr_concat(3, three, 0)) == on[2]);
     CHECK(tsr_tensor_placement(tsr_matmul(ya, tsr_read(g, tsr_module_find(b, "weight")))) == on[1]);
