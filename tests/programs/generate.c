@@ -288,7 +288,9 @@ static bool join_places(gen *g, pnode *n)
         op_other = op_find("other_gradient");
     if (n->op == op_to_global || n->op == op_gradients || n->op == op_other)
         return true;
-    if (g->has_stages && n->nin && n->var < 0 && n->sbp.ndim == 0 && rnd_chance(&g->r, 0.3))
+    /* The operands of batch norm are variables, which it writes. */
+    if (g->has_stages && n->nin && n->var < 0 && n->sbp.ndim == 0 &&
+        n->op != op_find("batch_norm") && rnd_chance(&g->r, 0.3))
         n->place = rnd_below(&g->r, g->p->nplaces);
     for (int i = 0; i < n->nin; i++)
         if (n->in[i] >= 0 && gen_at(g, n->in[i])->place != n->place) {
