@@ -18,7 +18,9 @@ struct tsr_plan {
     int64_t *part_number; /* [ir.parts] 0, 1, ...: the values of words that tell the part */
     tsri_step *steps;
     int nsteps;
-    int parts_begin, parts_end;   /* the steps that run in each part; none without micro-batches */
+    int parts_begin, parts_end; /* the steps that run in each part; none without micro-batches */
+    const tsri_condition **conditions; /* of items of any rank */
+    int nconditions;
     int nunfed;                   /* number of inputs that this rank must feed before a run */
     bool has_results;             /* the last run succeeded, so outputs can be fetched */
     double *trace;                /* see src/exec/trace.h; NULL if off */

@@ -69,14 +69,15 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
         ir->values[value].alias = from;
     }
     base.box.step = *step;
-    base.cost_s = step->cost_s * tsri_item_times(ir, &base);
+    const double every = (double)tsri_item_every(&base);
+    base.cost_s = step->cost_s * tsri_item_times(ir, &base) / every;
     base.nin = base.nout = 1;
     base.placement = placement;
     base.box.from = ir->values[from].placement;
     if (!talks)
         base.box.part = (tsri_bucket_part){0};
     if (base.box.part.number)
-        base.cost_s = tsri_joint_price(&base.box.joint, 1, base.box.part.share, NULL);
+        base.cost_s = tsri_joint_price(&base.box.joint, 1, base.box.part.share, NULL) / every;
     *out_value = value;
     return tsri_ir_add_item(ir, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
@@ -301,7 +302,11 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
     const tsri_nd_signature *sig = b->inferred->chosen[op->id];
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
-        tsri_item base = {.loc = op->loc, .backward = t->op->backward};
+        tsri_item base = {.loc = op->loc,
+                          .backward = t->op->backward,
+                          .only_if = op->only_if,
+                          .every = tsri_op_every(op),
+                          .every = tsri_op_every(op)};
         base.box.part = b->inferred->gradient[t->id];
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
@@ -343,6 +348,8 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
     const tsri_item base = {.loc = op->loc,
                             .backward = op->backward,
                             .turn = op->turn,
+                            .only_if = op->only_if,
+                            .every = tsri_op_every(op),
                             .box = {.part = b->inferred->bucket[op->id],
                                     .part_of = 1 + i,
                                     .reason = "the variable keeps its signature"}};
@@ -443,6 +450,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .backward = op->backward,
                       .turn = op->turn,
                       .cost_s = b->inferred->op_cost[op->id],
+                      .only_if = op->only_if,
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
