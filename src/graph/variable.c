@@ -289,10 +289,12 @@ static tsr_status cut_shard(tsr_variable *v, tsr_sbp sbp)
 /* Brings what there is into `sbp`; an initial value that lies otherwise is dropped. */
 static tsr_status hold_in(tsr_variable *v, tsr_sbp sbp)
 {
-    if (v->held.ndim && is_same_shard(v, sbp)) {
+    if (v->held.ndim && is_same_shard(v, sbp) && !tsri_variable_adds_up(v)) {
         v->held = sbp;
-        return TSR_OK;
+        return v->given ? tsri_variable_keep_addend(v) : TSR_OK;
     }
+    if (tsr_sbp_equal(v->held, sbp))
+        return TSR_OK;
     if (v->held.ndim && v->given) {
         if (is_whole(v->placement, v->held))
             return cut_shard(v, sbp);
@@ -495,13 +497,15 @@ tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes)
     TSRI_TRY(check_access(v, data, bytes, "tsr_variable_set"));
     TSRI_TRY(tsri_variable_place(v));
     TSRI_TRY(write_part(v, data));
+    TSRI_TRY(tsri_variable_keep_addend(v));
     v->ready = v->given = true;
     return TSR_OK;
 }
 
-/* Puts bytes [begin, begin + n) of rank's shard where they belong in the global value. */
-static void scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n, const char *part,
-                         char *global)
+/* Puts bytes [begin, begin + n) of rank's shard where they belong in the global value, or adds them
+ * to what is there. */
+static tsr_status scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n,
+                               const char *part, char *global)
 {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM], runs;
@@ -513,9 +517,14 @@ static void scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n
         size_t m = run_bytes - within < n - done ? run_bytes - within : n - done;
         int64_t at =
             tsri_shard_run_at(v->shape, lshape, offset, (int64_t)((begin + done) / run_bytes));
-        memcpy(global + (size_t)at * size + within, part + done, m);
+        char *to = global + (size_t)at * size + within;
+        if (tsri_variable_is_first_addend(v, rank))
+            memcpy(to, part + done, m);
+        else
+            TSRI_TRY(tsri_add_elements(v->dtype, to, part + done, (int64_t)(m / size)));
         done += m;
     }
+    return TSR_OK;
 }
 
 static size_t shard_bytes(const tsr_variable *v, int rank)
@@ -547,11 +556,12 @@ static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece,
             TSRI_TRY(tsri_variable_read(v, begin, mine,
                                         v->bytes - begin < piece ? v->bytes - begin : piece));
         TSRI_TRY(comm->ops->exchange(comm, mine, piece, all));
-        for (int r = 0; data && r < v->world->nranks; r++) {
-            size_t bytes = shard_bytes(v, r);
+        for (int i = 0; data && i < tsr_placement_nranks(v->placement); i++) {
+            const int r = tsr_placement_rank(v->placement, i);
+            const size_t bytes = shard_bytes(v, r);
             if (begin < bytes)
-                scatter_part(v, r, begin, bytes - begin < piece ? bytes - begin : piece,
-                             all + (size_t)r * piece, data);
+                TSRI_TRY(scatter_part(v, r, begin, bytes - begin < piece ? bytes - begin : piece,
+                                      all + (size_t)r * piece, data));
         }
     }
     return TSR_OK;
