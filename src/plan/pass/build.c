@@ -20,8 +20,9 @@ typedef struct builder {
     tsri_ir *ir;
     tsr_graph *g;
     const tsri_inferred *inferred;
-    made **of;      /* per tensor */
-    tsri_turn turn; /* of the op that is built; TAIL for outputs */
+    made **of;              /* per tensor */
+    bool *is_written_twice; /* per tensor that reads a variable */
+    tsri_turn turn;         /* of the op that is built; TAIL for outputs */
 } builder;
 
 static tsr_status remember(builder *b, int tensor, int value)
@@ -337,6 +338,30 @@ static tsr_sbp signature_of(const builder *b, const tsr_variable *var)
                                                    : var->sbp;
 }
 
+/* Notes the variables that get several updates, of which only the last one is stored. */
+static void note_writes(builder *b)
+{
+    for (int i = 0; i < b->g->ntensors; i++) {
+        const tsr_tensor *t = b->g->tensors[i];
+        const tsr_tensor *read = t->superseded ? tsri_graph_find_read(b->g, t->writes) : NULL;
+        if (read)
+            b->is_written_twice[read->id] = true;
+    }
+}
+
+/* Returns the condition of storing the results of an op in variables: where an earlier update is
+ * stored with them, all runs store them. */
+static const tsri_condition *condition_of_storing(const builder *b, const tsri_op *op)
+{
+    for (int i = 0; i < op->nout; i++) {
+        const tsr_tensor *t = op->out[i];
+        const tsr_tensor *read = t->writes ? tsri_graph_find_read(b->g, t->writes) : NULL;
+        if (read && b->is_written_twice[read->id])
+            return NULL;
+    }
+    return op->only_if;
+}
+
 /* Brings result i of an op to the variable that it is the new value of, in the variable's
  * signature. Nothing is left to do where the op updates the variable in place. */
 static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
@@ -348,8 +373,8 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
     const tsri_item base = {.loc = op->loc,
                             .backward = op->backward,
                             .turn = op->turn,
-                            .only_if = op->only_if,
-                            .every = tsri_op_every(op),
+                            .only_if = condition_of_storing(b, op),
+                            .every = condition_of_storing(b, op) ? tsri_op_every(op) : 1,
                             .box = {.part = b->inferred->bucket[op->id],
                                     .part_of = 1 + i,
                                     .reason = "the variable keeps its signature"}};
@@ -450,7 +475,8 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .backward = op->backward,
                       .turn = op->turn,
                       .cost_s = b->inferred->op_cost[op->id],
-                      .only_if = op->only_if,
+                      .only_if = tsri_op_over(op->kind, 0) >= 0 ? op->only_if
+                                                                : condition_of_storing(b, op),
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
@@ -586,11 +612,13 @@ tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *infer
 {
     builder b = {.ir = ir, .g = g, .inferred = inferred};
     b.of = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors * sizeof *b.of);
+    b.is_written_twice = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors);
     ir->parts = g->time.parts > 1 ? g->time.parts : 1;
     ir->nhooks = g->nhooks;
     ir->runner = g->runner;
     ir->hooks = tsri_pool_dup(&ir->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
-    TSRI_NEED(b.of && ir->hooks);
+    TSRI_NEED(b.of && b.is_written_twice && ir->hooks);
+    note_writes(&b);
     TSRI_TRY(copy_prints(ir, g));
     ir->step_value = g->step_value ? g->step_value : &ir->own_step;
     ir->ports = tsri_pool_alloc(&ir->program, (size_t)g->nports * sizeof *ir->ports);
