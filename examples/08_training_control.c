@@ -8,6 +8,7 @@
  *
  *   epoch 0: 4 updates, lr 0.00271, loss 2.2179, norm 0.38; after it 2.0276, of the average 2.1588
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ static tsr_status run_epoch(tsr_program *program, tsr_loader *loader, bool train
 {
     tsr_plan *plan;
     tsr_status s;
-    int n = 0;
+    int n = 0, nother = 0;
     *out_mean = *out_other = 0;
     for (; (s = tsr_program_feed(program, loader, training, &plan, NULL)) == TSR_OK; n++) {
         double loss, other;
@@ -68,7 +69,10 @@ static tsr_status run_epoch(tsr_program *program, tsr_loader *loader, bool train
         TSR_TRY(tsr_fetch_scalar(plan, "loss", &loss));
         TSR_TRY(tsr_fetch_scalar(plan, name, &other));
         *out_mean = (*out_mean * n + loss) / (n + 1);
-        *out_other = (*out_other * n + other) / (n + 1);
+        if (isnan(other)) /* runs that do not update have no norm */
+            continue;
+        *out_other = (*out_other * nother + other) / (nother + 1);
+        nother++;
     }
     return s == TSR_END ? TSR_OK : s;
 }

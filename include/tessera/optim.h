@@ -244,13 +244,19 @@ typedef struct tsr_minimize_opts {
                           this, as PyTorch's clip_grad_norm_ does; 0: they are not */
     double norm_type TSR_IS(2); /* its power; INFINITY: the largest element; default 2 */
     /* Runs of which each update takes the mean of the gradients: the parameters change in the last
-     * of them alone, and steps count these. Clipping and the norm are those of the mean so far.
-     * Graphs of one optimizer accumulate alike, and for the same parameters. Default 1. */
+     * of them alone, and steps count these. Ranks keep addends of the mean where the gradient is a
+     * sum over ranks, and the last run reduces it once; where states are kept as shards, each run
+     * reduces to these. A gradient that is an output is reduced in each run. tsr_plan_explain marks
+     * what is done once in so many runs. Graphs of one optimizer accumulate alike, and for the same
+     * parameters; ranks make the same runs. Default 1. */
     int64_t accumulate TSR_IS(1);
-    tsr_tensor **out_norm;   /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
+    /* Gets the norm of the mean before it is clipped, an f64 scalar: NaN in runs that do not
+     * update. NULL: unasked. */
+    tsr_tensor **out_norm;
     tsr_grad_scaler *scaler; /* by which the losses are multiplied; NULL: none */
     /* Gets 1 where a gradient so far is not finite, so that this update is left out, else 0; an f32
-     * scalar on all ranks. For an enabled scaler alone. NULL: unasked. */
+     * scalar on all ranks. Runs that do not update look at what each rank has of a sum. For an
+     * enabled scaler alone. NULL: unasked. */
     tsr_tensor **out_found_inf;
 } tsr_minimize_opts;
 #define TSR_MINIMIZE_OPTS(...)                                                           \

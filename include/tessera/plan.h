@@ -232,7 +232,7 @@ typedef struct tsr_plan_info {
     double cost_s;    /* the model's estimate of a step, when signatures are chosen */
     bool exact;       /* inference proved its choice to be the cheapest */
     int ops, steps, collectives;
-    uint64_t comm_bytes;     /* that this rank reads from its peers in a run */
+    uint64_t comm_bytes;     /* that this rank reads from its peers in a run, one that updates */
     size_t activation_bytes; /* the plan's block of the arena on this rank */
     size_t variable_bytes;   /* variables that this graph uses, this rank's shards */
     size_t port_bytes;       /* inputs and outputs, this rank's shards */

@@ -132,7 +132,9 @@ static const tsri_field optimizer_fields[] = {
               "All gradients are scaled down to a norm of at most this. Default: they are not."),
     OPTIMIZER(FLOAT, clip_value, TSRI_NONE, 0, INFINITY,
               "Gradients' elements are brought to at most this size. Default: they are not."),
-    OPTIMIZER(INT, accumulate, "1", 1, MOST, "Steps of whose gradients an update takes the mean.",
+    OPTIMIZER(INT, accumulate, "1", 1, MOST,
+              "Steps of whose gradients an update takes the mean. "
+              "The last of them alone reduces it over ranks, unless states are split.",
               REFUSED),
     OPTIMIZER(FLOAT, loss_scale, "1", 1e-30, 1e30, "Multiplies the loss, and divides gradients."),
 };

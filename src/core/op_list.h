@@ -300,8 +300,9 @@ typedef struct tsri_attrs {
         struct {
             int32_t op;    /* tsr_reduce_op, or TSRI_REDUCE_FAULT or _SQUARES */
             uint32_t axes; /* bit i: axis i is reduced */
-            int32_t keepdim, pad_;
-            double scale; /* factor on a sum: 1/n for a mean, from global sizes */
+            int32_t keepdim;
+            int32_t addends; /* FAULT: of addends, where the operand is P(sum) */
+            double scale;    /* factor on a sum: 1/n for a mean, from global sizes */
         } reduce;
         struct {
             int32_t axis, log;
@@ -414,8 +415,14 @@ typedef struct tsri_attrs {
             const struct tsr_group *group;
         } rank_sum;
         struct {
-            int32_t has, pad_; /* bit i: the update keeps its state i */
+            int32_t has; /* bit i: the update keeps its state i */
+            int32_t
+                adds; /* SGD: it adds gradients of so many runs up, which ranks have addends of */
         } update;
+        struct {
+            int32_t adds_up, pad_; /* as of tsr_variable */
+            tsr_sbp base;
+        } variable;
         struct {
             uint64_t hash;           /* of the definition */
             const struct tsr_op *op; /* src/core/own_op.h */

@@ -68,7 +68,8 @@ static void add_things(tsr_plan *plan, tsri_compare *c)
     }
     for (int i = 0; i < plan->ir.nvalues; i++) {
         const tsri_value *v = &plan->ir.values[i];
-        if (v->storage != TSRI_STORAGE_VARIABLE || !v->source)
+        /* Addends differ from rank to rank. */
+        if (v->storage != TSRI_STORAGE_VARIABLE || !v->source || tsri_variable_adds_up(v->variable))
             continue;
         c->things[c->nthings++] =
             (thing){.kind = VARIABLE, .name = v->name, .variable = v->variable};

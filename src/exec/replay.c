@@ -83,8 +83,11 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
 
 void tsri_replay_drop(tsri_replay *replay)
 {
-    for (int i = 0; i < replay->nparts; i++)
-        if (replay->part[i].captured)
-            replay->device->ops->captured_destroy(replay->device, replay->part[i].captured);
-    replay->nparts = 0;
+    for (int k = 0; k < TSRI_CAPTURES; k++) {
+        tsri_capture *c = &replay->capture[k];
+        for (int i = 0; i < c->nparts; i++)
+            if (c->part[i].captured)
+                replay->device->ops->captured_destroy(replay->device, c->part[i].captured);
+        c->nparts = 0;
+    }
 }

@@ -109,6 +109,11 @@ static tsr_status run_range(tsr_plan *plan, int first, int end, bool is_last, ru
 {
     for (int i = first; i < end; i++) {
         tsri_step *s = &plan->steps[i];
+        if (!tsri_step_is_due(s)) {
+            if (plan->trace)
+                plan->trace[++times->spans] = times->last;
+            continue;
+        }
         tsr_status status = run_step(s, plan->walk.part);
         if (status == TSR_OK && plan->trace)
             status = wait_for(s->device);
@@ -234,16 +239,16 @@ static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured
     char text[400];
     TSRI_TRY(d->ops->capture_begin(d, d->stream));
     for (int i = first; i < end && status == TSR_OK; i++)
-        status = capture_step(&plan->steps[i]);
+        if (tsri_step_is_due(&plan->steps[i]))
+            status = capture_step(&plan->steps[i]);
     snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
     tsr_status ended = d->ops->capture_end(d, d->stream, out_captured);
     return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
 }
 
 /* Room for another part. */
-static tsr_status grow(tsr_plan *plan)
+static tsr_status grow(tsr_plan *plan, tsri_capture *r)
 {
-    tsri_replay *r = &plan->replay;
     if (r->nparts < r->cparts)
         return TSR_OK;
     int most = r->cparts ? 2 * r->cparts : 4;
@@ -268,13 +273,12 @@ static int part_end(const tsr_plan *plan, int first)
     return end;
 }
 
-/* Captures all steps, in parts. */
-static tsr_status capture_steps(tsr_plan *plan)
+/* Captures all steps of the run that is under way, in parts. */
+static tsr_status capture_steps(tsr_plan *plan, tsri_capture *r)
 {
-    tsri_replay *r = &plan->replay;
     for (int first = 0, end; first < plan->nsteps; first = end) {
         end = part_end(plan, first);
-        TSRI_TRY(grow(plan));
+        TSRI_TRY(grow(plan, r));
         tsri_replay_part *part = &r->part[r->nparts];
         *part = (tsri_replay_part){.end = end};
         if (!tsri_step_is_apart(&plan->steps[first]))
@@ -284,15 +288,14 @@ static tsr_status capture_steps(tsr_plan *plan)
     return TSR_OK;
 }
 
-static tsr_status capture(tsr_plan *plan)
+static tsr_status capture(tsr_plan *plan, tsri_capture *r)
 {
-    tsri_replay *r = &plan->replay;
     tsri_comm *comm = captured_comm(plan);
     tsri_comm_stats before, after;
     tsri_plan_stats(plan->ir.world, &before);
     if (comm && comm->ops->capture_begin)
         comm->ops->capture_begin(comm);
-    tsr_status status = capture_steps(plan);
+    tsr_status status = capture_steps(plan, r);
     tsri_plan_stats(plan->ir.world, &after);
     if (comm && comm->ops->capture_end)
         comm->ops->capture_end(comm);
@@ -305,11 +308,11 @@ static tsr_status capture(tsr_plan *plan)
 
 /* Captures the plan, if it can be, on this rank and on all that its device talks with; else its
  * steps go one by one from now on, on all of them. */
-static tsr_status try_capture(tsr_plan *plan)
+static tsr_status try_capture(tsr_plan *plan, tsri_capture *to)
 {
     tsri_replay *r = &plan->replay;
     tsr_status captured;
-    tsr_status status = tsri_replay_agree(plan, capture(plan), &captured);
+    tsr_status status = tsri_replay_agree(plan, capture(plan, to), &captured);
     if (status != TSR_OK)
         return tsri_plan_fail(plan, status);
     if (captured == TSR_OK)
@@ -325,15 +328,17 @@ static tsr_status try_capture(tsr_plan *plan)
 
 /* Runs the parts, and tells of what each has completed. *out_apart: the step that failed by itself;
  * NULL otherwise. */
-static tsr_status run_parts(tsr_plan *plan, const tsri_step **out_apart)
+static tsr_status run_parts(tsr_plan *plan, const tsri_capture *r, const tsri_step **out_apart)
 {
-    const tsri_replay *r = &plan->replay;
+    tsri_device *d = plan->replay.device;
     *out_apart = NULL;
     for (int i = 0, step = 0; i < r->nparts; i++) {
         const tsri_replay_part *part = &r->part[i];
         if (part->captured)
-            TSRI_TRY(r->device->ops->captured_run(r->device, part->captured, r->device->stream));
+            TSRI_TRY(d->ops->captured_run(d, part->captured, d->stream));
         for (; step < part->end; step++) {
+            if (!tsri_step_is_due(&plan->steps[step]))
+                continue;
             const tsr_status status = part->captured ? TSR_OK : run_step(&plan->steps[step], 0);
             if (status != TSR_OK)
                 *out_apart = &plan->steps[step];
@@ -345,23 +350,35 @@ static tsr_status run_parts(tsr_plan *plan, const tsri_step **out_apart)
     return TSR_OK;
 }
 
-/* The first run goes step by step: libraries load and choose then. The second is captured. */
+/* Finds the captures of the run that is under way; NULL: some conditions hold and others do not. */
+static tsri_capture *find_capture(tsr_plan *plan)
+{
+    int n = 0;
+    for (int i = 0; i < plan->nconditions; i++)
+        n += plan->conditions[i]->holds;
+    return n == plan->nconditions ? &plan->replay.capture[0]
+           : n == 0               ? &plan->replay.capture[1]
+                                  : NULL;
+}
+
+/* The first run goes step by step, and so does the first one in which a condition holds: libraries
+ * load and choose then. The next one is captured. */
 static tsr_status replay(tsr_plan *plan, bool *out_ran)
 {
-    tsri_replay *r = &plan->replay;
+    tsri_capture *c = find_capture(plan);
     *out_ran = false;
-    if (!r->device || plan->trace || plan->info.runs == 0)
+    if (!plan->replay.device || plan->trace || !c || c->nruns++ == 0)
         return TSR_OK;
-    if (!r->nparts)
-        TSRI_TRY(try_capture(plan));
-    if (!r->nparts)
+    if (!c->nparts)
+        TSRI_TRY(try_capture(plan, c));
+    if (!c->nparts)
         return TSR_OK;
     double start = tsri_now_s();
     const tsri_step *apart;
-    tsr_status status = run_parts(plan, &apart);
+    tsr_status status = run_parts(plan, c, &apart);
     plan->info.run_s += tsri_now_s() - start;
     *out_ran = true;
-    tsri_plan_count_replay(plan);
+    tsri_plan_count_replay(plan, c);
     return status == TSR_OK ? status
            : apart          ? fail_step(plan, apart, status)
                             : tsri_plan_fail(plan, status);

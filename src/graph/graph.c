@@ -269,6 +269,7 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
                     .backward = g->now.in_backward,
                     .optimizes = g->now.optimizes,
                     .stage = stage_number(g, nin, in, p ? p : in[0]->placement),
+                    .only_if = g->now.only_if,
                     .region = g->now.in_backward || !g->now.region_depth ? 0 : g->now.nregions};
     if (attrs)
         op->attrs = *attrs;
@@ -384,10 +385,12 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     tsri_variable_qualified_name(v, name, sizeof name);
     if (!tsri_graph_check_local(g, loc, "variable", name, v->placement))
         return &g->failure.tensor;
-    tsri_op *op = tsri_graph_append(g, TSRI_OP_VARIABLE, NULL, 0, NULL, 1, &v->shape, &v->dtype,
+    const tsri_attrs attrs = {.variable = {.adds_up = v->adds_up.may, .base = v->adds_up.base}};
+    tsri_op *op = tsri_graph_append(g, TSRI_OP_VARIABLE, &attrs, 0, NULL, 1, &v->shape, &v->dtype,
                                     v->placement, loc);
     if (!op)
         return &g->failure.tensor;
+    op->only_if = NULL;
     op->out[0]->call = 0; /* as it is, in whichever call it is read first */
     op->name = tsri_pool_strdup(&g->pool, name);
     if (!op->name)

@@ -30,6 +30,13 @@ enum { TSRI_AUTOCAST_DTYPES = 3 };
  * after the last one. Without micro-batches all is HEAD. */
 typedef enum tsri_turn { TSRI_TURN_HEAD = 0, TSRI_TURN_PARTS, TSRI_TURN_TAIL } tsri_turn;
 
+/* Holds in one of `every` runs, on all ranks in the same ones. A hook sets `holds` before each run.
+ */
+typedef struct tsri_condition {
+    int64_t every;
+    bool holds;
+} tsri_condition;
+
 struct tsr_tensor {
     tsr_graph *graph;
     int id;     /* index into graph->tensors */
@@ -76,10 +83,13 @@ struct tsri_op {
     bool backward;  /* declared by differentiation or an optimizer */
     bool optimizes; /* declared by a minimization, behind the gradients */
     int stage;      /* 1 + the stage's number; 0: it is in no stage */
-    bool detached;  /* RESHAPE: tsr_detach; gradients of its result end here */
-    bool is_copy;   /* of an op on halves, in f32 */
-    int region;     /* of tsr_recompute, from 1; 0: none */
-    bool again;     /* in a compile's copy: a recomputation of op `origin` */
+    /* Its results matter only in runs in which this holds, and runs in which it does not hold may
+     * leave the op out: variables that it writes keep their values. NULL: it matters in all. */
+    const tsri_condition *only_if;
+    bool detached; /* RESHAPE: tsr_detach; gradients of its result end here */
+    bool is_copy;  /* of an op on halves, in f32 */
+    int region;    /* of tsr_recompute, from 1; 0: none */
+    bool again;    /* in a compile's copy: a recomputation of op `origin` */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
@@ -141,6 +151,7 @@ typedef struct tsri_graph_gradient {
 typedef struct tsri_graph_scaled {
     const struct tsr_optimizer *optimizer;
     tsr_tensor *found;
+    tsr_tensor *seen; /* what users get: in runs without an update of the gradients so far */
     struct tsri_scaler_flag *flag; /* through which the host learns of it */
 } tsri_graph_scaled;
 
@@ -182,9 +193,10 @@ typedef struct tsri_declaring {
     void *applied_arg;
     const char *label; /* label of ops outside of modules; "" if none */
     bool in_backward, optimizes;
-    int nregions, region_depth; /* regions so far; open calls of tsr_recompute */
-    tsr_dtype autocast;         /* f16 or bf16 in a region of autocast */
-    tsr_dtype *outer_autocast;  /* the dtypes of the enclosing regions */
+    const tsri_condition *only_if; /* of ops that are declared now */
+    int nregions, region_depth;    /* regions so far; open calls of tsr_recompute */
+    tsr_dtype autocast;            /* f16 or bf16 in a region of autocast */
+    tsr_dtype *outer_autocast;     /* the dtypes of the enclosing regions */
     int nouter, couter;
     int call, ncalls, depth; /* number of the open call, or 0; calls so far; see dtypes.c */
     bool warned; /* the warning was given that an op of a trained graph only evaluates */
@@ -504,6 +516,20 @@ static inline int tsri_op_times(const tsri_op *op)
     return op->turn == TSRI_TURN_PARTS ? op->out[0]->graph->time.parts : 1;
 }
 
+/* Every how many runs an op of a compile's copy has to be computed. */
+static inline int64_t tsri_op_every(const tsri_op *op)
+{
+    return op->only_if ? op->only_if->every : 1;
+}
+
+/* Every how many runs a tensor of a compile's copy is converted for its consumers: the mean of
+ * gradients over runs is added up where it is made, and matters only to updates. */
+static inline int64_t tsri_tensor_every(const tsr_tensor *t)
+{
+    const bool adds = t->op->kind == TSRI_OP_SGD && t->op->attrs.update.adds > 1;
+    return adds ? t->op->attrs.update.adds : tsri_op_every(t->op);
+}
+
 /* Never NULL for a kind. */
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
 /* Whether the op's signatures follow from a rule. Otherwise they are the user's word. */
@@ -537,6 +563,13 @@ typedef struct tsri_scope {
 /* Longest qualified name of a variable or module, with its end. */
 enum { TSRI_NAME_MAX = 512 };
 
+/* A variable may be kept as addends that ranks have: a compile chooses between P(sum) and B on the
+ * dimensions where `base` is B, and keeps to `base` on others. base AUTO: any signature. */
+typedef struct tsri_may_add_up {
+    bool may;
+    tsr_sbp base;
+} tsri_may_add_up;
+
 struct tsr_variable {
     tsr_world *world;
     const tsri_scope *scope; /* of its module; NULL: an optimizer's or the graph's own */
@@ -568,8 +601,9 @@ struct tsr_variable {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
     bool ready;
-    bool given;   /* its value was set or loaded, so that it can't be made again from `init` */
-    bool used;    /* by a graph or an optimizer: it stays where it is */
+    bool given; /* its value was set or loaded, so that it can't be made again from `init` */
+    bool used;  /* by a graph or an optimizer: it stays where it is */
+    tsri_may_add_up adds_up;
     bool awaited; /* other work waits for the value that a run writes, before the run has ended */
 };
 
@@ -578,6 +612,11 @@ struct tsr_variable {
  * communication: initial values are made again, and those that were given are cut out of the whole,
  * which ranks hold until a compile has fixed the signature. Not collective. */
 tsr_status tsri_variable_prepare(tsr_variable *v);
+/* Whether ranks hold addends, whose sum is the value. */
+bool tsri_variable_adds_up(const tsr_variable *v);
+/* Makes what this rank holds, the whole value as all ranks do, its addend if the variable adds up:
+ * the first ranks keep it, and others get zeros. Not collective. */
+tsr_status tsri_variable_keep_addend(tsr_variable *v);
 /* Its shape in files. */
 tsr_dims tsri_variable_saved_dims(const tsr_variable *v);
 /* Whether every rank can bring the value into any signature by itself. */

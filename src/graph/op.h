@@ -152,8 +152,8 @@ tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool 
 /* Returns x, plus 1 where n, of x's dtype, is 0: a divisor that keeps 0 / 0 from being NaN. */
 tsr_tensor *tsri_make_divisor(tsr_tensor *x, tsr_tensor *n, tsri_loc loc);
 /* Returns 0 where all elements of x, which has floats, are finite, else infinity; of shape (1).
- * Where x is split, that is P(max). */
-tsr_tensor *tsri_make_fault(tsr_tensor *x, tsri_loc loc);
+ * Where x is split, that is P(max). of_addends: it looks at the addends of a partial sum. */
+tsr_tensor *tsri_make_fault(tsr_tensor *x, bool of_addends, tsri_loc loc);
 /* Returns x in another shape; x itself where it has that shape. */
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
 /* Returns the tensor that an op with result y gives the user. Where the op had nothing to do, so

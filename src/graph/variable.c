@@ -174,40 +174,6 @@ bool tsr_variable_trainable(const tsr_variable *v)
 }
 
 /* --- shards ----------------------------------------------------------------------------------- */
-int64_t tsri_shard_runs(tsr_dims shape, tsr_dims lshape, int64_t *out_runs)
-{
-    /* Trailing axes that are whole join with the one before them. */
-    int axis = shape.ndim - 1;
-    int64_t length = 1, runs = 1;
-    for (; axis >= 0; axis--) {
-        length *= lshape.d[axis];
-        if (lshape.d[axis] != shape.d[axis])
-            break;
-    }
-    for (int i = 0; i < axis; i++)
-        runs *= lshape.d[i];
-    *out_runs = length ? runs : 0;
-    return length;
-}
-
-int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset, int64_t i)
-{
-    int64_t at = 0, stride = 1;
-    int axis = shape.ndim - 1;
-    for (; axis >= 0; axis--) {
-        at += offset[axis] * stride;
-        stride *= shape.d[axis];
-        if (lshape.d[axis] != shape.d[axis])
-            break;
-    }
-    for (axis--; axis >= 0; axis--) {
-        at += (offset[axis] + i % lshape.d[axis]) * stride;
-        i /= lshape.d[axis];
-        stride *= shape.d[axis];
-    }
-    return at;
-}
-
 /* Whether each rank of the placement holds all of a value in this signature. */
 static bool is_whole(const tsr_placement *p, tsr_sbp sbp)
 {
@@ -289,10 +255,12 @@ static tsr_status cut_shard(tsr_variable *v, tsr_sbp sbp)
 /* Brings what there is into `sbp`; an initial value that lies otherwise is dropped. */
 static tsr_status hold_in(tsr_variable *v, tsr_sbp sbp)
 {
-    if (v->held.ndim && is_same_shard(v, sbp)) {
+    if (v->held.ndim && is_same_shard(v, sbp) && !tsri_variable_adds_up(v)) {
         v->held = sbp;
-        return TSR_OK;
+        return v->given ? tsri_variable_keep_addend(v) : TSR_OK;
     }
+    if (tsr_sbp_equal(v->held, sbp))
+        return TSR_OK;
     if (v->held.ndim && v->given) {
         if (is_whole(v->placement, v->held))
             return cut_shard(v, sbp);
@@ -319,22 +287,6 @@ tsr_status tsri_variable_place(tsr_variable *v)
     return hold_in(v, v->sbp.ndim ? v->sbp
                       : stays     ? v->held
                                   : tsri_sbp_b(tsr_placement_ndim(v->placement)));
-}
-
-/* --- the shard's bytes ------------------------------------------------------------------------ */
-tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes)
-{
-    if (!v->data || !bytes)
-        return TSR_OK;
-    return v->device->ops->copy_in(v->device, (char *)v->data + at, from, bytes, v->device->stream);
-}
-
-tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes)
-{
-    if (!v->data || !bytes)
-        return TSR_OK;
-    return v->device->ops->copy_out(v->device, to, (const char *)v->data + at, bytes,
-                                    v->device->stream);
 }
 
 /* --- initial values --------------------------------------------------------------------------- */
@@ -495,13 +447,15 @@ tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes)
     TSRI_TRY(check_access(v, data, bytes, "tsr_variable_set"));
     TSRI_TRY(tsri_variable_place(v));
     TSRI_TRY(write_part(v, data));
+    TSRI_TRY(tsri_variable_keep_addend(v));
     v->ready = v->given = true;
     return TSR_OK;
 }
 
-/* Puts bytes [begin, begin + n) of rank's shard where they belong in the global value. */
-static void scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n, const char *part,
-                         char *global)
+/* Puts bytes [begin, begin + n) of rank's shard where they belong in the global value, or adds them
+ * to what is there. */
+static tsr_status scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n,
+                               const char *part, char *global)
 {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM], runs;
@@ -513,9 +467,14 @@ static void scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n
         size_t m = run_bytes - within < n - done ? run_bytes - within : n - done;
         int64_t at =
             tsri_shard_run_at(v->shape, lshape, offset, (int64_t)((begin + done) / run_bytes));
-        memcpy(global + (size_t)at * size + within, part + done, m);
+        char *to = global + (size_t)at * size + within;
+        if (tsri_variable_is_first_addend(v, rank))
+            memcpy(to, part + done, m);
+        else
+            TSRI_TRY(tsri_add_elements(v->dtype, to, part + done, (int64_t)(m / size)));
         done += m;
     }
+    return TSR_OK;
 }
 
 static size_t shard_bytes(const tsr_variable *v, int rank)
@@ -547,11 +506,12 @@ static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece,
             TSRI_TRY(tsri_variable_read(v, begin, mine,
                                         v->bytes - begin < piece ? v->bytes - begin : piece));
         TSRI_TRY(comm->ops->exchange(comm, mine, piece, all));
-        for (int r = 0; data && r < v->world->nranks; r++) {
-            size_t bytes = shard_bytes(v, r);
+        for (int i = 0; data && i < tsr_placement_nranks(v->placement); i++) {
+            const int r = tsr_placement_rank(v->placement, i);
+            const size_t bytes = shard_bytes(v, r);
             if (begin < bytes)
-                scatter_part(v, r, begin, bytes - begin < piece ? bytes - begin : piece,
-                             all + (size_t)r * piece, data);
+                TSRI_TRY(scatter_part(v, r, begin, bytes - begin < piece ? bytes - begin : piece,
+                                      all + (size_t)r * piece, data));
         }
     }
     return TSR_OK;
@@ -587,16 +547,4 @@ tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes)
 {
     TSRI_TRY(check_access(v, data, bytes, "tsr_variable_get"));
     return tsri_variable_gather(v, data);
-}
-
-void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
-                int64_t *out_offset)
-{
-    const int at = tsr_placement_find(p, rank);
-    const tsri_mesh mesh = tsri_mesh_of(p);
-    const tsri_layout layout = tsri_layout_of(&mesh, sbp);
-    memset(out_offset, 0, TSR_MAX_NDIM * sizeof *out_offset);
-    *out_shape = (tsr_dims){.ndim = shape.ndim};
-    if (at >= 0)
-        tsri_layout_part(shape, &mesh, &layout, at, out_offset, out_shape);
 }

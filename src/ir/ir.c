@@ -161,6 +161,14 @@ int tsri_item_times(const tsri_ir *ir, const tsri_item *item)
     return item->turn == TSRI_TURN_PARTS ? ir->parts : 1;
 }
 
+int64_t tsri_ir_every(const tsri_ir *ir)
+{
+    for (int i = 0; i < ir->nitems; i++)
+        if (ir->items[i].only_if)
+            return tsri_item_every(&ir->items[i]);
+    return 0;
+}
+
 void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end)
 {
     *out_begin = *out_end = 0;

@@ -127,7 +127,11 @@ typedef struct tsri_item {
     tsri_turn turn; /* the items stand in the order of their turns */
     int segment;    /* PARTS: its number in the timetable, in whose order the items stand */
     int place;      /* position, from 1, before chains moved items; 0: a later pass added it */
-    double cost_s;  /* by the model, in a step: of PARTS in all parts */
+    double cost_s;  /* by the model, in a step: of PARTS in all parts, of `only_if` on average */
+    /* Runs in which it does not hold leave the item out; NULL: none does. Before the pass `once` it
+     * is what the declaration permits. */
+    const tsri_condition *only_if; /* goes with its optimizer: for runs alone */
+    int64_t every;                 /* one of so many runs does the item; 0: all */
     union {
         tsri_item_kernel kernel; /* KERNEL, VIEW */
         tsri_item_box box;       /* RELABEL, LOCAL_BOX, COLLECTIVE */
@@ -245,6 +249,13 @@ bool tsri_item_converts(const tsri_item *item);
 bool tsri_item_crosses(const tsri_item *item);
 /* How often a step does an item. */
 int tsri_item_times(const tsri_ir *ir, const tsri_item *item);
+/* One of how many runs does an item. */
+static inline int64_t tsri_item_every(const tsri_item *item)
+{
+    return item->every > 1 ? item->every : 1;
+}
+/* One of how many runs updates, by the first item that only such a run does; 0: there is none. */
+int64_t tsri_ir_every(const tsri_ir *ir);
 /* The turn of updates and outputs: the last one. */
 static inline tsri_turn tsri_ir_last_turn(const tsri_ir *ir)
 {

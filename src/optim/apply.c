@@ -6,14 +6,14 @@
 #include "src/optim/update.h"
 
 /* --- numbers ---------------------------------------------------------------------------------- */
-/* The variable with the numbers of a parameter's class, on its placement. */
-static tsr_status find_hyper(tsr_optimizer *o, const tsri_optim_slot *slot, tsri_hyper_part part,
-                             tsri_hyper **out_hyper)
+/* The variable with the numbers of a class of parameters on a placement. */
+static tsr_status find_hyper(tsr_optimizer *o, int class, const tsr_placement *p,
+                             tsri_hyper_part part, tsri_hyper **out_hyper)
 {
-    const tsr_placement *p = slot->param->placement;
+    const tsr_dims dims = part == TSRI_HYPER_NORM ? TSR_SCALAR : TSR_DIMS(TSRI_HYPER_COUNT);
     for (int i = 0; i < o->nhypers; i++) {
         *out_hyper = &o->hypers[i];
-        if ((*out_hyper)->placement == p && (*out_hyper)->class == slot->class &&
+        if ((*out_hyper)->placement == p && (*out_hyper)->class == class &&
             (*out_hyper)->part == part)
             return TSR_OK;
     }
@@ -22,10 +22,10 @@ static tsr_status find_hyper(tsr_optimizer *o, const tsri_optim_slot *slot, tsri
     TSRI_NEED(hypers);
     o->hypers = hypers;
     *out_hyper = &hypers[o->nhypers];
-    **out_hyper = (tsri_hyper){.placement = p, .class = slot->class, .part = part};
+    **out_hyper = (tsri_hyper){.placement = p, .class = class, .part = part};
     char name[64];
     snprintf(name, sizeof name, "%s.hyper%d", o->name, o->nhypers);
-    TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, TSR_DIMS(TSRI_HYPER_COUNT),
+    TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, dims,
                                   tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0},
                                   &(*out_hyper)->variable));
     o->nhypers++;
@@ -73,7 +73,7 @@ tsr_tensor *tsri_update_numbers(tsri_applying *a, const tsri_optim_slot *slot, t
 {
     tsr_graph *g = a->c.g;
     tsri_hyper *hyper;
-    tsr_status status = find_hyper(a->o, slot, part, &hyper);
+    tsr_status status = find_hyper(a->o, slot->class, slot->param->placement, part, &hyper);
     if (status != TSR_OK)
         return tsri_graph_fail_last(g, status);
     tsr_tensor *numbers = tsri_graph_read(g, hyper->variable, a->c.loc);
@@ -84,6 +84,27 @@ tsr_tensor *tsri_update_numbers(tsri_applying *a, const tsri_optim_slot *slot, t
         hyper->scaled = tsri_update_join(a, &rest, a->scale);
     }
     return hyper->scaled;
+}
+
+tsr_tensor *tsri_update_norm(const tsri_ctx *c, tsr_optimizer *o, tsr_tensor *norm)
+{
+    tsri_hyper *hyper;
+    if (norm->failed)
+        return norm;
+    const tsr_status status = find_hyper(o, 0, norm->placement, TSRI_HYPER_NORM, &hyper);
+    if (status != TSR_OK)
+        return tsri_graph_fail_last(c->g, status);
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    const tsri_condition *only_if = c->g->now.only_if;
+    tsr_assign_at(hyper->variable, norm, file, line);
+    c->g->now.only_if = NULL;
+    tsr_tensor *kept = tsri_graph_current(c->g, hyper->variable, c->loc);
+    tsr_tensor *zero = tsri_make_fill(c->g, TSR_SCALAR, TSR_F64, norm->placement, 0, c->loc);
+    norm = tsr_where_at(tsr_greater_at(zero, kept, file, line), tsr_sqrt_at(kept, file, line), kept,
+                        file, line);
+    c->g->now.only_if = only_if;
+    return norm;
 }
 
 /* --- ops -------------------------------------------------------------------------------------- */

@@ -333,6 +333,8 @@ void tsri_optimizer_describe(const void *optimizer, FILE *f)
             tsri_put_number(f, o->own->def.numbers[i].name, o->own_numbers[i]);
     fprintf(f, "nesterov: %d\n", o->nesterov);
     fprintf(f, "runs of an update: %lld\n", (long long)o->accumulate);
+    if (o->accumulate > 1)
+        fprintf(f, "runs since the last update: %lld\n", (long long)(o->runs % o->accumulate));
     fprintf(f, "state: %s\n", o->state_sbp.ndim ? tsr_sbp_format(o->state_sbp, sbp) : "auto");
     for (int i = 0; i < o->nslots; i++)
         if (o->classes[o->slots[i].class].frozen)

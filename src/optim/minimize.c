@@ -8,6 +8,7 @@
 #include "src/optim/clip.h"
 #include "src/optim/optim.h"
 #include "src/optim/scaler.h"
+#include "src/optim/update.h"
 
 /* The parameters that the graph reads and their gradients, NULL where the loss doesn't depend on
  * them. */
@@ -128,8 +129,8 @@ tsr_tensor *tsri_add_losses(const tsri_ctx *c, int n, tsr_tensor *const *losses,
 
 /* The f64 scalar by which n gradients, which are of the scaled loss, are multiplied; NULL: none.
  * Sets *out_norm where that is asked for. */
-static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, int n,
-                              tsr_tensor *const *grads, const tsr_placement *p)
+static tsr_tensor *make_scale(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_opts *m,
+                              int n, tsr_tensor *const *grads, const tsr_placement *p)
 {
     const double back = 1 / m->loss_scale;
     tsr_tensor *scale = NULL;
@@ -138,7 +139,7 @@ static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, int
         if (back != 1 && !norm->failed)
             norm = tsri_make_scale(norm, back, c->loc);
         if (m->out_norm)
-            *m->out_norm = norm;
+            *m->out_norm = c->g->now.only_if ? tsri_update_norm(c, o, norm) : norm;
         if (m->clip_norm > 0 && !norm->failed)
             scale = tsri_make_clip_scale(c, norm, m->clip_norm);
         if (scale && !scale->failed && back != 1)
@@ -160,7 +161,7 @@ static tsr_tensor *unscale(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimi
     if (!found)
         return NULL;
     if (m->out_found_inf)
-        *m->out_found_inf = found;
+        *m->out_found_inf = tsri_scaler_found(c->g, o)->seen;
     tsr_tensor *inverse = tsri_scaler_inverse(c, m->scaler, p);
     if (!(m->clip_value > 0 || m->clip_norm > 0 || m->out_norm) || inverse->failed)
         return inverse;
@@ -178,7 +179,7 @@ void tsri_apply_clipped(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_
     for (int i = 0; i < n && m->clip_value > 0; i++)
         if (grads[i])
             grads[i] = tsri_make_clipped(c, grads[i], m->clip_value * m->loss_scale);
-    tsr_tensor *scale = make_scale(c, m, n, grads, params[0]->placement);
+    tsr_tensor *scale = make_scale(c, o, m, n, grads, params[0]->placement);
     if (inverse)
         scale = scale ? tsr_mul_at(scale, inverse, c->loc.file, c->loc.line) : inverse;
     tsri_apply_gradients(c, o, n, params, grads, scale);
@@ -259,8 +260,13 @@ static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *lo
     c->g->now.in_backward = c->g->now.optimizes = true;
     c->g->now.label = "optimizer";
     widen_last(c, &t);
-    if (note_gradients(c, &t, m) && tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
+    if (m->accumulate > 1 && tsri_scaler_works(m->scaler))
+        tsri_scaler_look(c, m->scaler, o, t.n, t.grads);
+    if (note_gradients(c, &t, m) && tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads)) {
+        c->g->now.only_if = m->accumulate > 1 ? &o->updates : NULL;
         tsri_apply_clipped(c, o, m, t.n, t.params, t.grads);
+        c->g->now.only_if = NULL;
+    }
     c->g->now.in_backward = was_backward;
     c->g->now.optimizes = false;
     c->g->now.label = label;

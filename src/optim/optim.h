@@ -97,6 +97,7 @@ typedef enum tsri_hyper_part {
     TSRI_HYPER_UPDATE = 0, /* of the op that keeps the states; LAMB's makes Adam's step */
     TSRI_HYPER_MEAN,       /* of adding a gradient to the mean so far */
     TSRI_HYPER_LAMB,       /* LAMB: of what it does with that step */
+    TSRI_HYPER_NORM,       /* no numbers: the norm that a run with an update computes; else -1 */
 } tsri_hyper_part;
 typedef struct tsri_hyper {
     const tsr_placement *placement;
@@ -118,6 +119,7 @@ struct tsr_optimizer {
     int has;                /* the states that it keeps: attrs.update.has */
     tsr_sbp state_sbp;      /* AUTO, as a whole or as an entry: the parameter's */
     int64_t accumulate;     /* runs of an update; 0 until a graph uses the optimizer */
+    tsri_condition updates; /* holds in runs that update */
     int64_t was_accumulate; /* that of the run whose numbers were loaded; 0: none were */
     int64_t step;           /* updates made */
     int64_t runs;           /* and runs, which masks follow */

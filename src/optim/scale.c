@@ -160,9 +160,9 @@ static tsr_tensor *before_widening(tsr_tensor *x)
                : x;
 }
 
-/* Infinity where any of n gradients on placement p has an element that is not finite, else 0. Where
- * they are split it is P(max), which is reduced once for all of them. */
-static tsr_tensor *find_on(const tsri_ctx *c, const tsr_placement *p, int n,
+/* Infinity where any of n gradients on placement p, or an addend of it, has an element that is not
+ * finite, else 0. Where they are split it is P(max), which is reduced once for all of them. */
+static tsr_tensor *find_on(const tsri_ctx *c, const tsr_placement *p, bool of_addends, int n,
                            tsr_tensor *const *grads)
 {
     const char *file = c->loc.file;
@@ -173,8 +173,8 @@ static tsr_tensor *find_on(const tsri_ctx *c, const tsr_placement *p, int n,
         return tsri_graph_fail_last(c->g, TSR_ERR_NO_MEMORY);
     for (int i = 0; i < n; i++)
         if (grads[i] && grads[i]->placement == p)
-            part[m++] = tsr_cast_at(tsri_make_fault(before_widening(grads[i]), c->loc), TSR_F32,
-                                    file, line);
+            part[m++] = tsr_cast_at(tsri_make_fault(before_widening(grads[i]), of_addends, c->loc),
+                                    TSR_F32, file, line);
     tsr_tensor *all = tsr_concat_at(m, part, 0, file, line);
     return all->failed ? all : tsri_make_reduce(all, TSR_REDUCE_MAX, 1, false, 1, c->loc);
 }
@@ -187,8 +187,8 @@ static bool is_first_on(int i, tsr_tensor *const *grads)
     return true;
 }
 
-/* 1 where any gradient is not finite, else 0, on `all`. */
-static tsr_tensor *find_in(const tsri_ctx *c, const tsr_placement *all, int n,
+/* 1 where any gradient, or an addend of it, is not finite, else 0, on `all`. */
+static tsr_tensor *find_in(const tsri_ctx *c, const tsr_placement *all, bool of_addends, int n,
                            tsr_tensor *const *grads)
 {
     const char *file = c->loc.file;
@@ -198,12 +198,19 @@ static tsr_tensor *find_in(const tsri_ctx *c, const tsr_placement *all, int n,
     for (int i = 0; i < n; i++) {
         if (!grads[i] || !is_first_on(i, grads))
             continue;
-        tsr_tensor *here = find_on(c, grads[i]->placement, n, grads);
+        tsr_tensor *here = find_on(c, grads[i]->placement, of_addends, n, grads);
         here = tsr_to_global_at(here, all, b, file, line);
         top = top ? tsr_maximum_at(top, here, file, line) : here;
     }
     tsr_tensor *zero = tsri_make_fill(c->g, TSR_SCALAR, TSR_F32, all, 0, c->loc);
     return tsr_cast_at(tsr_greater_at(top, zero, file, line), TSR_F32, file, line);
+}
+
+static tsr_status make_flag(tsr_grad_scaler *s, const char *name, const tsr_placement *p,
+                            tsr_variable **out)
+{
+    return tsri_variable_create(s->world, name, p, TSR_F32, TSR_SCALAR,
+                                tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0}, out);
 }
 
 static tsr_status find_flag(tsr_grad_scaler *s, tsr_optimizer *o, const tsr_placement *p,
@@ -215,9 +222,7 @@ static tsr_status find_flag(tsr_grad_scaler *s, tsr_optimizer *o, const tsr_plac
     tsri_scaler_flag *f = tsri_mem_alloc(&s->world->mem, sizeof *f);
     TSRI_NEED(f);
     *f = (tsri_scaler_flag){.next = s->flags, .scaler = s, .optimizer = o, .placement = p};
-    const tsr_status status =
-        tsri_variable_create(s->world, "grad_scaler.found_inf", p, TSR_F32, TSR_SCALAR,
-                             tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0}, &f->found);
+    const tsr_status status = make_flag(s, "grad_scaler.found_inf", p, &f->found);
     if (status != TSR_OK) {
         tsri_mem_free(f);
         return status;
@@ -258,6 +263,51 @@ static bool want_gradients(const tsri_ctx *c, const tsr_optimizer *o, int n,
     return *out_placement || tsri_op_refuse(c, TSR_ERR_INVALID, "there is no gradient to unscale");
 }
 
+/* Finds the flag of an optimizer whose gradients are on p, and the placement of all ranks. */
+static tsr_status find_everyones_flag(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o,
+                                      const tsr_placement *p, tsri_scaler_flag **out_flag)
+{
+    const tsr_placement *all = everyone(c->g, p);
+    return all ? find_flag(s, o, all, out_flag) : TSR_ERR_PLACEMENT;
+}
+
+void tsri_scaler_look(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
+                      tsr_tensor *const *grads)
+{
+    tsr_graph *g = c->g;
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    const tsr_placement *p;
+    tsri_scaler_flag *flag;
+    if (!want_gradients(c, o, n, grads, &p))
+        return;
+    tsr_status status = find_everyones_flag(c, s, o, p, &flag);
+    if (status == TSR_OK && !flag->found_so_far)
+        status = make_flag(s, "grad_scaler.found_inf_so_far", flag->placement, &flag->found_so_far);
+    if (status != TSR_OK) {
+        tsri_graph_fail_last(g, status);
+        return;
+    }
+    tsr_tensor *found = find_in(c, flag->placement, true, n, grads);
+    tsr_tensor *before = tsri_graph_current(g, flag->found_so_far, c->loc);
+    if (!found->failed && !before->failed)
+        tsr_assign_at(flag->found_so_far, tsr_maximum_at(before, found, file, line), file, line);
+}
+
+/* Returns what users get of a flag: of runs without an update what they have found so far. */
+static tsr_tensor *seen_so_far(const tsri_ctx *c, const tsri_scaler_flag *flag, tsr_tensor *found)
+{
+    tsr_graph *g = c->g;
+    const tsri_condition *only_if = g->now.only_if;
+    tsr_assign_at(flag->found, found, c->loc.file, c->loc.line);
+    g->now.only_if = NULL;
+    tsr_tensor *seen =
+        tsr_maximum_at(tsri_graph_current(g, flag->found_so_far, c->loc),
+                       tsri_graph_current(g, flag->found, c->loc), c->loc.file, c->loc.line);
+    g->now.only_if = only_if;
+    return seen;
+}
+
 tsr_tensor *tsri_scaler_find(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
                              tsr_tensor *const *grads)
 {
@@ -266,20 +316,20 @@ tsr_tensor *tsri_scaler_find(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimize
     tsri_scaler_flag *flag;
     if (!want_gradients(c, o, n, grads, &p))
         return NULL;
-    const tsr_placement *all = everyone(g, p);
-    const tsr_status status = all ? find_flag(s, o, all, &flag) : TSR_ERR_PLACEMENT;
+    const tsr_status status = find_everyones_flag(c, s, o, p, &flag);
     if (status != TSR_OK) {
         tsri_graph_fail_last(g, status);
         return NULL;
     }
-    tsr_tensor *found = find_in(c, all, n, grads);
-    if (found->failed)
+    tsr_tensor *found = find_in(c, flag->placement, false, n, grads);
+    tsr_tensor *seen = g->now.only_if && !found->failed ? seen_so_far(c, flag, found) : found;
+    if (seen->failed)
         return NULL;
     if (!TSRI_PUSH(&g->pool, g->minimized.scaled, g->minimized.nscaled, g->minimized.cscaled)) {
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
         return NULL;
     }
-    g->minimized.scaled[g->minimized.nscaled++] = (tsri_graph_scaled){o, found, flag};
+    g->minimized.scaled[g->minimized.nscaled++] = (tsri_graph_scaled){o, found, seen, flag};
     return found;
 }
 

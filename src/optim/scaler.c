@@ -27,6 +27,7 @@ static void destroy_scaler(void *object)
         if (tsri_live_has(f->optimizer, TSRI_LIVE_OPTIMIZER) && f->optimizer->flag == f)
             f->optimizer->flag = NULL;
         tsri_variable_destroy(f->found);
+        tsri_variable_destroy(f->found_so_far);
         tsri_mem_free(f);
     }
     tsri_mem_free(s->places);

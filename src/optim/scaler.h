@@ -28,7 +28,10 @@ typedef struct tsri_scaler_flag {
     tsr_optimizer *optimizer; /* NULL: it has gone */
     const tsr_placement *placement;
     tsr_variable *found; /* f32 scalar in B: 1 where they were not finite, else 0 */
-    bool waits;          /* for the host to read it: a run that updates has written it */
+    /* For optimizers that update in one of several runs, in whose others `found` is 0: the same of
+     * the addends that ranks have of these runs' gradients so far. NULL: there is none. */
+    tsr_variable *found_so_far;
+    bool waits; /* for the host to read it: a run that updates has written it */
 } tsri_scaler_flag;
 
 struct tsr_grad_scaler {
@@ -79,6 +82,11 @@ tsr_tensor *tsri_scaler_unscaled(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *i
  * failed. */
 tsr_tensor *tsri_scaler_find(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
                              tsr_tensor *const *grads);
+/* Declares, for an optimizer that updates in one of several runs, whether what ranks have of a
+ * run's gradients is finite: sums over ranks are made in the last run alone. Before
+ * tsri_scaler_find. */
+void tsri_scaler_look(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
+                      tsr_tensor *const *grads);
 /* Returns the word that tsri_scaler_find has declared on an optimizer; NULL: none. */
 const tsri_graph_scaled *tsri_scaler_found(const tsr_graph *g, const tsr_optimizer *o);
 

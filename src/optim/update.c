@@ -99,8 +99,14 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
 
 static tsr_status prepare_run(tsr_optimizer *o)
 {
+    const double no_norm = -1;
+    o->updates.holds = (o->runs + 1) % o->accumulate == 0;
     for (int i = 0; i < o->nhypers; i++) {
         double h[TSRI_HYPER_COUNT] = {0};
+        if (o->hypers[i].part == TSRI_HYPER_NORM) {
+            TSRI_TRY(tsri_variable_write(o->hypers[i].variable, 0, &no_norm, sizeof no_norm));
+            continue;
+        }
         prepare(o, &o->hypers[i], h);
         TSRI_TRY(tsri_variable_write(o->hypers[i].variable, 0, h, sizeof h));
     }
@@ -122,8 +128,13 @@ static tsr_status before_scaled_run(void *arg)
 {
     tsri_scaler_flag *flag = arg;
     tsr_optimizer *o = flag->optimizer;
+    const float none = 0;
     TSRI_TRY(o->flag ? tsri_scaler_settle(o->flag->scaler) : TSR_OK);
     TSRI_TRY(prepare_run(o));
+    if (!o->updates.holds) /* the run leaves it as it is */
+        TSRI_TRY(tsri_variable_write(flag->found, 0, &none, sizeof none));
+    if (flag->found_so_far && o->runs % o->accumulate == 0)
+        TSRI_TRY(tsri_variable_write(flag->found_so_far, 0, &none, sizeof none));
     if (++o->runs % o->accumulate == 0) {
         flag->waits = true;
         o->flag = flag;
@@ -175,6 +186,15 @@ static tsri_op *add_own(tsri_applying *a, const tsri_optim_slot *slot, tsr_tenso
     for (int i = 0; i < TSRI_UPDATE_STATES; i++)
         u.state[i] = tsri_update_state(a, slot, i);
     return tsri_own_update(&a->c, a->o, slot, &u, a->scale != NULL, own_number, &n);
+}
+
+/* Whether a mean of gradients over runs is split where states are. */
+static bool keeps_shard(const tsr_variable *mean)
+{
+    bool any = false;
+    for (int d = 0; mean && d < mean->adds_up.base.ndim; d++)
+        any |= mean->adds_up.base.d[d].kind == TSR_SBP_SPLIT;
+    return any;
 }
 
 /* Returns the gradient of a run in the signature that is said for it. */
@@ -309,7 +329,8 @@ static bool add_updates(tsri_applying *a, int n, tsr_variable *const *params,
         tsri_optim_slot *slot = want_slot(a, params[i], &last);
         if (!slot || grads[i]->failed || !check_gradient(&a->c, params[i], grads[i]))
             return false;
-        tsr_tensor *grad = a->o->accumulate > 1 ? grads[i] : lay_out(a, slot, grads[i]);
+        const bool is_laid_out = a->o->accumulate > 1 && keeps_shard(slot->gradient);
+        tsr_tensor *grad = is_laid_out ? grads[i] : lay_out(a, slot, grads[i]);
         if (is_lamb)
             lamb[nlamb++] = (tsri_lamb){.slot = slot, .grad = grad};
         else if (!add_update(a, slot, grad))
@@ -320,7 +341,9 @@ static bool add_updates(tsri_applying *a, int n, tsr_variable *const *params,
 }
 
 /* --- means over runs -------------------------------------------------------------------------- */
-/* Makes the variable with the mean of a parameter's gradients. */
+/* Makes the variable with the mean of a parameter's gradients. Where states are kept whole, ranks
+ * may keep addends of it, which the last run alone reduces; what is kept as a shard of it is
+ * reduced in each run, as whole addends take more memory. */
 static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
 {
     const tsr_variable *p = slot->param;
@@ -328,13 +351,13 @@ static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
     if (!slot->gradient) {
         tsri_variable_qualified_name(p, name, sizeof name);
         snprintf(mean, sizeof mean, "%s.gradient", name);
-        TSRI_TRY(tsri_variable_create(o->world, mean, p->placement, p->dtype, p->shape,
-                                      tsri_optim_state_sbp(o, slot), (tsr_init){0},
-                                      &slot->gradient));
+        TSRI_TRY(tsri_variable_create(o->world, mean, p->placement, p->dtype, p->shape, TSR_AUTO,
+                                      (tsr_init){0}, &slot->gradient));
         slot->gradient->saved = p->saved;
+        slot->gradient->adds_up.may = true;
     }
-    if (!slot->gradient->ready)
-        slot->gradient->sbp = tsri_optim_state_sbp(o, slot);
+    if (!slot->gradient->ready && !slot->gradient->sbp.ndim)
+        slot->gradient->adds_up.base = tsri_optim_state_sbp(o, slot);
     return TSR_OK;
 }
 
@@ -342,15 +365,19 @@ static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
 static tsr_tensor *add_to_mean(tsri_applying *a, tsri_optim_slot *slot, tsr_tensor *grad)
 {
     tsr_graph *g = a->c.g;
+    const int64_t runs = a->o->accumulate < INT32_MAX ? a->o->accumulate : INT32_MAX;
     if (make_mean(a->o, slot) != TSR_OK) {
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
         return NULL;
     }
-    tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), lay_out(a, slot, grad),
+    const bool is_shard = keeps_shard(slot->gradient);
+    tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc),
+                        is_shard ? lay_out(a, slot, grad) : grad,
                         tsri_update_numbers(a, slot, TSRI_HYPER_MEAN)};
+    const tsri_attrs attrs = {.update.adds = (int32_t)(is_shard ? -runs : runs)};
     if (g->failure.status != TSR_OK)
         return NULL;
-    tsri_op *op = tsri_graph_add_all_like(TSRI_OP_SGD, NULL, 3, in, 1, in[0], a->c.loc);
+    tsri_op *op = tsri_graph_add_all_like(TSRI_OP_SGD, &attrs, 3, in, 1, in[0], a->c.loc);
     if (!op)
         return NULL;
     op->name = in[0]->op->name;
@@ -397,7 +424,7 @@ bool tsri_accumulate(const tsri_ctx *c, tsr_optimizer *o, int64_t runs, int n,
     }
     if (!check_alike(&a, runs))
         return false;
-    o->accumulate = runs;
+    o->accumulate = o->updates.every = runs;
     for (int i = 0, last = -1; i < n && runs > 1; i++) {
         if (!grads[i] || grads[i]->failed)
             continue;
@@ -418,7 +445,8 @@ void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variab
     if (g->failure.status != TSR_OK || !add_updates(&a, n, params, grads))
         return;
     if (scaled) {
-        tsr_assign_at(scaled->flag->found, scaled->found, c->loc.file, c->loc.line);
+        if (!g->now.only_if)
+            tsr_assign_at(scaled->flag->found, scaled->found, c->loc.file, c->loc.line);
         tsri_graph_add_hook(g, (tsri_hook){before_scaled_run, describe_scaled, scaled->flag});
     } else {
         tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});

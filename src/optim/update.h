@@ -19,6 +19,8 @@ typedef struct tsri_applying {
  * that reads the gradient last. */
 tsr_tensor *tsri_update_numbers(tsri_applying *a, const tsri_optim_slot *slot,
                                 tsri_hyper_part part);
+/* Returns the norm, a scalar in f64, where the run updates, and NaN in other runs. */
+tsr_tensor *tsri_update_norm(const tsri_ctx *c, tsr_optimizer *o, tsr_tensor *norm);
 /* An update's numbers beside the gradients' scale. */
 typedef struct tsri_update_rest {
     tsr_tensor *first, *skip, *last, *whole; /* skip: where the run leaves updates out, too */

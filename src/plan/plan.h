@@ -18,6 +18,8 @@ struct tsr_plan {
     tsri_step *steps;
     int nsteps;
     tsri_walk walk;
+    const tsri_condition **conditions; /* of items of any rank */
+    int nconditions;
     int nunfed;                   /* number of inputs that this rank must feed before a run */
     bool has_results;             /* the last run succeeded, so outputs can be fetched */
     double *trace;                /* see src/exec/trace.h; NULL if off */

@@ -34,10 +34,11 @@
         }                                                                      \
     } while (0)
 
-/* Whether got and want agree within `limit`, relative to 1 or to want where that is larger. */
+/* Whether got and want agree within `limit`, relative to 1 or to want where that is larger; or are
+ * both NaN. */
 static inline bool near_to(double got, double want, double limit)
 {
-    return fabs(got - want) <= limit * fmax(1, fabs(want));
+    return (isnan(got) && isnan(want)) || fabs(got - want) <= limit * fmax(1, fabs(want));
 }
 
 static inline bool all_near(const char *what, const double *got, const double *want, int64_t n,

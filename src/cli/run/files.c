@@ -56,16 +56,26 @@ tsr_status run_write_arrays(const run_rank *r)
 }
 
 /* --- the result ------------------------------------------------------------------------------- */
+/* The number of steps that update, where the optimizer accumulates over several; else 0. */
+static double count_updates(const run_rank *r)
+{
+    const int64_t every = tsri_ir_every(&r->plan->ir), end = *r->plan->ir.step_value;
+    return every ? (double)(end / every - (end - r->steps) / every) : 0;
+}
+
 static cJSON *json_collectives(const run_rank *r, const run_figures *figures, int n)
 {
     cJSON *list = cJSON_CreateArray();
+    const double steps = (double)r->steps, updates = count_updates(r);
     for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
         double calls = 0, bytes = 0, planned_calls = 0, planned_bytes = 0;
         for (int i = 0; i < n; i++) {
             calls += (double)figures[i].coll[k].calls;
             bytes += (double)figures[i].coll[k].bytes;
-            planned_calls += (double)figures[i].coll[k].planned_calls;
-            planned_bytes += (double)figures[i].coll[k].planned_bytes;
+            planned_calls += steps * (double)figures[i].coll[k].planned_calls +
+                             updates * (double)figures[i].coll[k].once_calls;
+            planned_bytes += steps * (double)figures[i].coll[k].planned_bytes +
+                             updates * (double)figures[i].coll[k].once_bytes;
         }
         if (calls == 0 && planned_calls == 0)
             continue;
@@ -73,8 +83,8 @@ static cJSON *json_collectives(const run_rank *r, const run_figures *figures, in
         cJSON_AddStringToObject(one, "kind", tsri_coll_kind_name((tsri_coll_kind)k));
         cJSON_AddNumberToObject(one, "calls", calls);
         cJSON_AddNumberToObject(one, "bytes", bytes);
-        cJSON_AddNumberToObject(one, "planned_calls", planned_calls * (double)r->steps);
-        cJSON_AddNumberToObject(one, "planned_bytes", planned_bytes * (double)r->steps);
+        cJSON_AddNumberToObject(one, "planned_calls", planned_calls);
+        cJSON_AddNumberToObject(one, "planned_bytes", planned_bytes);
         cJSON_AddItemToArray(list, one);
     }
     return list;

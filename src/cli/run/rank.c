@@ -177,8 +177,10 @@ static tsr_status take_figures(run_rank *r)
         const tsri_step *s = &r->plan->steps[i];
         if (s->kind == TSRI_STEP_START) {
             const uint64_t times = (uint64_t)tsri_item_times(&r->plan->ir, s->item);
-            m->coll[s->call->coll.kind].planned_calls += times;
-            m->coll[s->call->coll.kind].planned_bytes += s->call->bytes * times;
+            const tsri_coll_kind kind = s->call->coll.kind;
+            *(s->only_if ? &m->coll[kind].once_calls : &m->coll[kind].planned_calls) += times;
+            *(s->only_if ? &m->coll[kind].once_bytes : &m->coll[kind].planned_bytes) +=
+                s->call->bytes * times;
         }
     }
     if (tsri_trace_count(r->plan))

@@ -35,7 +35,8 @@ typedef struct run_figures {
     uint64_t scratch; /* of activations: kernels', which a plan without devices does not know */
     struct {
         uint64_t calls, bytes;                 /* as the communicator counted them, of all steps */
-        uint64_t planned_calls, planned_bytes; /* of one step */
+        uint64_t planned_calls, planned_bytes; /* of each step */
+        uint64_t once_calls, once_bytes;       /* planned beside these for a step that updates */
     } coll[TSRI_COLL_KIND_COUNT_];
     double trace_start_s; /* of the traced step */
 } run_figures;

@@ -133,6 +133,8 @@ static void print_bytes(const run_rank *r)
         for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
             sent += (double)r->all[i].coll[k].bytes / (double)r->steps;
             plan += (double)r->all[i].coll[k].planned_bytes;
+            if (tsri_ir_every(&r->plan->ir))
+                plan += (double)r->all[i].coll[k].once_bytes / (double)tsri_ir_every(&r->plan->ir);
         }
     if (!r->is_alone)
         cli_say("  %-22s %10s %10s  of all ranks\n", "read from peers", cli_bytes(plan, planned),

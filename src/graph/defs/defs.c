@@ -11,6 +11,8 @@
  * leave about. hyper is read whole by every rank. */
 static const char *rule_update(const tsri_op *op)
 {
+    if (op->attrs.update.adds) /* p is a sum of gradients, and shrinks to nothing or not at all */
+        return "... + ..., !. -> ...";
     static const char *const by_states[] = {
         "!..., !..., !. -> ...",
         "!..., !..., !..., !. -> ..., ...",
@@ -21,6 +23,7 @@ static const char *rule_update(const tsri_op *op)
 }
 
 static const tsri_attr_field update_attrs[] = {TSRI_ATTR_FIELD(update.has, I32, "states"),
+                                               TSRI_ATTR_FIELD(update.adds, I32, "adds up"),
                                                TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_input = {.keeps_dtype = true};

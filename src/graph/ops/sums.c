@@ -59,12 +59,14 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
     return x->failed ? x : tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
 }
 
-tsr_tensor *tsri_make_fault(tsr_tensor *x, tsri_loc loc)
+tsr_tensor *tsri_make_fault(tsr_tensor *x, bool of_addends, tsri_loc loc)
 {
     if (x->failed)
         return x;
     tsr_tensor *y = tsri_make_reduce(x, (tsr_reduce_op)TSRI_REDUCE_FAULT, (1u << x->shape.ndim) - 1,
                                      false, 1, loc);
+    if (!y->failed)
+        y->op->attrs.reduce.addends = of_addends;
     return tsri_make_reshape(y, TSR_DIMS(1), loc);
 }
 

@@ -434,6 +434,31 @@ static tsr_status bind(const reader *r, int number, tsri_item *it)
     return TSR_OK;
 }
 
+/* Reads the condition of an item that one of several runs does: that of the same item of the other
+ * plan, or one that never holds, the same for equal numbers of runs. */
+static tsr_status read_condition(reader *r, int number, tsri_item *it)
+{
+    int64_t every;
+    if (!accept(r, "once"))
+        return TSR_OK;
+    skip_blanks(r);
+    EXPECT(get_number(r, TSRI_TEXT_I64, &every) && every > 1, "a number of runs above 1");
+    it->every = every;
+    if (r->of && number < r->of->nitems && tsri_item_every(&r->of->items[number]) == every) {
+        it->only_if = r->of->items[number].only_if;
+        return TSR_OK;
+    }
+    for (int i = 0; i < r->ir->nitems; i++)
+        if (r->ir->items[i].only_if && r->ir->items[i].every == every) {
+            it->only_if = r->ir->items[i].only_if;
+            return TSR_OK;
+        }
+    const tsri_condition condition = {.every = every};
+    it->only_if = tsri_pool_dup(&r->ir->program, &condition, sizeof condition);
+    TSRI_NEED(it->only_if);
+    return TSR_OK;
+}
+
 static tsr_status read_item(reader *r)
 {
     tsri_item it = {0};
@@ -455,6 +480,7 @@ static tsr_status read_item(reader *r)
         for (int turn = TSRI_TURN_PARTS; turn <= TSRI_TURN_TAIL; turn++)
             if (accept(r, tsri_text_turns[turn]))
                 it.turn = (tsri_turn)turn;
+        TSRI_TRY(read_condition(r, number, &it));
         TSRI_TRY(get_name(r, "", &it.name));
         EXPECT(accept_char(r, ':'), "':'");
         TSRI_TRY(read_list(r, &in, &it.nin));

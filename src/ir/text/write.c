@@ -246,6 +246,8 @@ static bool put_item(writer *w, int number)
         fputs(" back", w->f);
     if (it->turn != TSRI_TURN_HEAD)
         fprintf(w->f, " %s", tsri_text_turns[it->turn]);
+    if (it->only_if)
+        fprintf(w->f, " once %lld", (long long)it->every);
     put_name(w, "", it->name);
     put_values(w, ":", it->in, it->nin);
     put_values(w, " ->", it->out, it->nout);

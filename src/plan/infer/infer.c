@@ -136,8 +136,9 @@ static tsr_status list_readers(tsri_problem *p)
             if (!var)
                 continue;
             TSRI_TRY(tsri_made_side(p, var->out[0], &kept));
-            TSRI_TRY(tsri_conversion_edge(p, op->out[j], p->node_of[i], &all->out[j],
-                                          p->node_of[var->id], kept, p->out->bucket[i].share));
+            TSRI_TRY(tsri_conversion_edge(p, op->out[j], tsri_op_every(op), p->node_of[i],
+                                          &all->out[j], p->node_of[var->id], kept,
+                                          p->out->bucket[i].share));
         }
     }
     for (int i = 0; i < g->nports; i++)
@@ -183,8 +184,8 @@ static tsr_status list_edges(tsri_problem *p)
         if (r->next)
             TSRI_TRY(tsri_add_shared(p, t, made));
         else
-            TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[t->op->id], made, r->node, r->want,
-                                          r->share));
+            TSRI_TRY(tsri_conversion_edge(p, t, tsri_tensor_every(t), p->node_of[t->op->id], made,
+                                          r->node, r->want, r->share));
     }
     return TSR_OK;
 }

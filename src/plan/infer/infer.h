@@ -34,7 +34,7 @@ typedef struct tsri_side {
     const tsr_placement *placement;
     tsri_siglist *list;
     bool added; /* an operand that may be filled up with zeros: by others of a sum, or as is said */
-    bool collects; /* the operand of a total over micro-batches */
+    bool collects; /* the operand of a total over micro-batches, or over runs */
     int n;         /* strategies */
     int *of;       /* [n], into list */
 } tsri_side;
@@ -53,6 +53,7 @@ typedef struct tsri_conversion {
     const tsri_siglist *from, *to;
     bool of_variable;
     int times;          /* in a step */
+    int64_t every;      /* one of so many runs converts */
     float *cost;        /* [from->n][to->n] */
     tsri_joint *joints; /* likewise; NULL until one of them is asked for in a bucket */
 } tsri_conversion;
@@ -184,8 +185,8 @@ tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side 
 tsr_status tsri_infer_parallel(tsri_problem *p);
 /* Returns the dimensions of a placement that are data parallel, as bits. */
 unsigned tsri_parallel_dims(const tsri_problem *p, const tsr_placement *placement);
-/* Costs of converting t between the signatures of two lists. */
-tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
+/* Costs of converting t between the signatures of two lists, in one of `every` runs. */
+tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t, int64_t every,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
                                 tsri_conversion **out);
@@ -230,8 +231,9 @@ tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
 bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig,
                       const tsri_side *to, int j);
 /* An edge whose costs are those of converting tensor t from one side to another. share: of the
- * hand-shakes of a bucket that the conversion may wait for; 0: it doesn't wait. */
-tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
-                                int v, const tsri_side *to, double share);
+ * hand-shakes of a bucket that the conversion may wait for; 0: it doesn't wait. every: see
+ * tsri_find_conversion. */
+tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int64_t every, int u,
+                                const tsri_side *from, int v, const tsri_side *to, double share);
 
 #endif

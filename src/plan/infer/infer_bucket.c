@@ -182,7 +182,8 @@ tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share,
     for (size_t i = 0; i < n; i++) {
         price[i] = c->cost[i];
         if (c->joints && c->joints[i].joins && !isinf(price[i]))
-            price[i] = fminf(price[i], (float)tsri_joint_price(&c->joints[i], 1, share, NULL));
+            price[i] = fminf(price[i], (float)(tsri_joint_price(&c->joints[i], 1, share, NULL) /
+                                               (double)c->every));
     }
     return TSR_OK;
 }

@@ -168,7 +168,7 @@ static int conversion_times(const tsr_tensor *t)
     return tsri_op_def_of(t->op->kind)->collects ? 1 : tsri_op_times(t->op);
 }
 
-tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
+tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t, int64_t every,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
                                 tsri_conversion **out)
@@ -181,7 +181,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&
             c->to_placement == to_place && c->element == element && c->of_variable == of_variable &&
-            c->times == times && tsr_dims_equal(c->shape, t->shape)) {
+            c->times == times && c->every == every && tsr_dims_equal(c->shape, t->shape)) {
             *out = c;
             return TSR_OK;
         }
@@ -195,7 +195,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                            .from = from,
                            .to = to,
                            .of_variable = of_variable,
-                           .times = times};
+                           .times = times,
+                           .every = every};
     c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
     TSRI_NEED(c->cost);
     tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
@@ -209,8 +210,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
         keep_splits(p, c);
     if (tsr_placement_device(from_place) != tsr_placement_device(to_place))
         add_crossings(c);
-    for (int i = 0; i < from->n * to->n && times > 1; i++)
-        c->cost[i] *= (float)times;
+    for (int i = 0; i < from->n * to->n && (times > 1 || every > 1); i++)
+        c->cost[i] *= (float)times / (float)every;
     *bucket = c;
     *out = c;
     return TSR_OK;

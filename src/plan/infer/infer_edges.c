@@ -19,14 +19,14 @@ tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node)
     return TSR_OK;
 }
 
-tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
-                                int v, const tsri_side *to, double share)
+tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int64_t every, int u,
+                                const tsri_side *from, int v, const tsri_side *to, double share)
 {
     float *cost = tsri_find_matrix(p, from, to, share);
     if (!cost) {
         tsri_conversion *c;
-        TSRI_TRY(
-            tsri_find_conversion(p, t, from->placement, from->list, to->placement, to->list, &c));
+        TSRI_TRY(tsri_find_conversion(p, t, every, from->placement, from->list, to->placement,
+                                      to->list, &c));
         cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *cost);
         float *each = c->cost;
         size_t n = (size_t)from->list->n * (size_t)to->list->n;
@@ -45,8 +45,8 @@ tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, con
     return tsri_add_edge(p, u, v, cost);
 }
 
-/* Whether a conversion would reduce, in each micro-batch, a sum over ranks that stays whole: such a
- * sum is reduced once, after its total. */
+/* Whether a conversion would reduce, in each micro-batch or in each of several runs, a sum over
+ * ranks that stays whole: such a sum is reduced once, after its total. */
 static bool reduces_parts(const tsri_problem *p, tsr_sbp from, const tsri_side *to, tsr_sbp want)
 {
     const unsigned dims = to->collects ? tsri_parallel_dims(p, to->placement) : 0;

@@ -54,6 +54,12 @@ static tsr_status fill_side(tsri_problem *p, const tsri_strategies *s, bool is_o
     return to->list ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
+/* Whether an op adds gradients up over runs, and keeps no shard of that. */
+static bool adds_whole(const tsri_op *op)
+{
+    return op->kind == TSRI_OP_SGD && op->attrs.update.adds > 0;
+}
+
 tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out)
 {
     while (p->nsides <= s->id) {
@@ -71,7 +77,7 @@ tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides *
     for (int i = 0; i < s->op->nin; i++) {
         TSRI_TRY(fill_side(p, s, false, i, &all->in[i]));
         all->in[i].added = s->added >> i & 1;
-        all->in[i].collects = tsri_op_def_of(s->op->kind)->collects;
+        all->in[i].collects = tsri_op_def_of(s->op->kind)->collects || adds_whole(s->op);
     }
     for (int i = 0; i < s->op->nout; i++)
         TSRI_TRY(fill_side(p, s, true, i, &all->out[i]));

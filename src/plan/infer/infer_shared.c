@@ -106,8 +106,8 @@ static tsr_status make_pairs(tsri_problem *p, const tsr_tensor *t, tsri_shared *
     tsri_conversion *c = NULL;
     TSRI_TRY(shareable(p, s, &also));
     if (also->n)
-        TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, s->made->placement,
-                                      also, &c));
+        TSRI_TRY(tsri_find_conversion(p, t, tsri_tensor_every(t), s->made->placement, s->made->list,
+                                      s->made->placement, also, &c));
     TSRI_TRY(list_pairs(p, s, also, c ? c->cost : NULL));
     s->up = tsri_pool_alloc(p->pool, (size_t)(s->made->n * s->n) * sizeof *s->up);
     s->usage = tsri_pool_alloc(p->pool, (size_t)s->n * sizeof *s->usage);
@@ -129,8 +129,8 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
     float *cost = tsri_find_matrix(p, s, want, 0);
     if (!cost) {
         tsri_conversion *c;
-        TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, want->placement,
-                                      want->list, &c));
+        TSRI_TRY(tsri_find_conversion(p, t, tsri_tensor_every(t), s->made->placement, s->made->list,
+                                      want->placement, want->list, &c));
         cost = tsri_pool_alloc(p->pool, (size_t)(s->n * want->n) * sizeof *cost);
         TSRI_NEED(cost);
         bool same_mesh = want->placement == s->made->placement;
@@ -226,6 +226,7 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
     TSRI_TRY(find_shared(p, t, made, &s));
     const bool kept = tsri_is_kept(t);
     int node, maker = t->op->id, last = p->reads.last_use[t->id];
+    const int64_t every = tsri_tensor_every(t);
     int first = kept ? maker : maker + 1; /* until then a relay is its maker's */
     TSRI_TRY(tsri_add_node(p,
                            (tsri_search_node){.nstrat = s->n,
@@ -235,9 +236,10 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
                                               .last = last > maker ? last : first},
                            &node));
     TSRI_TRY(kept ? tsri_add_edge(p, p->node_of[maker], node, s->up)
-                  : tsri_conversion_edge(p, t, p->node_of[maker], made, node, &s->side, 0));
+                  : tsri_conversion_edge(p, t, every, p->node_of[maker], made, node, &s->side, 0));
     for (const tsri_reader *r = p->reads.first[t->id]; r; r = r->next)
-        TSRI_TRY(kept ? shared_edge(p, t, s, node, r)
-                      : tsri_conversion_edge(p, t, node, &s->side, r->node, r->want, r->share));
+        TSRI_TRY(
+            kept ? shared_edge(p, t, s, node, r)
+                 : tsri_conversion_edge(p, t, every, node, &s->side, r->node, r->want, r->share));
     return TSR_OK;
 }

@@ -36,13 +36,19 @@ static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
  * (values that are computed) P(sum). */
 static int choices(const tsri_op *op, int d, tsr_sbp1 *out)
 {
+    const bool adds_up = op->kind == TSRI_OP_VARIABLE && op->attrs.variable.adds_up;
+    const tsr_sbp *base = &op->attrs.variable.base;
+    if (adds_up && d < base->ndim && base->d[d].kind != TSR_SBP_BROADCAST) {
+        out[0] = base->d[d];
+        return 1;
+    }
     int n = 0, k = tsr_placement_dim(op->placement, d);
     const tsr_dims *shape = &op->out[0]->shape;
     out[n++] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    for (int i = 0; i < shape->ndim && k > 1; i++)
+    for (int i = 0; i < shape->ndim && k > 1 && !(adds_up && base->ndim); i++)
         if (shape->d[i] >= k)
             out[n++] = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)i};
-    if (k > 1 && op->nin && op->out[0]->dtype != TSR_BOOL)
+    if (k > 1 && (op->nin || adds_up) && op->out[0]->dtype != TSR_BOOL)
         out[n++] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM};
     return n;
 }
@@ -124,6 +130,36 @@ static tsr_status add_extra(tsri_strategy_table *t, const tsri_op *op, const tsr
     return TSR_OK;
 }
 
+/* Adds the signatures in which operand 0 is P(sum) and the result P(max) on some of the dimensions
+ * where both are B. The op looks at the addends themselves then. */
+static tsr_status add_addends(tsri_strategy_table *t, const tsri_op *op, int *n,
+                              tsri_nd_signature **sig)
+{
+    const int ndim = tsr_placement_ndim(op->placement), was = *n;
+    tsri_nd_signature *more = tsri_pool_alloc(t->pool, ((size_t)was << ndim) * sizeof *more);
+    TSRI_NEED(more);
+    memcpy(more, *sig, (size_t)was * sizeof *more);
+    for (int i = 0; i < was; i++)
+        for (unsigned dims = 1; dims < 1u << ndim; dims++) {
+            const tsri_nd_signature *from = &(*sig)[i];
+            bool fits = true;
+            tsri_nd_signature to = *from;
+            for (int d = 0; d < ndim; d++) {
+                if (!(dims >> d & 1))
+                    continue;
+                fits &= from->in[0].d[d].kind == TSR_SBP_BROADCAST &&
+                        from->out[0].d[d].kind == TSR_SBP_BROADCAST &&
+                        tsr_placement_dim(op->placement, d) > 1;
+                to.in[0].d[d] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM};
+                to.out[0].d[d] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_MAX};
+            }
+            if (fits)
+                more[(*n)++] = to;
+        }
+    *sig = more;
+    return TSR_OK;
+}
+
 /* Returns an index's number from 1, 0 where the rule has no index of that name. */
 static int number_of(const tsri_rule *rule, const char *name)
 {
@@ -170,6 +206,8 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
         status = tsri_rule_derive_nd(t->pool, *out_rule, ndim, dim, &n, &sig);
     if (status == TSR_OK)
         status = add_extra(t, op, &text, &n, &sig);
+    if (status == TSR_OK && op->kind == TSRI_OP_REDUCE && op->attrs.reduce.addends)
+        status = add_addends(t, op, &n, &sig);
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(op->loc.file), op->loc.line,
                                 tsri_op_title(op->kind, &op->attrs), op->name);
@@ -202,7 +240,8 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     TSRI_NEED(s->cost && s->usage);
     for (int i = 0; i < s->n; i++) {
         if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
-            s->cost[i] = tsri_op_times(op) * tsri_strategy_seconds(t, op, &work, &s->sig[i]);
+            s->cost[i] = tsri_op_times(op) * tsri_strategy_seconds(t, op, &work, &s->sig[i]) /
+                         (float)tsri_op_every(op);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] += tsri_part_bytes(op->out[j], op->placement, s->sig[i].out[j]);
     }

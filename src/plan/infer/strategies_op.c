@@ -52,7 +52,8 @@ bool tsri_strategies_same(const tsri_strategy_table *t, const tsri_op *a, const 
 {
     tsri_attrs x = tsri_strategies_attrs(a), y = tsri_strategies_attrs(b);
     bool same = a->kind == b->kind && is_in_parts(a) == is_in_parts(b) && a->nin == b->nin &&
-                a->nout == b->nout && a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
+                a->nout == b->nout && a->placement == b->placement &&
+                tsri_op_every(a) == tsri_op_every(b) && !memcmp(&x, &y, sizeof x) &&
                 tsr_sbp_equal(tsri_strategies_hint(t, a), tsri_strategies_hint(t, b));
     for (int i = 0; i < a->nin && same; i++)
         same = same_tensor(a->in[i], b->in[i]);

@@ -272,7 +272,10 @@ static tsr_status point_steps(tsr_plan *plan)
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
     tsri_item *it = &plan->ir.items[entry->item];
-    tsri_step step = {.item = it, .entry = (int)(entry - plan->ir.entries), .side = entry->side};
+    tsri_step step = {.item = it,
+                      .only_if = it->only_if,
+                      .entry = (int)(entry - plan->ir.entries),
+                      .side = entry->side};
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         if (entry->phase == TSRI_PHASE_START)
             TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
@@ -393,6 +396,23 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     return tsri_plan_check(&plan->ir, TSRI_PASS_MEMORY);
 }
 
+/* Lists the conditions of all items, those of other ranks too, so that ranks agree on them. */
+static tsr_status find_conditions(tsr_plan *plan)
+{
+    int capacity = 0;
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_condition *c = plan->ir.items[i].only_if;
+        bool known = !c;
+        for (int k = 0; k < plan->nconditions; k++)
+            known |= plan->conditions[k] == c;
+        if (known)
+            continue;
+        TSRI_NEED(TSRI_PUSH(&plan->pool, plan->conditions, plan->nconditions, capacity));
+        plan->conditions[plan->nconditions++] = c;
+    }
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_bind(tsr_plan *plan)
 {
     if (plan->ir.world->is_virtual)
@@ -404,6 +424,7 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
     TSRI_TRY(point_steps(plan));
     TSRI_TRY(tsri_lower_join(plan));
     TSRI_TRY(find_walk(plan)); /* joined steps have moved others */
+    TSRI_TRY(find_conditions(plan));
     plan->replay.device = device_to_replay(plan);
     return TSR_OK;
 }

@@ -101,6 +101,8 @@ tsr_status tsri_lower_chain(tsr_plan *plan, int item, tsri_step *step)
     TSRI_TRY(tsri_lower_ports(plan, step, step->nin, step->nout));
     TSRI_TRY(make_kernel(plan, item, end, &p, step));
     for (int m = item; m < end; m++) {
+        if (plan->ir.items[m].only_if != step->only_if)
+            step->only_if = NULL;
         tsri_lower_took(plan, &plan->ir.items[m], tsri_chain_impl(step->kernel, m - item),
                         step->kernel->scratch_bytes);
         /* The step goes by the name of its first product. */

@@ -244,11 +244,11 @@ static connection *find_counting(const tsr_world *world)
     return c;
 }
 
-void tsri_plan_count_replay(tsr_plan *plan)
+void tsri_plan_count_replay(tsr_plan *plan, const tsri_capture *capture)
 {
     connection *c = find_counting(plan->ir.world);
     if (c)
-        add_stats(&c->replayed, &plan->replay.per_run);
+        add_stats(&c->replayed, &capture->per_run);
 }
 
 /* By unsigned numbers, which wrap around: the sum is what it was. */

@@ -70,6 +70,7 @@ static int run_length(const tsr_plan *plan, int first, touched *t)
         const tsri_step *s = &plan->steps[i];
         if (!joins(s) || s->kernel->join != plan->steps[first].kernel->join ||
             !tsri_item_same_time(s->item, plan->steps[first].item) ||
+            s->only_if != plan->steps[first].only_if ||
             (!s->kernel->joins_in_order && meets(plan, t, s->item)))
             break;
         touch(plan, t, s->item);

@@ -52,11 +52,18 @@ typedef struct tsri_step {
     size_t bytes;        /* CROSS */
     tsri_call *call;     /* [call->slots] */
     tsri_entry_side side;
-    bool has_copies;       /* an operand or a result has copies for several micro-batches */
-    const tsri_item *item; /* for messages */
-    int entry;             /* its entry in the program; of joined entries the first */
-    double time_s;         /* seconds of all runs together */
+    bool has_copies;               /* an operand or a result has copies for several micro-batches */
+    const tsri_item *item;         /* for messages */
+    const tsri_condition *only_if; /* runs in which it does not hold skip the step; NULL: none */
+    int entry;                     /* its entry in the program; of joined entries the first */
+    double time_s;                 /* seconds of all runs together */
 } tsri_step;
+
+/* Whether the run that is under way executes a step. */
+static inline bool tsri_step_is_due(const tsri_step *s)
+{
+    return !s->only_if || s->only_if->holds;
+}
 
 /* A plan's part on one kind of device. */
 typedef struct tsri_part {
@@ -101,15 +108,22 @@ typedef struct tsri_replay_part {
     int end;                 /* number of the first step after the part */
 } tsri_replay_part;
 
-/* The capture of a plan's steps on a device with streams. The first run executes them one by one,
- * so that libraries initialise; later runs replay the capture. It is one part, unless a watch
- * (src/exec/watch.h) or a sum over local graphs divides it. */
-typedef struct tsri_replay {
-    tsri_device *device; /* the device whose stream is captured; NULL: no capture */
+/* Runs in which all conditions hold, and those in which none does, have captures of their own. */
+enum { TSRI_CAPTURES = 2 };
+typedef struct tsri_capture {
     tsri_replay_part *part;
     int nparts, cparts;      /* 0 before the capture */
     tsri_comm_stats per_run; /* the communicators' counts during the capture */
-    int npeers, *peers;      /* communicating ranks, with this one: all of them replay, or none */
+    int64_t nruns;           /* runs of this kind so far */
+} tsri_capture;
+
+/* The captures of a plan's steps on a device with streams. The first run executes them one by one,
+ * so that libraries initialise; later runs replay a capture. It is one part, unless a watch
+ * (src/exec/watch.h) or a sum over local graphs divides it. */
+typedef struct tsri_replay {
+    tsri_device *device; /* the device whose stream is captured; NULL: no capture */
+    tsri_capture capture[TSRI_CAPTURES];
+    int npeers, *peers; /* communicating ranks, with this one: all of them replay, or none */
 } tsri_replay;
 
 /* --- lowering --------------------------------------------------------------------------------- */
@@ -140,8 +154,8 @@ tsr_status tsri_item_fail(tsr_status status, const tsri_item *it);
 tsr_status tsri_plan_connect(tsr_plan *plan);
 /* Sums the counts of all communicators of this rank, with those of replayed runs. */
 void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats);
-/* Adds the counts of one replayed run. */
-void tsri_plan_count_replay(tsr_plan *plan);
+/* Adds the counts of one run that replayed a capture. */
+void tsri_plan_count_replay(tsr_plan *plan, const tsri_capture *capture);
 /* Subtracts the counts since `before`, which came from calls outside of the plan. */
 void tsri_plan_uncount(const tsr_plan *plan, const tsri_comm_stats *before);
 /* The communicator between the world's devices of a kind; NULL until a plan needs it. */

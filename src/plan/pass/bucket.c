@@ -55,9 +55,10 @@ static bool same_call(const tsri_item *a, const tsri_item *b)
 {
     const tsri_item_box *x = &a->box, *y = &b->box;
     return x->part.number == y->part.number && x->part_of == y->part_of &&
-           a->placement == b->placement && x->from == y->from && x->step.kind == y->step.kind &&
-           x->step.dims == y->step.dims && x->step.op == y->step.op &&
-           x->step.crosses == y->step.crosses && x->step.on_dst == y->step.on_dst;
+           a->placement == b->placement && a->only_if == b->only_if && x->from == y->from &&
+           x->step.kind == y->step.kind && x->step.dims == y->step.dims &&
+           x->step.op == y->step.op && x->step.crosses == y->step.crosses &&
+           x->step.on_dst == y->step.on_dst;
 }
 
 /* Which item reads each value first; readers of a view read what it shows. */
@@ -181,7 +182,9 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                               .loc = first->loc,
                               .backward = first->backward,
                               .turn = tsri_ir_last_turn(ir),
-                              .cost_s = seconds,
+                              .cost_s = seconds / (double)tsri_item_every(first),
+                              .only_if = first->only_if,
+                              .every = first->every,
                               .box = box};
     TSRI_NEED(bucket.name);
     return tsri_ir_add_item(ir, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;

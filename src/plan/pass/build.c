@@ -20,8 +20,9 @@ typedef struct builder {
     tsri_ir *ir;
     tsr_graph *g;
     const tsri_inferred *inferred;
-    made **of;      /* per tensor */
-    tsri_turn turn; /* of the op that is built; TAIL for outputs */
+    made **of;              /* per tensor */
+    bool *is_written_twice; /* per tensor that reads a variable */
+    tsri_turn turn;         /* of the op that is built; TAIL for outputs */
 } builder;
 
 static tsr_status remember(builder *b, int tensor, int value)
@@ -69,14 +70,15 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
         ir->values[value].alias = from;
     }
     base.box.step = *step;
-    base.cost_s = step->cost_s * tsri_item_times(ir, &base);
+    const double every = (double)tsri_item_every(&base);
+    base.cost_s = step->cost_s * tsri_item_times(ir, &base) / every;
     base.nin = base.nout = 1;
     base.placement = placement;
     base.box.from = ir->values[from].placement;
     if (!talks)
         base.box.part = (tsri_bucket_part){0};
     if (base.box.part.number)
-        base.cost_s = tsri_joint_price(&base.box.joint, 1, base.box.part.share, NULL);
+        base.cost_s = tsri_joint_price(&base.box.joint, 1, base.box.part.share, NULL) / every;
     *out_value = value;
     return tsri_ir_add_item(ir, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
@@ -301,7 +303,10 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
     const tsri_nd_signature *sig = b->inferred->chosen[op->id];
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
-        tsri_item base = {.loc = op->loc, .backward = t->op->backward};
+        tsri_item base = {.loc = op->loc,
+                          .backward = t->op->backward,
+                          .only_if = op->only_if,
+                          .every = tsri_op_every(op)};
         base.box.part = b->inferred->gradient[t->id];
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
@@ -332,6 +337,30 @@ static tsr_sbp signature_of(const builder *b, const tsr_variable *var)
                                                    : var->sbp;
 }
 
+/* Notes the variables that get several updates, of which only the last one is stored. */
+static void note_writes(builder *b)
+{
+    for (int i = 0; i < b->g->ntensors; i++) {
+        const tsr_tensor *t = b->g->tensors[i];
+        const tsr_tensor *read = t->superseded ? tsri_graph_find_read(b->g, t->writes) : NULL;
+        if (read)
+            b->is_written_twice[read->id] = true;
+    }
+}
+
+/* Returns the condition of storing the results of an op in variables: where an earlier update is
+ * stored with them, all runs store them. */
+static const tsri_condition *condition_of_storing(const builder *b, const tsri_op *op)
+{
+    for (int i = 0; i < op->nout; i++) {
+        const tsr_tensor *t = op->out[i];
+        const tsr_tensor *read = t->writes ? tsri_graph_find_read(b->g, t->writes) : NULL;
+        if (read && b->is_written_twice[read->id])
+            return NULL;
+    }
+    return op->only_if;
+}
+
 /* Brings result i of an op to the variable that it is the new value of, in the variable's
  * signature. Nothing is left to do where the op updates the variable in place. */
 static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
@@ -343,6 +372,8 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
     const tsri_item base = {.loc = op->loc,
                             .backward = op->backward,
                             .turn = op->turn,
+                            .only_if = condition_of_storing(b, op),
+                            .every = condition_of_storing(b, op) ? tsri_op_every(op) : 1,
                             .box = {.part = b->inferred->bucket[op->id],
                                     .part_of = 1 + i,
                                     .reason = "the variable keeps its signature"}};
@@ -443,6 +474,8 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .backward = op->backward,
                       .turn = op->turn,
                       .cost_s = b->inferred->op_cost[op->id],
+                      .only_if = tsri_op_over(op->kind, 0) >= 0 ? op->only_if
+                                                                : condition_of_storing(b, op),
                       .kernel = {.op = op->kind,
                                  .attrs = op->attrs,
                                  .updates = op->out[0]->writes != NULL,
@@ -578,11 +611,13 @@ tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *infer
 {
     builder b = {.ir = ir, .g = g, .inferred = inferred};
     b.of = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors * sizeof *b.of);
+    b.is_written_twice = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors);
     ir->parts = g->time.parts > 1 ? g->time.parts : 1;
     ir->nhooks = g->nhooks;
     ir->runner = g->runner;
     ir->hooks = tsri_pool_dup(&ir->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
-    TSRI_NEED(b.of && ir->hooks);
+    TSRI_NEED(b.of && b.is_written_twice && ir->hooks);
+    note_writes(&b);
     TSRI_TRY(copy_prints(ir, g));
     ir->step_value = g->step_value ? g->step_value : &ir->own_step;
     ir->ports = tsri_pool_alloc(&ir->program, (size_t)g->nports * sizeof *ir->ports);

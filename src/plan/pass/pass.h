@@ -13,6 +13,7 @@
  *   update.c     moves updates into the chains that produce their gradients
  *   stages.c     divides the parts of a step into segments of stages, with timetable.c
  *   schedule.c   makes buckets, entries and lifetimes
+ *   once.c       finds the items that runs without an update leave out
  *   reasons.c    names the consumers of each conversion
  *   memory.c     assigns offsets in the arena
  *   check.c      checks the program after each pass
@@ -60,6 +61,8 @@ tsr_status tsri_plan_update(tsri_ir *ir);
  * and makes the timetable. Does nothing without micro-batches. */
 tsr_status tsri_plan_stages(tsri_ir *ir);
 tsr_status tsri_plan_schedule(tsri_ir *ir);
+/* Keeps the conditions of those items alone whose results no item without them consumes. */
+tsr_status tsri_plan_once(tsri_ir *ir);
 /* Computes the bytes of a rank's block on one kind of device, and, for the world's own rank, sets
  * the values' offsets. */
 tsr_status tsri_plan_memory(tsri_ir *ir, int rank, tsr_device kind, size_t *out_bytes);

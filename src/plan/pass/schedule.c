@@ -415,5 +415,5 @@ tsr_status tsri_plan_schedule(tsri_ir *ir)
     TSRI_TRY(find_copies(ir));
     keep_joined_apart(ir);
     share_in_place(ir);
-    return TSR_OK;
+    return tsri_plan_once(ir);
 }

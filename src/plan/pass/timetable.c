@@ -276,8 +276,8 @@ static int copies(const lister *l, int a, int b)
     return most;
 }
 
-/* Sets the copies that stages hold. What one gives has two, so that it need not wait until another
- * has taken it. */
+/* Sets the copies that stages hold. A value that is given has two at least, so that its stage need
+ * not wait until another has taken it. */
 static void find_slots(lister *l)
 {
     tsri_timetable *t = l->t;

@@ -166,6 +166,7 @@ static tsr_status take_kernel(taker *t, const tsri_item *it)
     const tsri_mesh mesh = tsri_mesh_of(op->placement);
     tsri_priced_kernel x;
     memset(&x, 0, sizeof x);
+    x.every = tsri_item_every(it);
     x.placement = op->placement;
     memcpy(x.split, sig->split, sizeof x.split);
     TSRI_TRY(learn_work(t, op->id, &x));
@@ -202,6 +203,7 @@ static int box_of(taker *t, const tsri_item *it, int pair)
     const tsri_value *from = &t->ir->values[it->in[pair]], *to = &t->ir->values[it->out[pair]];
     tsri_priced_box x;
     memset(&x, 0, sizeof x);
+    x.every = tsri_item_every(it);
     x.from_placement = from->placement;
     x.to_placement = to->placement;
     x.step.kind = it->box.step.kind;

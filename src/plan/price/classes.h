@@ -29,6 +29,7 @@ enum { TSRI_PRICE_PARTS = 2 * TSRI_RULE_MAX_ARGS };
 
 /* Ops of one amount of work. */
 typedef struct tsri_priced_kernel {
+    int64_t every; /* one of so many runs has it */
     int nparts, part[TSRI_PRICE_PARTS];
     int64_t nindices;
     tsri_length index[TSRI_RULE_MAX_INDICES];
@@ -44,6 +45,7 @@ typedef struct tsri_priced_kernel {
 
 /* Steps of conversions that are alike. */
 typedef struct tsri_priced_box {
+    int64_t every; /* one of so many runs has it */
     const tsr_placement *from_placement, *to_placement;
     tsri_route_step step; /* without cost_s, bytes and two_phase */
     int shape, element;

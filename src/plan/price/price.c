@@ -103,7 +103,7 @@ static tsr_status price_box(tsri_pricer *p, const tsri_cost_model *m, int i, int
     } else {
         TSRI_TRY(tsri_route_price_again(m, &q, &step));
     }
-    *(x->talks ? &sum->comm_s : &sum->compute_s) += count * step.cost_s;
+    *(x->talks ? &sum->comm_s : &sum->compute_s) += count * step.cost_s / (double)x->every;
     sum->bytes += x->talks ? (uint64_t)count * (uint64_t)step.bytes : 0;
     return TSR_OK;
 }
@@ -114,7 +114,8 @@ static void price_bucket(tsri_pricer *p, const tsri_priced_bucket *b, tsri_price
     double bytes = 0;
     for (int i = 0; i < b->n; i++)
         p->member[i] = p->joint[b->box[i]];
-    sum->comm_s += tsri_joint_price(p->member, b->n, 1, &two_phase);
+    const tsri_priced_box *first = &TSRI_CLASSES(p->boxes, tsri_priced_box)[b->box[0]];
+    sum->comm_s += tsri_joint_price(p->member, b->n, 1, &two_phase) / (double)first->every;
     for (int i = 0; i < b->n; i++)
         bytes += p->member[i].bytes[two_phase];
     sum->bytes += (uint64_t)bytes;
@@ -132,8 +133,9 @@ tsr_status tsri_pricer_price(tsri_pricer *p, const tsri_cost_model *m, int64_t s
                                    .attends = x->attends,
                                    .multiplies = x->multiplies,
                                    .reach = x->reach};
-        sum.compute_s +=
-            p->kernels.count[i] * (double)tsri_op_seconds(m, &work, p->flops[i], p->bytes[i]);
+        sum.compute_s += p->kernels.count[i] *
+                         (double)tsri_op_seconds(m, &work, p->flops[i], p->bytes[i]) /
+                         (double)x->every;
     }
     for (int i = 0; i < p->boxes.n; i++)
         TSRI_TRY(price_box(p, m, i, more, &sum));

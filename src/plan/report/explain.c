@@ -30,12 +30,61 @@ static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
     }
 }
 
-/* Marks the rows of the micro-batches. */
+/* Whether an item adds to a mean of gradients over runs what a value holds a shard of. */
+static bool adds_shard(const tsr_plan *plan, int value)
+{
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
+        const bool adds = tsri_item_is_update(it) && it->kernel.attrs.update.adds;
+        if (adds && it->in[1] == value &&
+            tsri_sbp_dims(it->placement, plan->ir.values[value].layout.sbp, TSR_SBP_SPLIT))
+            return true;
+    }
+    return false;
+}
+
+/* Returns the name of an output that shows a value or a copy of it; NULL: none does. */
+static const char *output_of(const tsr_plan *plan, int value)
+{
+    const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, value)];
+    if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
+        return plan->ir.ports[v->port].info.name;
+    for (int i = 0; i < plan->ir.nitems; i++) {
+        const tsri_item *it = &plan->ir.items[i];
+        const bool is_copy = it->kind == TSRI_ITEM_KERNEL && it->kernel.op == TSRI_OP_COPY;
+        const bool shows = is_copy || tsri_item_shows(it);
+        const char *name = shows && it->in[0] == value ? output_of(plan, it->out[0]) : NULL;
+        if (name)
+            return name;
+    }
+    return NULL;
+}
+
+/* Says of a reduction in a plan that updates in one of several runs that each run makes it. */
+static void put_each_run(FILE *f, const tsr_plan *plan, const tsri_item *it)
+{
+    bool adds = false;
+    if (!tsri_ir_every(&plan->ir) || it->only_if || it->kind != TSRI_ITEM_COLLECTIVE ||
+        !tsri_sbp_dims(it->box.from, it->box.step.from.sbp, TSR_SBP_PARTIAL))
+        return;
+    for (int i = 0; i < it->nout; i++)
+        adds |= adds_shard(plan, it->out[i]);
+    tsri_fshow(f, "  in each run%s", adds ? ", as shards of the mean over runs are kept" : "");
+    for (int i = 0; i < it->nout && it->box.is_bucket; i++) {
+        const char *name = output_of(plan, it->out[i]);
+        if (name)
+            tsri_fshow(f, ", as output '%s' is fetched", name);
+    }
+}
+
+/* Marks the rows of the micro-batches, and those that some runs leave out. */
 static void put_times(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     const int times = tsri_item_times(&plan->ir, it);
     if (times > 1)
         tsri_fshow(f, "  %d times", times);
+    if (it->only_if)
+        tsri_fshow(f, "  once in %lld runs", (long long)tsri_item_every(it));
 }
 
 static const tsri_call *call_of(const tsr_plan *plan, const tsri_item *it)
@@ -75,6 +124,7 @@ static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
                        (unsigned long long)call->bytes);
     }
     put_times(f, plan, it);
+    put_each_run(f, plan, it);
     tsri_fshow(f, "  because: %s\n", it->box.reason);
 }
 
@@ -142,8 +192,8 @@ static void put_ports(FILE *f, const tsr_plan *plan)
 
 static void put_totals(FILE *f, const tsr_plan *plan)
 {
-    uint64_t bytes[TSRI_COLL_KIND_COUNT_] = {0};
-    int calls[TSRI_COLL_KIND_COUNT_] = {0}, repeated = 0;
+    uint64_t bytes[TSRI_COLL_KIND_COUNT_] = {0}, bytes_in_each = 0;
+    int calls[TSRI_COLL_KIND_COUNT_] = {0}, repeated = 0, calls_in_each = 0;
     for (int i = 0; i < plan->nsteps; i++)
         if (plan->steps[i].kind == TSRI_STEP_START) {
             const tsri_call *c = plan->steps[i].call;
@@ -151,8 +201,12 @@ static void put_totals(FILE *f, const tsr_plan *plan)
             calls[c->coll.kind] += times;
             bytes[c->coll.kind] += c->bytes * (uint64_t)times;
             repeated += times > 1 ? times : 0;
+            calls_in_each += plan->steps[i].only_if ? 0 : times;
+            bytes_in_each += plan->steps[i].only_if ? 0 : c->bytes * (uint64_t)times;
         }
-    tsri_fshow(f, "communication of rank %d, per run:\n", plan->ir.world->rank);
+    const bool updates_once = tsri_ir_every(&plan->ir) != 0;
+    tsri_fshow(f, "communication of rank %d, per run%s:\n", plan->ir.world->rank,
+               updates_once ? " with an update" : "");
     bool any = false;
     for (int i = 0; i < TSRI_COLL_KIND_COUNT_; i++)
         if (calls[i]) {
@@ -162,6 +216,9 @@ static void put_totals(FILE *f, const tsr_plan *plan)
         }
     if (!any)
         tsri_fshow(f, "  none\n");
+    if (updates_once)
+        tsri_fshow(f, "  a run without an update makes %d calls and reads %llu bytes from peers\n",
+                   calls_in_each, (unsigned long long)bytes_in_each);
     if (repeated)
         tsri_fshow(
             f,
@@ -215,6 +272,12 @@ static tsr_status put_all(FILE *f, tsr_plan *plan)
             "one\n",
             plan->ir.parts, plan->ir.parts);
     tsri_report_stages(plan, put_stage_line, f);
+    if (tsri_ir_every(&plan->ir))
+        tsri_fshow(
+            f,
+            "updates in one of %lld runs: other runs leave out the rows with \"once in\"; the "
+            "estimate is the mean over runs\n",
+            (long long)tsri_ir_every(&plan->ir));
     put_changes(f, plan);
     put_ports(f, plan);
     put_items(f, plan);

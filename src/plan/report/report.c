@@ -35,10 +35,11 @@ static double touched(const tsr_plan *plan, const tsri_item *it)
 /* A kernel takes its start and the longer of computing and touching memory; see strategies.c. */
 static void spend_on_kernel(const tsr_plan *plan, const tsri_item *it, tsri_report_row *row)
 {
-    double start = plan->ir.model.kernel_s * row->times;
+    const double times = (double)row->times / (double)tsri_item_every(it);
+    double start = plan->ir.model.kernel_s * times;
     start = it->cost_s < start ? it->cost_s : start;
     double rest = it->cost_s - start;
-    double memory = row->times * touched(plan, it) / plan->ir.model.local_bytes_per_s;
+    double memory = times * touched(plan, it) / plan->ir.model.local_bytes_per_s;
     row->spent_s[TSRI_SPENT_START] = start;
     row->spent_s[rest > memory * 1.0001 ? TSRI_SPENT_FLOPS : TSRI_SPENT_MEMORY] = rest;
 }
@@ -50,7 +51,8 @@ static void spend_on_box(const tsr_plan *plan, tsri_report_row *row)
         return;
     }
     double shake = plan->ir.model.link[row->link].latency_s *
-                   (1 + (int)row->item->box.step.two_phase) * row->times;
+                   (1 + (int)row->item->box.step.two_phase) * row->times /
+                   (double)tsri_item_every(row->item);
     shake = shake < row->cost_s ? shake : row->cost_s;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link] = row->cost_s - shake;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link + 1] = shake;

@@ -339,6 +339,7 @@ static tsr_status take_tensors(loading *l)
         if (!l->tensors[i] || !v)
             continue;
         TSRI_TRY(move_variable(l, i));
+        TSRI_TRY(tsri_variable_keep_addend(v));
         v->ready = v->given = true;
     }
     return TSR_OK;

@@ -129,7 +129,7 @@ static tsr_status need_copies(tsr_checkpoint *c, size_t bytes)
 /* Whether a variable's shard must be copied, or can be read where it is while it is written. */
 static bool is_copied(const saving *s, const tsr_variable *v)
 {
-    return v->data && (s->c->opts.async || v->device->stream);
+    return v->data && (s->c->opts.async || v->device->stream || tsri_variable_adds_up(v));
 }
 
 /* Bytes of copies, at most: of all shards here. */
@@ -163,6 +163,15 @@ static tsr_status hold(saving *s, int i)
         return TSR_OK;
     s->held[i] = !v ? item->bytes : is_copied(s, v) ? take_copy(s, v->bytes) : v->data;
     return v && is_copied(s, v) ? tsri_variable_read(v, 0, s->held[i], v->bytes) : TSR_OK;
+}
+
+/* Reduces a variable of which each rank has an addend, so that any number of ranks can load it.
+ * Collective. */
+static tsr_status hold_sum(saving *s, int i)
+{
+    tsr_variable *v = s->items.item[i].variable;
+    s->held[i] = v->data ? take_copy(s, v->bytes) : NULL;
+    return tsri_variable_sum(v, s->held[i]);
 }
 
 static tsr_status list_items(saving *s)
@@ -272,6 +281,8 @@ static tsr_status add_boxes(saving *s, int i, tsri_ckpt_tensor *t)
     const int n = tsr_placement_nranks(v->placement);
     int *owners = tsri_pool_alloc(&s->job->pool, (size_t)n * sizeof *owners); /* by box; less 1 */
     TSRI_NEED(owners);
+    if (tsri_variable_adds_up(v))
+        TSRI_TRY(hold_sum(s, i));
     for (int j = 0; j < n; j++) {
         const int rank = tsr_placement_rank(v->placement, j);
         int *owner = &owners[box_of(v->placement, v->held, j)];
@@ -329,6 +340,16 @@ static tsr_status add_gathered(saving *s, int i, tsri_ckpt_tensor *t)
     return tsr_dims_count(t->dims) ? add_piece(s, t, t->name, 0, t->dims, NULL, whole) : TSR_OK;
 }
 
+/* The signature in which a variable is saved. */
+static tsr_sbp saved_sbp(const tsr_variable *v)
+{
+    tsr_sbp sbp = v->held;
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == TSR_SBP_PARTIAL)
+            sbp.d[d] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    return sbp;
+}
+
 static tsr_status add_tensor(saving *s, int i)
 {
     const tsri_item *item = &s->items.item[i];
@@ -336,7 +357,7 @@ static tsr_status add_tensor(saving *s, int i)
     tsri_ckpt_index *index = &s->job->index;
     char sbp[TSR_SBP_TEXT_MAX] = "";
     if (v && !item->own)
-        tsr_sbp_format(v->held, sbp);
+        tsr_sbp_format(saved_sbp(v), sbp);
     const int most = v && !item->own ? tsr_placement_nranks(v->placement) : s->c->world->nranks;
     tsri_ckpt_tensor t = {
         .name = tsri_pool_strdup(&index->pool, item->name),
