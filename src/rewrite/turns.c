@@ -235,6 +235,17 @@ static void keep_early(const tsri_cutter *c, tsri_over_time *x)
         }
 }
 
+/* Whether an op brings a value that depends on inputs alone to another placement, as stages do. It
+ * does so before the parts: the ranks that have the value may be those of all stages, which would
+ * make one stage of them. */
+static bool moves_input(const tsri_cutter *c, const tsri_op *op)
+{
+    if (op->kind != TSRI_OP_TO_GLOBAL || op->placement == op->in[0]->placement)
+        return false;
+    const tsri_over_time *x = &c->of[op->in[0]->id];
+    return x->is_cut && is_split(x->sig) && x->is_early;
+}
+
 static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
 {
     /* An update is in TAIL even if it depends on inputs alone, and so are its consumers. */
@@ -252,10 +263,13 @@ static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
         keep_early(c, x);
         x->is_early = early || x->early;
     }
-    if (op->batch_axis) {
+    if (op->batch_axis || moves_input(c, op)) {
         tsri_over_time *x = &c->of[op->out[0]->id];
         x->is_cut = true;
-        x->sig = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)(op->batch_axis - 1)};
+        x->sig = op->batch_axis ? (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)(op->batch_axis - 1)}
+                                : c->of[op->in[0]->id].sig;
+        set_all(c, op, TSRI_TURN_HEAD);
+        return TSR_OK;
     }
     if (any_cut && !any_late && !has_effect(op)) {
         if (op->kind == TSRI_OP_TO_GLOBAL)

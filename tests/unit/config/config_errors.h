@@ -230,7 +230,7 @@ static const struct {
     {TRAIN, NULL, "schedule: {microbatches: '2'}\n",
      "5:26: schedule.microbatches: found \"2\"; legal is a whole number from 1 to 2147483647"},
     {TRAIN, NULL, "schedule: 2\n",
-     "5:11: schedule: found '2'; legal is a mapping with the keys microbatches"},
+     "5:11: schedule: found '2'; legal is a mapping with the keys microbatches, kind"},
     {TRAIN, NULL, "schedule: {micro: 2}\n",
      "5:12: schedule.micro: unknown key; legal are microbatches"},
     {MESH, NULL, "stages: {axis: dq, rules: [{match: '*', stage: 0}]}\n",
