@@ -284,6 +284,7 @@ typedef struct tsri_config_stages {
     const char *axis;
     int split;        /* an index of the section's words */
     tsri_items rules; /* tsri_config_stage_rule */
+    int64_t chunks;   /* `virtual` */
     /* Worked out: the mesh's dimension, and its size. */
     int dim, n;
 } tsri_config_stages;

@@ -150,6 +150,8 @@ PINNED = 'tensors={match: [{match: "0", sbp: S(0)}]}'
 CLUSTER = "cluster={gpu: h100-sxm, nodes: 2, gpus_per_node: 1, nodes_per_rack: 2}"
 
 PIPELINE = ["model={name: mlp, args: {layers: 2}}", "placements={all: {device: cpu, mesh: {pp: 2, dp: 1}}}"]
+CHUNKS = ('stages={axis: pp, virtual: 2, rules: [{match: "0.*", stage: 0}, {match: "2.*", stage: 1}, '
+          '{match: "4.*", stage: 2}, {match: "6.*", stage: 3}]}')
 STAGES = 'stages={axis: pp, rules: [{match: "*", stage: 1}, {match: "0.*", stage: 0}]}'
 
 
@@ -251,7 +253,9 @@ def tables():
         ("experiment:fusion", [], ["fusion={rows: false}"]),
         ("experiment:schedule", [], ["schedule={microbatches: 3}"]),
         ("schedule:microbatches", ["schedule={microbatches: 2}"], ["schedule.microbatches=6"]),
+        ("schedule:kind", ["schedule={microbatches: 2}"], ["schedule.kind=gpipe"]),
         ("experiment:stages", PIPELINE, [STAGES]),
+        ("stages:virtual", [*PIPELINE, "model={name: mlp, args: {layers: 3}}", STAGES], [CHUNKS]),
         ("stages:axis", [*PIPELINE, STAGES], ["placements={all: {device: cpu, mesh: {dp: 1, q: 2}}}", "stages.axis=q"]),
         ("stages:rules", [*PIPELINE, STAGES], ['stages.rules=[{match: "*", stage: 0}, {match: "2.*", stage: 1}]']),
         ("stages.rules:match", [*PIPELINE, STAGES], ['stages.rules[1].match="0-1.*"']),

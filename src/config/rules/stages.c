@@ -37,27 +37,36 @@ static tsr_status find_axis(const tsri_config_placement *where, tsri_config_stag
         list, tsri_did_you_mean(s->axis, mesh->ndim, mesh->name, sizeof *mesh->name, mean));
 }
 
-/* Checks that rules name all of 0 to n - 1, and no other. */
+static int count(const tsri_config_stages *s)
+{
+    return s->n * (int)s->chunks;
+}
+
+/* Checks that rules name each stage, and no other. */
 static tsr_status check_numbers(const tsri_reader *r, const tsri_config_stages *s)
 {
     const tsri_config_stage_rule *rule = s->rules.items;
-    bool *named = tsri_pool_alloc(r->pool, (size_t)s->n * sizeof *named);
+    const int n = count(s);
+    bool *named = tsri_pool_alloc(r->pool, (size_t)n * sizeof *named);
+    char chunks[40] = "";
     TSRI_NEED(named);
+    if (s->chunks > 1)
+        snprintf(chunks, sizeof chunks, " of %d chunks", (int)s->chunks);
     for (int i = 0; i < s->rules.n; i++) {
-        if (rule[i].stage >= s->n)
+        if (rule[i].stage >= n)
             return tsri_yaml_fail(tsri_section_node(&rule[i], "stage"),
-                                  "found %lld; axis '%.60s' has %d ind%s: legal %s 0%s%.0d",
+                                  "found %lld; axis '%.60s' has %d ind%s%s: legal %s 0%s%.0d",
                                   (long long)rule[i].stage, s->axis, s->n,
-                                  s->n == 1 ? "ex" : "ices", s->n == 1 ? "is" : "are",
-                                  s->n == 1 ? "" : " to ", s->n - 1);
+                                  s->n == 1 ? "ex" : "ices", chunks, n == 1 ? "is" : "are",
+                                  n == 1 ? "" : " to ", n - 1);
         named[rule[i].stage] = true;
     }
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < n; i++)
         if (!named[i])
             return tsri_yaml_fail(tsri_section_node(s, "rules"),
-                                  "no rule has stage %d; axis '%.60s' has %d indices, and each of "
-                                  "them is a stage",
-                                  i, s->axis, s->n);
+                                  "no rule has stage %d; axis '%.60s' has %d indices%s, and each "
+                                  "of them is a stage",
+                                  i, s->axis, s->n, chunks);
     return TSR_OK;
 }
 
@@ -94,11 +103,11 @@ tsr_status tsri_stages_make(const tsri_program *p, const tsr_placement **placeme
     if (tsri_stages_dim(p->experiment) < 0)
         return TSR_OK;
     made->mesh = *placement;
-    made->n = s->n;
-    made->on = tsri_pool_alloc(&p->inside->pool, (size_t)s->n * sizeof *made->on);
+    made->n = count(s);
+    made->on = tsri_pool_alloc(&p->inside->pool, (size_t)made->n * sizeof *made->on);
     TSRI_NEED(made->on);
-    for (int i = 0; i < s->n; i++)
-        if (!(made->on[i] = tsr_placement_slice(*placement, s->dim, i)))
+    for (int i = 0; i < made->n; i++)
+        if (!(made->on[i] = tsr_placement_slice(*placement, s->dim, i % s->n)))
             return TSR_ERR_NO_MEMORY;
     *placement = made->on[0];
     return TSR_OK;

@@ -232,7 +232,7 @@ static const struct {
     {TRAIN, NULL, "schedule: 2\n",
      "5:11: schedule: found '2'; legal is a mapping with the keys microbatches, kind"},
     {TRAIN, NULL, "schedule: {micro: 2}\n",
-     "5:12: schedule.micro: unknown key; legal are microbatches"},
+     "5:12: schedule.micro: unknown key; legal are microbatches, kind"},
     {MESH, NULL, "stages: {axis: dq, rules: [{match: '*', stage: 0}]}\n",
      "5:16: stages.axis: placement mesh has no axis 'dq'; legal are dp, tp; did you mean 'dp'?"},
     {MESH, NULL, "stages: {rules: [{match: '*', stage: 0}]}\n",
