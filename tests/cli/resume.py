@@ -255,7 +255,7 @@ def tables():
         ("schedule:microbatches", ["schedule={microbatches: 2}"], ["schedule.microbatches=6"]),
         ("schedule:kind", ["schedule={microbatches: 2}"], ["schedule.kind=gpipe"]),
         ("experiment:stages", PIPELINE, [STAGES]),
-        ("stages:virtual", [*PIPELINE, "model={name: mlp, args: {layers: 3}}", STAGES], [CHUNKS]),
+        ("stages:virtual", [*PIPELINE, "model={name: mlp, args: {layers: 4}}", STAGES], [CHUNKS]),
         ("stages:axis", [*PIPELINE, STAGES], ["placements={all: {device: cpu, mesh: {dp: 1, q: 2}}}", "stages.axis=q"]),
         ("stages:rules", [*PIPELINE, STAGES], ['stages.rules=[{match: "*", stage: 0}, {match: "2.*", stage: 1}]']),
         ("stages.rules:match", [*PIPELINE, STAGES], ['stages.rules[1].match="0-1.*"']),
