@@ -100,6 +100,8 @@ static void print_stages(const plan_view *v, const cli_style *style)
         return;
     plan_put(&t, "%d stages by %s%sbubble %.1f %%", ir->timetable.nstages,
              tsri_pipeline_name(ir->opts.pipeline), gap, 100 * tsri_stages_bubble(ir));
+    if (!tsri_stages_run(ir))
+        plan_put(&t, "%srun on GPUs stage by stage so far", gap);
     print_spaced("pipeline", &t, style);
 }
 

@@ -95,7 +95,8 @@ static int doer(const finder *f, const tsri_item *it)
 }
 
 /* Sets *out_divides to whether the parts can be divided: each stage does something, nobody
- * overwrites a value, and calls are made by the host, in any number of lanes. */
+ * overwrites a value, and calls are made by the host, in any number of lanes. In a virtual world,
+ * where nothing runs, any device will do. */
 static tsr_status find_whether_divides(const finder *f, bool *out_divides)
 {
     const tsri_ir *ir = f->ir;
@@ -112,7 +113,8 @@ static tsr_status find_whether_divides(const finder *f, bool *out_divides)
         for (int j = 0; j < it->nout && is_part(it) && !tsri_item_shows(it); j++)
             if (ir->values[it->out[j]].storage == TSRI_STORAGE_ALIAS)
                 return TSR_OK;
-        if (is_part(it) && (!tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY) ||
+        const bool on_host = tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY);
+        if (is_part(it) && ((!on_host && !ir->world->is_virtual) ||
                             (it->kind == TSRI_ITEM_COLLECTIVE && it->box.ranks)))
             return TSR_OK;
     }

@@ -107,6 +107,15 @@ static void draw(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *pu
     put(line, arg);
 }
 
+bool tsri_stages_run(const tsri_ir *ir)
+{
+    bool on_host = true;
+    for (int i = 0; i < ir->nitems; i++)
+        if (ir->items[i].turn == TSRI_TURN_PARTS && ir->items[i].kind != TSRI_ITEM_DEAD)
+            on_host &= tsri_placement_can(ir->items[i].placement, TSRI_CAN_HOST_MEMORY);
+    return on_host;
+}
+
 void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg)
 {
     const tsri_ir *ir = &plan->ir;
@@ -123,6 +132,8 @@ void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg)
     put(line, arg);
     for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
         put_stage(ir, s, turn_depth, put, arg);
+    if (!tsri_stages_run(ir))
+        put("so far runs on GPUs do not follow this: there stages work one behind the other", arg);
     put("by time, digits forward, letters back (a is micro-batch 0), dots idle:", arg);
     for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
         draw(ir, s, turn_depth, put, arg);
