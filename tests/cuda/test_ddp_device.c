@@ -132,10 +132,10 @@ static tsr_status no_wait(tsr_world *w, void *arg)
     meet(4 * RANKS);
     TSRI_TRY(tsr_ddp_get_info(t.ddp, &info));
     CHECK(info.nbuckets >= 3 && info.steps == STEPS && info.grad_norm > 0);
-    CHECK(t.plan->replay.nparts >= 3);
+    CHECK(t.plan->replay.capture[0].nparts >= 3);
     int apart = 0;
-    for (int i = 0; i < t.plan->replay.nparts; i++)
-        apart += !t.plan->replay.part[i].captured;
+    for (int i = 0; i < t.plan->replay.capture[0].nparts; i++)
+        apart += !t.plan->replay.capture[0].part[i].captured;
     CHECK(syncs ? apart >= 2 : apart == 0); /* forward and backward */
     return tsr_ddp_close(&t.ddp);
 }

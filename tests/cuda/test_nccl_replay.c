@@ -71,7 +71,7 @@ static tsr_status train(tsr_world *w, void *arg)
         if (rank == 0)
             t->loss[s] = value;
     }
-    t->captured[rank] = plan->replay.nparts > 0;
+    t->captured[rank] = plan->replay.capture[0].nparts > 0;
     tsri_plan_stats(w, &t->stats[rank]);
     return TSR_OK;
 }

@@ -61,7 +61,7 @@ static tsr_status train(tsr_world *w, void *arg)
         TSRI_TRY(tsr_run(plan));
         TSRI_TRY(tsr_fetch_scalar(plan, "loss", &t->loss[s]));
     }
-    t->captured = plan->replay.nparts > 0;
+    t->captured = plan->replay.capture[0].nparts > 0;
     return TSR_OK;
 }
 
