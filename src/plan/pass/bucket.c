@@ -199,10 +199,61 @@ static int by_start(const void *a, const void *b)
     return (x->last > y->last) - (x->last < y->last);
 }
 
+/* Finds anew where a call can start; start[]: that of each member's call, or -1. Returns whether
+ * something has changed. */
+static bool find_start(const joiner *j, open_call *call, int before, int *start)
+{
+    const int was = call->n ? start[j->list[call->first].item] : -1;
+    int at = j->list[call->last].made;
+    if (!call->n)
+        return false;
+    at = at < before ? before : at;
+    for (int i = call->first; i >= 0; i = j->next[i]) {
+        const int value = j->ir->items[j->list[i].item].in[0];
+        const int made = tsri_maker_position(j->ir, j->maker, value);
+        if (made >= 0 && start[made] > at)
+            at = start[made];
+    }
+    call->started_after = at;
+    if (at >= call->first_read)
+        call->n = 0;
+    for (int i = call->first; i >= 0; i = j->next[i])
+        start[j->list[i].item] = call->n ? at : -1;
+    return was != (call->n ? at : -1);
+}
+
+/* Gives up calls that stand before one that makes an operand of theirs. */
+static void drop_early(joiner *j, bool *is_placed, int *call_of)
+{
+    for (int c = 0; c < j->nopen; c++)
+        for (int i = j->open[c].first; i >= 0; i = j->next[i])
+            call_of[j->list[i].item] = c;
+    for (int c = 0; c < j->nopen; c++) {
+        open_call *call = &j->open[c];
+        for (int i = call->first; i >= 0 && call->n; i = j->next[i]) {
+            const int value = j->ir->items[j->list[i].item].in[0];
+            const int made = tsri_maker_position(j->ir, j->maker, value);
+            if (made >= 0 && call_of[made] >= 0 && !is_placed[call_of[made]] &&
+                j->open[call_of[made]].n)
+                call->n = 0;
+        }
+        is_placed[c] = true;
+    }
+}
+
+/* Drops the calls without members. */
+static void keep_calls(joiner *j)
+{
+    int n = 0;
+    for (int i = 0; i < j->nopen; i++)
+        if (j->open[i].n)
+            j->open[n++] = j->open[i];
+    j->nopen = n;
+}
+
 /* Finds the item after which each call can start: the producer of its last member's operand, no
- * item of an earlier turn, and not before another call that produces a member's operand. Members
- * are listed by the producers of their operands, so a call comes before the calls that depend on
- * it. If that is too late for a consumer of the call, its members stay separate conversions. */
+ * item of an earlier turn, and not before another call that produces a member's operand. If that
+ * is too late for a consumer of the call, its members stay separate conversions. */
 static tsr_status find_starts(joiner *j, int nitems)
 {
     int *start = tsri_pool_alloc(&j->ir->scratch, ((size_t)nitems + 1) * sizeof *start);
@@ -211,21 +262,11 @@ static tsr_status find_starts(joiner *j, int nitems)
     int before = -1; /* the last item of an earlier turn */
     for (int i = 0; i < nitems; i++)
         before = j->ir->items[i].turn != tsri_ir_last_turn(j->ir) ? i : before;
-    for (int c = 0; c < j->nopen; c++) {
-        open_call *call = &j->open[c];
-        call->started_after = j->list[call->last].made;
-        if (call->started_after < before)
-            call->started_after = before;
-        for (int i = call->first; i >= 0; i = j->next[i]) {
-            const int value = j->ir->items[j->list[i].item].in[0];
-            const int made = tsri_maker_position(j->ir, j->maker, value);
-            if (made >= 0 && start[made] > call->started_after)
-                call->started_after = start[made];
-        }
-        if (call->started_after >= call->first_read)
-            call->n = 0;
-        for (int i = call->first; i >= 0 && call->n; i = j->next[i])
-            start[j->list[i].item] = call->started_after;
+    /* Once more as long as a call waits for one that is listed behind it. */
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int c = 0; c < j->nopen; c++)
+            changed |= find_start(j, &j->open[c], before, start);
     }
     return TSR_OK;
 }
@@ -238,13 +279,15 @@ tsr_status tsri_plan_join_buckets(tsri_ir *ir, const int *maker, int *bucket_of,
     for (int i = 0; i < j.nlist; i++)
         TSRI_TRY(add_member(&j, i));
     TSRI_TRY(find_starts(&j, ir->nitems));
-    int n = 0;
-    for (int i = 0; i < j.nopen; i++)
-        if (j.open[i].n)
-            j.open[n++] = j.open[i];
-    j.nopen = n;
+    keep_calls(&j);
     if (j.nopen)
         qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
+    bool *is_placed = tsri_pool_alloc(&ir->scratch, (size_t)j.nopen);
+    int *call_of = tsri_pool_alloc(&ir->scratch, (size_t)ir->nitems * sizeof *call_of);
+    TSRI_NEED(is_placed && call_of);
+    memset(call_of, -1, (size_t)ir->nitems * sizeof *call_of);
+    drop_early(&j, is_placed, call_of);
+    keep_calls(&j);
     tsri_bucket_call *calls = tsri_pool_alloc(&ir->scratch, (size_t)j.nopen * sizeof *calls);
     TSRI_NEED(calls);
     for (int i = 0; i < j.nopen; i++) {
