@@ -247,8 +247,8 @@ typedef struct tsr_minimize_opts {
      * of them alone, and steps count these. Ranks keep addends of the mean where the gradient is a
      * sum over ranks, and the last run reduces it once; where states are kept as shards, each run
      * reduces to these. A gradient that is an output is reduced in each run. tsr_plan_explain marks
-     * what is done once in so many runs. Graphs of one optimizer accumulate alike, and for the same
-     * parameters; ranks make the same runs. Default 1. */
+     * the items that run once per update. Graphs of one optimizer accumulate alike, and for the
+     * same parameters; ranks make the same runs. Default 1. */
     int64_t accumulate TSR_IS(1);
     /* Gets the norm of the mean before it is clipped, an f64 scalar: NaN in runs that do not
      * update. NULL: unasked. */

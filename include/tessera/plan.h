@@ -138,8 +138,8 @@ typedef struct tsr_compile_opts {
      * axis. Default 1; 0 means 1.
      */
     int microbatches TSR_IS(1);
-    /* With micro-batches, ops on placements that share no rank are *stages*: each stage works on
-     * another micro-batch. On GPUs they still run one behind the other. */
+    /* With micro-batches, ops on placements that share no rank are *stages*, which work on
+     * different micro-batches at the same time. On GPUs one stage still runs after another. */
     tsr_pipeline pipeline;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                                                     \
@@ -232,7 +232,7 @@ typedef struct tsr_plan_info {
     double cost_s;    /* the model's estimate of a step, when signatures are chosen */
     bool exact;       /* inference proved its choice to be the cheapest */
     int ops, steps, collectives;
-    uint64_t comm_bytes;     /* that this rank reads from its peers in a run, one that updates */
+    uint64_t comm_bytes;     /* that this rank reads from its peers in a run that updates */
     size_t activation_bytes; /* the plan's block of the arena on this rank */
     size_t variable_bytes;   /* variables that this graph uses, this rank's shards */
     size_t port_bytes;       /* inputs and outputs, this rank's shards */

@@ -80,7 +80,8 @@ static tsr_status check_sbp_somewhere(const tsri_experiment *e, const tsri_yaml 
 }
 
 /* --- tensors of training ---------------------------------------------------------------------- */
-/* Rows are cut over all dimensions but that of stages, each of which takes what it reads. */
+/* The batch's rows are split over all dimensions but the stages': each stage holds the rows that
+ * its ops consume. */
 static tsr_sbp split_rows(const tsri_experiment *e, const tsri_config_placement *p)
 {
     tsr_sbp sbp = {.ndim = (int8_t)p->ranks.ndim};

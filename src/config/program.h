@@ -61,8 +61,9 @@ typedef struct tsri_forward {
 /* A placement of the file in the program's world. */
 tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
                                   const tsr_placement **out_placement);
-/* Makes a signature of the file one of a placement: by its axes' names, or B alone extended; on a
- * stage also of one that is said of the mesh. `node`: where it stands. */
+/* Converts a signature of the file into one of a placement: by the names of its axes, or by
+ * extending B. On a stage the file may also give a signature of the whole mesh. `node`: the
+ * position in the file. */
 tsr_status tsri_program_sbp(const tsri_program *p, const tsri_yaml *node,
                             const tsr_placement *where, tsr_sbp *sbp);
 /* Makes the model of a plug-in library; NULL, with the error set. */

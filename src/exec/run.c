@@ -30,7 +30,7 @@ static tsr_status run_call(const tsri_step *s, int part)
     tsri_call *call = call_of(s, part);
     const tsri_comm_ops *ops = call->group->comm->ops;
     if (s->kind == TSRI_STEP_START) {
-        call->is_given = s->side == TSRI_SIDE_GIVES;
+        call->is_sent = s->side == TSRI_SIDE_SENDS;
         return ops->start(call->group, &call->coll, &call->ticket);
     }
     return s->kind == TSRI_STEP_FINISH ? ops->finish(call->group, &call->ticket)
@@ -144,22 +144,20 @@ static tsr_status set_words(const tsr_plan *plan, bool tells_part, const int64_t
     return TSR_OK;
 }
 
-/* Waits until other stages have taken what the steps of a segment gave of micro-batches whose copy
- * is that of the current one; or, with `all`, of all. */
-static tsr_status release_given(tsr_plan *plan, int segment, bool all)
+/* Waits until other stages have received the values that a segment sent from the copies of the
+ * current micro-batch; with `all`, from all copies. */
+static tsr_status release_sent(tsr_plan *plan, int segment, bool all)
 {
     const tsri_walk *w = &plan->walk;
-    for (int i = w->first[segment]; i < w->first[segment + 1]; i++) {
-        const tsri_step *s = &plan->steps[i];
-        if (s->kind != TSRI_STEP_START || s->side != TSRI_SIDE_GIVES)
-            continue;
+    for (int i = w->first_send[segment]; i < w->first_send[segment + 1]; i++) {
+        const tsri_step *s = &plan->steps[w->send[i]];
         const int n = all ? s->call->slots : 1;
         for (int c = 0; c < n; c++) {
             tsri_call *call = call_of(s, all ? c : w->part);
-            const tsr_status status =
-                call->is_given ? call->group->comm->ops->release(call->group, &call->ticket)
-                               : TSR_OK;
-            call->is_given = false;
+            if (!call->is_sent)
+                continue;
+            call->is_sent = false;
+            const tsr_status status = call->group->comm->ops->release(call->group, &call->ticket);
             if (status != TSR_OK)
                 return fail_step(plan, s, status);
         }
@@ -177,8 +175,7 @@ static tsr_status run_task(tsr_plan *plan, const tsri_task_of *task, run_times *
         const tsri_patch *p = &w->patch[i];
         *p->at = p->base + (size_t)(task->part % p->slots) * p->stride;
     }
-    if (plan->ir.timetable.nstages > 1)
-        TSRI_TRY(release_given(plan, s, false));
+    TSRI_TRY(release_sent(plan, s, false));
     tsr_status status = set_words(plan, true, &w->number[task->part]);
     if (status != TSR_OK)
         return tsri_plan_fail(plan, status);
@@ -192,8 +189,8 @@ static tsr_status run_tasks(tsr_plan *plan, run_times *times)
     for (int i = 0; i < w->ntasks; i++)
         TSRI_TRY(run_task(plan, &t->task[w->task[i]], times));
     w->part = 0;
-    for (int s = 0; s < t->nsegments && t->nstages > 1; s++)
-        TSRI_TRY(release_given(plan, s, true));
+    for (int s = 0; s < t->nsegments; s++)
+        TSRI_TRY(release_sent(plan, s, true));
     return TSR_OK;
 }
 

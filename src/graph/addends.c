@@ -64,7 +64,7 @@ tsr_status tsri_add_elements(tsr_dtype dtype, void *to, const void *from, int64_
     return TSR_OK;
 }
 
-/* Ranks show each other `piece` bytes at a time of the `largest` shard, and add up. */
+/* Exchanges addends, `piece` bytes of the `largest` shard at a time, and sums them. */
 static tsr_status add_pieces(tsr_variable *v, size_t largest, size_t piece, char *all, char *out)
 {
     tsri_comm *comm = v->world->comm;

@@ -56,7 +56,7 @@ struct tsr_tensor {
     int call;
     bool moved;       /* in the call, from a final value, and not computed */
     tsr_tensor *full; /* that f32 value; NULL: not declared yet, or the tensor is no half */
-    /* Its copies at stages that it was moved to, one for each placement; NULL: none. */
+    /* Its copies at other stages, one for each placement; NULL if it has none. */
     tsr_tensor *copies, *next_copy;
 };
 
@@ -151,7 +151,7 @@ typedef struct tsri_graph_gradient {
 typedef struct tsri_graph_scaled {
     const struct tsr_optimizer *optimizer;
     tsr_tensor *found;
-    tsr_tensor *seen; /* what users get: in runs without an update of the gradients so far */
+    tsr_tensor *seen;              /* for users: without an update it covers the gradients so far */
     struct tsri_scaler_flag *flag; /* through which the host learns of it */
 } tsri_graph_scaled;
 
@@ -178,7 +178,7 @@ typedef struct tsri_graph_failure {
     tsr_tensor tensor; /* the result of failing calls */
 } tsri_graph_failure;
 
-/* A stage of a pipeline: its number, and where it is. */
+/* A stage of a pipeline: its number and its placement. */
 typedef struct tsri_stage {
     int number; /* from 1; 0: no stage */
     const tsr_placement *placement;
@@ -319,7 +319,7 @@ void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
 /* Lets tsri_graph_find_read find an op that reads a variable; false when there is no memory. */
 bool tsri_graph_note_read(tsr_graph *g, tsri_op *op);
-/* Notes that the graph has a stage, as tsri_stage_at must know; false when there is no memory. */
+/* Registers a stage of the graph for tsri_stage_at; returns false if memory runs out. */
 bool tsri_graph_note_stage(tsr_graph *g, tsri_stage stage);
 /* Returns the tensor that reads a variable; NULL if nothing reads it yet. */
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
@@ -516,14 +516,14 @@ static inline int tsri_op_times(const tsri_op *op)
     return op->turn == TSRI_TURN_PARTS ? op->out[0]->graph->time.parts : 1;
 }
 
-/* Every how many runs an op of a compile's copy has to be computed. */
+/* The number of runs of which one computes an op of a compile's copy. */
 static inline int64_t tsri_op_every(const tsri_op *op)
 {
     return op->only_if ? op->only_if->every : 1;
 }
 
-/* Every how many runs a tensor of a compile's copy is converted for its consumers: the mean of
- * gradients over runs is added up where it is made, and matters only to updates. */
+/* The number of runs of which one converts a tensor of a compile's copy for its consumers: the mean
+ * of gradients over runs accumulates in its producer, and only updates consume it. */
 static inline int64_t tsri_tensor_every(const tsr_tensor *t)
 {
     const bool adds = t->op->kind == TSRI_OP_SGD && t->op->attrs.update.adds > 1;
@@ -563,8 +563,8 @@ typedef struct tsri_scope {
 /* Longest qualified name of a variable or module, with its end. */
 enum { TSRI_NAME_MAX = 512 };
 
-/* A variable may be kept as addends that ranks have: a compile chooses between P(sum) and B on the
- * dimensions where `base` is B, and keeps to `base` on others. base AUTO: any signature. */
+/* Whether ranks may hold addends of a variable: a compile then chooses between P(sum) and B on the
+ * dimensions where `base` is B, and uses `base` on the others. base AUTO: any signature. */
 typedef struct tsri_may_add_up {
     bool may;
     tsr_sbp base;
@@ -614,8 +614,8 @@ struct tsr_variable {
 tsr_status tsri_variable_prepare(tsr_variable *v);
 /* Whether ranks hold addends, whose sum is the value. */
 bool tsri_variable_adds_up(const tsr_variable *v);
-/* Makes what this rank holds, the whole value as all ranks do, its addend if the variable adds up:
- * the first ranks keep it, and others get zeros. Not collective. */
+/* Turns this rank's copy of the whole value into its addend if the variable adds up: the first rank
+ * of each group keeps the value, the others get zeros. Not collective. */
 tsr_status tsri_variable_keep_addend(tsr_variable *v);
 /* Its shape in files. */
 tsr_dims tsri_variable_saved_dims(const tsr_variable *v);
@@ -629,7 +629,7 @@ tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t
 void tsri_variable_finish(tsr_variable *v);
 /* "features.0.0" into buf; "" for a root and NULL. */
 void tsri_scope_qualified_name(const tsri_scope *s, char *buf, size_t size);
-/* The stage of it, or of the nearest that it is in; number 0: it is in none. */
+/* Returns the stage of the scope or of its nearest ancestor that has one; number 0 if none has. */
 tsri_stage tsri_scope_stage(const tsri_scope *s);
 /* Whether it, or one that it is in, is this rank's own. */
 bool tsri_scope_is_local(const tsri_scope *s);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stages of a pipeline, while a graph is declared: in which of them an op is, and how its operands
- * come there. A module has its stage from tsr_module_stage. An op is in the stage of the innermost
- * module that is applied, else in the latest of its operands' stages; constants and inputs are in
- * none, and so follow the op that reads them.
+ * Stages of a pipeline during declaration: the stage of an op, and the conversions of its operands
+ * to that stage. tsr_module_stage gives a module its stage. An op is in the stage of the innermost
+ * module that is applied, else in the latest of its operands' stages; constants and inputs have
+ * none and move to the stages of their consumers.
  */
 #include "src/graph/stage.h"
 

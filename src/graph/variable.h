@@ -26,13 +26,13 @@ int64_t tsri_shard_runs(tsr_dims shape, tsr_dims lshape, int64_t *out_runs);
 /* Where run `i` starts in the global value, in elements. */
 int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset, int64_t i);
 
-/* Whether a rank's addend is the first of those that are added up to its part of the value; all are
- * where the variable does not add up. */
+/* Returns whether a rank's addend is the first in the sum of its part of the value; true on all
+ * ranks if the variable does not add up. */
 bool tsri_variable_is_first_addend(const tsr_variable *v, int rank);
 /* Adds n elements to others. */
 tsr_status tsri_add_elements(tsr_dtype dtype, void *to, const void *from, int64_t n);
-/* Adds up this rank's part of the value of a variable that adds up; out may be NULL where it has
- * none. Collective over the world. */
+/* Computes this rank's part of the sum of a variable's addends; out may be NULL if the part is
+ * empty. Collective over the world. */
 tsr_status tsri_variable_sum(tsr_variable *v, void *out);
 
 /* As tsr_variable_get, but data may be NULL on ranks that only take part. */

@@ -59,7 +59,7 @@ typedef struct tsri_value {
     int64_t offset[TSR_MAX_NDIM];
     size_t bytes;
     int first, last; /* entries between which it is live, inclusive; first -1: it has no producer */
-    int slots;       /* copies, of as many micro-batches; 0 is one copy */
+    int slots;       /* number of copies, one for each micro-batch under way; 0 means 1 */
     size_t arena_offset;
     void *ptr; /* of the first copy; NULL if the part is empty */
 } tsri_value;
@@ -112,7 +112,7 @@ typedef struct tsri_item_box {
      * consumer, or it has none. */
     tsri_bucket_part part; /* its bucket when signatures were chosen */
     int part_of;           /* 0: an operand of updates; 1 + i: their result i. Buckets never mix */
-    int taken_in;          /* 1 + the segment in which another stage takes the result; or 0 */
+    int received_in;       /* 1 + the segment in which another stage receives the result; or 0 */
     tsri_joint joint;      /* the step's form and price as a member of a bucket */
 } tsri_item_box;
 
@@ -128,10 +128,10 @@ typedef struct tsri_item {
     int segment;    /* PARTS: its number in the timetable, in whose order the items stand */
     int place;      /* position, from 1, before chains moved items; 0: a later pass added it */
     double cost_s;  /* by the model, in a step: of PARTS in all parts, of `only_if` on average */
-    /* Runs in which it does not hold leave the item out; NULL: none does. Before the pass `once` it
-     * is what the declaration permits. */
+    /* Runs in which it does not hold skip the item; NULL: no run does. Before the pass `once` it is
+     * the condition that the declaration permits. */
     const tsri_condition *only_if; /* goes with its optimizer: for runs alone */
-    int64_t every;                 /* one of so many runs does the item; 0: all */
+    int64_t every;                 /* number of runs of which one executes the item; 0 means 1 */
     union {
         tsri_item_kernel kernel; /* KERNEL, VIEW */
         tsri_item_box box;       /* RELABEL, LOCAL_BOX, COLLECTIVE */
@@ -146,12 +146,12 @@ typedef enum tsri_phase {
     TSRI_PHASE_RELEASE,
 } tsri_phase;
 
-/* The ranks that have an entry: a conversion between stages has entries for those that give, in the
- * segment of the item, and others for those that take. */
+/* The ranks that execute an entry. A conversion between stages has entries for the sending ranks,
+ * in the segment of the item, and others for the receiving ranks. */
 typedef enum tsri_entry_side {
     TSRI_SIDE_ALL = 0,
-    TSRI_SIDE_GIVES,
-    TSRI_SIDE_TAKES
+    TSRI_SIDE_SENDS,
+    TSRI_SIDE_RECEIVES
 } tsri_entry_side;
 
 typedef struct tsri_entry {
@@ -233,7 +233,7 @@ tsri_item *tsri_ir_add_item(tsri_ir *ir, const tsri_item *item, const int *in, c
 int tsri_ir_root(const tsri_ir *ir, int v);
 /* Bytes of a value on `rank`, of one copy. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
-/* The distance between two of a value's copies, and the bytes of all of them. */
+/* The bytes between two copies of a value, and the bytes of all its copies. */
 size_t tsri_value_stride(size_t bytes);
 size_t tsri_value_room(const tsri_value *v, size_t bytes);
 /* The kind of device that holds a value. */
@@ -249,12 +249,13 @@ bool tsri_item_converts(const tsri_item *item);
 bool tsri_item_crosses(const tsri_item *item);
 /* How often a step does an item. */
 int tsri_item_times(const tsri_ir *ir, const tsri_item *item);
-/* One of how many runs does an item. */
+/* The number of runs of which one executes the item. */
 static inline int64_t tsri_item_every(const tsri_item *item)
 {
     return item->every > 1 ? item->every : 1;
 }
-/* One of how many runs updates, by the first item that only such a run does; 0: there is none. */
+/* The number of runs of which one updates, by the first item with a condition; 0 if no item has
+ * one. */
 int64_t tsri_ir_every(const tsri_ir *ir);
 /* The turn of updates and outputs: the last one. */
 static inline tsri_turn tsri_ir_last_turn(const tsri_ir *ir)
@@ -270,10 +271,18 @@ static inline bool tsri_item_same_time(const tsri_item *a, const tsri_item *b)
 void tsri_ir_parts(const tsri_ir *ir, int *out_begin, int *out_end);
 /* The stage of a rank; -1: it has no task. */
 int tsri_ir_stage_of(const tsri_ir *ir, int rank);
+/* The segment in which the ranks of an item's placement have its results. */
+static inline int tsri_item_arrival(const tsri_item *item)
+{
+    return tsri_item_converts(item) && item->box.received_in ? item->box.received_in - 1
+                                                             : item->segment;
+}
+/* Estimated seconds from the first task's start to the last one's end. */
+double tsri_timetable_seconds(const tsri_timetable *t);
 /* The number of stages that have a rank on an item's placements; 1 without stages. */
 int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *item);
-/* Estimated seconds of a step: the sum over all items; of stages the length of the timetable, with
- * the seconds of the busiest one before the parts and behind them. */
+/* Estimated seconds of a step: the sum over all items; with stages the length of the timetable plus
+ * the seconds of the busiest stage before the parts and after them. */
 double tsri_ir_seconds(const tsri_ir *ir);
 /* The segment of an entry of the parts. */
 int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry);

@@ -21,7 +21,7 @@ int tsri_ir_stage_of(const tsri_ir *ir, int rank)
 int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry)
 {
     const tsri_item *it = &ir->items[entry->item];
-    return entry->side == TSRI_SIDE_TAKES ? it->box.taken_in - 1 : it->segment;
+    return entry->side == TSRI_SIDE_RECEIVES ? tsri_item_arrival(it) : it->segment;
 }
 
 bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank)
@@ -29,8 +29,8 @@ bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank)
     const tsri_item *it = &ir->items[entry->item];
     if (entry->side == TSRI_SIDE_ALL)
         return tsri_item_has(it, rank);
-    const bool gives = entry->side == TSRI_SIDE_GIVES;
-    return tsr_placement_find(gives ? it->box.from : it->placement, rank) >= 0;
+    const bool sends = entry->side == TSRI_SIDE_SENDS;
+    return tsr_placement_find(sends ? it->box.from : it->placement, rank) >= 0;
 }
 
 /* Whether a stage has a rank on a placement. Most placements are within a stage. */
@@ -54,7 +54,7 @@ int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *it)
     return n > 0 ? n : 1;
 }
 
-/* The seconds of items before the parts, or behind them, of the stage that has most. */
+/* Returns the seconds of the items of a turn on the stage that spends most on them. */
 static double most_seconds(const tsri_ir *ir, tsri_turn turn)
 {
     double most = 0;
@@ -76,6 +76,14 @@ static double most_seconds(const tsri_ir *ir, tsri_turn turn)
     return most;
 }
 
+double tsri_timetable_seconds(const tsri_timetable *t)
+{
+    double end = 0;
+    for (int i = 0; i < t->ntasks; i++)
+        end = t->task[i].end_s > end ? t->task[i].end_s : end;
+    return end;
+}
+
 double tsri_ir_seconds(const tsri_ir *ir)
 {
     const tsri_timetable *t = &ir->timetable;
@@ -85,7 +93,6 @@ double tsri_ir_seconds(const tsri_ir *ir)
             total += ir->items[i].cost_s;
     if (t->nstages < 2)
         return total;
-    for (int i = 0; i < t->ntasks; i++)
-        total = t->task[i].end_s > total ? t->task[i].end_s : total;
-    return most_seconds(ir, TSRI_TURN_HEAD) + total + most_seconds(ir, TSRI_TURN_TAIL);
+    return most_seconds(ir, TSRI_TURN_HEAD) + tsri_timetable_seconds(t) +
+           most_seconds(ir, TSRI_TURN_TAIL);
 }

@@ -3,8 +3,8 @@
  * The timetable of a step with micro-batches. A *stage* is a set of ranks that the ops of the parts
  * join; different stages share no rank. The items of the parts that a stage does between two
  * exchanges with other stages are a *segment*. A *task* is a segment's items for one micro-batch.
- * Ranks of a stage do its tasks in the timetable's order, which is one order over all stages: each
- * task stands behind those that it waits for, so no rank waits in a circle.
+ * Ranks of a stage execute its tasks in the timetable's order, which is one order over all stages:
+ * each task comes after the tasks that it waits for, so the stages cannot deadlock.
  */
 #ifndef TESSERA_IR_TIMETABLE_H
 #define TESSERA_IR_TIMETABLE_H

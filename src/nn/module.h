@@ -30,7 +30,7 @@ struct tsr_module {
     char *error;
 };
 
-/* The module whose scope it is, as a variable's is that of its module. */
+/* Returns the module that a scope belongs to, such as a variable's. */
 static inline tsr_module *tsri_scope_module(const tsri_scope *s)
 {
     return (tsr_module *)(uintptr_t)s;

@@ -6,12 +6,12 @@
 #include "src/nn/module.h"
 
 /* Whether a text fits a pattern: * any text, ? one character, [a-c] one of these, [!a-c] none of
- * them; a whole part between dots that is 0-5 one of these numbers. */
+ * them; a whole component such as 0-5 matches one of these numbers. */
 bool tsri_glob(const char *pattern, const char *text);
 /* Whether the variable may still be given this placement and signature; names it if not. */
 tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp);
-/* Makes a signature on one placement that of a stage's: of a slice of it without the entry of the
- * dimension that is cut, else the same if that can be. Errors: TSR_ERR_SBP. */
+/* Converts a signature on one placement into one on a stage's placement: on a slice the entry of
+ * the sliced dimension is dropped, else the signature stays if it fits. Errors: TSR_ERR_SBP. */
 tsr_status tsri_stage_sbp(const tsr_placement *from, const tsr_placement *to, tsr_sbp *sbp);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages of a pipeline: which modules are in which of them. */
+/* Assigns modules to the stages of a pipeline. */
 #include <string.h>
 
 #include "placement/placement.h"
 #include "src/core/live.h"
 #include "src/nn/place.h"
 
-/* The number of a stage is an i16 in plans. */
+/* Far more stages than ranks that a world can have chunks for. */
 enum { STAGES_MOST = 32767 };
 
 tsr_status tsri_stage_sbp(const tsr_placement *from, const tsr_placement *to, tsr_sbp *sbp)
@@ -32,7 +32,8 @@ tsr_status tsri_stage_sbp(const tsr_placement *from, const tsr_placement *to, ts
     return TSR_OK;
 }
 
-/* Brings a variable to a stage's placement; with arg->apply false only checks that it can be. */
+/* Moves a variable to a stage's placement; with arg->apply false only checks that this is possible.
+ */
 typedef struct staging {
     const tsr_placement *placement;
     bool apply;
@@ -57,7 +58,8 @@ static tsr_status stage_variable(tsr_variable *v, const char *name, void *arg)
     return TSR_OK;
 }
 
-/* Sets the stage of m and of all modules below it, and where variables live that they get later. */
+/* Sets the stage of m and of all modules below it, and the placement of variables that they get
+ * later. */
 static void stage_modules(tsr_module *m, tsri_stage stage)
 {
     if (m->opts.placement && m->opts.placement != stage.placement &&

@@ -294,7 +294,8 @@ void tsri_scaler_look(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, i
         tsr_assign_at(flag->found_so_far, tsr_maximum_at(before, found, file, line), file, line);
 }
 
-/* Returns what users get of a flag: of runs without an update what they have found so far. */
+/* Returns the flag's value for users: in runs without an update it covers the gradients since the
+ * last one. */
 static tsr_tensor *seen_so_far(const tsri_ctx *c, const tsri_scaler_flag *flag, tsr_tensor *found)
 {
     tsr_graph *g = c->g;

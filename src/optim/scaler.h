@@ -28,8 +28,9 @@ typedef struct tsri_scaler_flag {
     tsr_optimizer *optimizer; /* NULL: it has gone */
     const tsr_placement *placement;
     tsr_variable *found; /* f32 scalar in B: 1 where they were not finite, else 0 */
-    /* For optimizers that update in one of several runs, in whose others `found` is 0: the same of
-     * the addends that ranks have of these runs' gradients so far. NULL: there is none. */
+    /* For optimizers that update in one of several runs: 1 if an addend of the gradients since the
+     * last update was not finite, else 0. `found` is 0 in runs without an update. NULL if every run
+     * updates. */
     tsr_variable *found_so_far;
     bool waits; /* for the host to read it: a run that updates has written it */
 } tsri_scaler_flag;
@@ -82,8 +83,8 @@ tsr_tensor *tsri_scaler_unscaled(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *i
  * failed. */
 tsr_tensor *tsri_scaler_find(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
                              tsr_tensor *const *grads);
-/* Declares, for an optimizer that updates in one of several runs, whether what ranks have of a
- * run's gradients is finite: sums over ranks are made in the last run alone. Before
+/* Declares, for an optimizer that updates in one of several runs, the check that the ranks' addends
+ * of a run's gradients are finite, as only the last run sums over ranks. To be called before
  * tsri_scaler_find. */
 void tsri_scaler_look(const tsri_ctx *c, tsr_grad_scaler *s, tsr_optimizer *o, int n,
                       tsr_tensor *const *grads);

@@ -131,7 +131,7 @@ static tsr_status before_scaled_run(void *arg)
     const float none = 0;
     TSRI_TRY(o->flag ? tsri_scaler_settle(o->flag->scaler) : TSR_OK);
     TSRI_TRY(prepare_run(o));
-    if (!o->updates.holds) /* the run leaves it as it is */
+    if (!o->updates.holds) /* the run does not write it */
         TSRI_TRY(tsri_variable_write(flag->found, 0, &none, sizeof none));
     if (flag->found_so_far && o->runs % o->accumulate == 0)
         TSRI_TRY(tsri_variable_write(flag->found_so_far, 0, &none, sizeof none));
@@ -341,9 +341,9 @@ static bool add_updates(tsri_applying *a, int n, tsr_variable *const *params,
 }
 
 /* --- means over runs -------------------------------------------------------------------------- */
-/* Makes the variable with the mean of a parameter's gradients. Where states are kept whole, ranks
- * may keep addends of it, which the last run alone reduces; what is kept as a shard of it is
- * reduced in each run, as whole addends take more memory. */
+/* Makes the variable with the mean of a parameter's gradients. Where states are whole, ranks may
+ * hold addends of it, which only the last run reduces. Where states are shards, each run reduces
+ * into a shard of it, as whole addends would take more memory. */
 static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
 {
     const tsr_variable *p = slot->param;

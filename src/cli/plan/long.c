@@ -137,6 +137,11 @@ static void print_stage_line(const char *line, void *arg)
     cli_say("  %s\n", line);
 }
 
+void plan_print_stages(const tsr_plan *plan)
+{
+    tsri_report_stages(plan, print_stage_line, NULL);
+}
+
 static void print_time(const plan_view *v, const cli_style *style)
 {
     const tsri_report *r = v->report;
@@ -165,7 +170,7 @@ static void print_time(const plan_view *v, const cli_style *style)
                  cli_seconds(r->summary.alike_s, figure), r->summary.alike);
     if (note.used)
         print_more(note.data);
-    tsri_report_stages(r->plan, print_stage_line, NULL);
+    plan_print_stages(r->plan);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */

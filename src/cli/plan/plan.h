@@ -66,6 +66,8 @@ typedef struct plan_share {
     double s;
 } plan_share;
 /* long.c: the uses of a step's time, longest first; returns how many there are. */
+/* Prints the stages of a plan and their timetable; nothing without stages. */
+void plan_print_stages(const tsr_plan *plan);
 int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT]);
 /* long.c: what the model is, on which ranks, and how they share the work. */
 void plan_print_head(const plan_view *v, const cli_style *style);

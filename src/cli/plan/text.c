@@ -339,12 +339,6 @@ static void print_changes(const plan_view *v)
     print_text(&t);
 }
 
-static void print_stage_line(const char *line, void *arg)
-{
-    (void)arg;
-    cli_say("  %s\n", line);
-}
-
 static void print_time(const plan_view *v)
 {
     const tsri_report *r = v->report;
@@ -362,7 +356,7 @@ static void print_time(const plan_view *v)
         plan_put(&t, "%s %s %.1f %%", i ? "," : "", shares[i].name, 100 * shares[i].s / r->step_s);
     plan_put(&t, "; bound by %s", n ? shares[0].name : "nothing");
     print_text(&t);
-    tsri_report_stages(r->plan, print_stage_line, NULL);
+    plan_print_stages(r->plan);
     print_changes(v);
     if (r->summary.alike > 1 && r->summary.alike_s > 0) {
         t.used = 0;

@@ -434,8 +434,8 @@ static tsr_status bind(const reader *r, int number, tsri_item *it)
     return TSR_OK;
 }
 
-/* Reads the condition of an item that one of several runs does: that of the same item of the other
- * plan, or one that never holds, the same for equal numbers of runs. */
+/* Reads the condition of an item that one of several runs executes: the condition of the same item
+ * of the other plan, or one that never holds and is shared by items with equal numbers of runs. */
 static tsr_status read_condition(reader *r, int number, tsri_item *it)
 {
     int64_t every;
@@ -503,7 +503,7 @@ static tsr_status read_entries(reader *r)
             if (*r->at == tsri_text_phases[phase])
                 e.phase = (tsri_phase)phase;
         r->at += e.phase != TSRI_PHASE_DO;
-        for (int side = TSRI_SIDE_GIVES; side <= TSRI_SIDE_TAKES; side++)
+        for (int side = TSRI_SIDE_SENDS; side <= TSRI_SIDE_RECEIVES; side++)
             if (*r->at == tsri_text_sides[side])
                 e.side = (tsri_entry_side)side;
         r->at += e.side != TSRI_SIDE_ALL;

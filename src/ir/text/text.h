@@ -15,8 +15,9 @@
  * The line of a value has its dtype, global shape, layout, placement and storage. The line of an
  * item has its op or conversion, its name, its operands and its results. Fields that only passes
  * and reports need follow the bar; fields that are 0 are left out. In `run`, iN executes an item,
- * iN< starts a call, iN> finishes it and iN. releases it; - follows where another stage takes what
- * a call gives, + where this one does. A program of several stages has its timetable before `run`:
+ * iN< starts a call, iN> finishes it and iN. releases it; - marks the
+ * sending side of a call between stages, + the receiving side. A program of several stages has its
+ * timetable before `run`:
  *
  *   stages 2 2 2                  (copies of values that outlive a task, per stage)
  *   segment 0 0 1.5e-05           (stage, depth and seconds)

@@ -56,7 +56,7 @@ const tsri_text_number tsri_text_box_numbers[] = {
     {"number", offsetof(tsri_item, box.part.number), TSRI_TEXT_INT, 1, 0},
     {"share", offsetof(tsri_item, box.part.share), TSRI_TEXT_F64, 1, 0},
     {"part_of", offsetof(tsri_item, box.part_of), TSRI_TEXT_INT, 1, 0},
-    {"taken_in", offsetof(tsri_item, box.taken_in), TSRI_TEXT_INT, 1, 0},
+    {"received_in", offsetof(tsri_item, box.received_in), TSRI_TEXT_INT, 1, 0},
     {"alone", offsetof(tsri_item, box.joint.alone_s), TSRI_TEXT_F64, 1, 0},
     {"shake", offsetof(tsri_item, box.joint.shake_s), TSRI_TEXT_F64, 1, 0},
     {"rest", offsetof(tsri_item, box.joint.rest_s), TSRI_TEXT_F64, 2, 0},

@@ -163,7 +163,7 @@ static tsr_status point_at(tsr_plan *plan, tsri_step *step, void **at, int value
     return TSR_OK;
 }
 
-/* Gives a collective one call for each copy of what it reads or writes. */
+/* Gives a collective one call for each copy of its operands and results. */
 static tsr_status point_calls(tsr_plan *plan, const tsri_step *step)
 {
     const tsri_item *it = step->item;
@@ -221,7 +221,6 @@ static tsr_status find_walk(tsr_plan *plan)
 {
     tsri_walk *w = &plan->walk;
     const tsri_timetable *t = &plan->ir.timetable;
-    w->ntasks = 0;
     w->begin = w->end = plan->nsteps;
     for (int i = plan->nsteps; i-- > 0;) {
         const tsri_turn turn = plan->steps[i].item->turn;
@@ -232,16 +231,21 @@ static tsr_status find_walk(tsr_plan *plan)
         w->begin = w->end;
     if (!t->ntasks)
         return TSR_OK;
-    w->first = tsri_pool_alloc(&plan->pool, ((size_t)t->nsegments + 1) * sizeof *w->first);
+    w->first = tsri_pool_alloc(&plan->pool, 2 * ((size_t)t->nsegments + 1) * sizeof *w->first);
     w->number = tsri_pool_alloc(&plan->pool, (size_t)plan->ir.parts * sizeof *w->number);
     w->task = tsri_pool_alloc(&plan->pool, (size_t)t->ntasks * sizeof *w->task);
     TSRI_NEED(w->first && w->number && w->task);
     for (int i = 0; i < plan->ir.parts; i++)
         w->number[i] = i;
+    w->first_send = w->first + t->nsegments + 1;
     for (int s = 0, i = w->begin; s <= t->nsegments; s++) {
-        while (i < w->end && segment_of(plan, &plan->steps[i]) < s)
-            i++;
+        for (; i < w->end && segment_of(plan, &plan->steps[i]) < s; i++)
+            if (plan->steps[i].kind == TSRI_STEP_START && plan->steps[i].side == TSRI_SIDE_SENDS) {
+                TSRI_NEED(TSRI_PUSH(&plan->pool, w->send, w->nsends, w->csends));
+                w->send[w->nsends++] = i;
+            }
         w->first[s] = i;
+        w->first_send[s] = w->nsends;
     }
     const int stage = tsri_ir_stage_of(&plan->ir, plan->ir.world->rank);
     for (int i = 0; i < t->ntasks && w->begin < w->end; i++)
@@ -250,7 +254,7 @@ static tsr_status find_walk(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Sets the pointers of all steps, segment by segment. */
+/* Sets the pointers of all steps, and lists the patches of each segment. */
 static tsr_status point_steps(tsr_plan *plan)
 {
     tsri_walk *w = &plan->walk;
@@ -260,7 +264,8 @@ static tsr_status point_steps(tsr_plan *plan)
         TSRI_NEED(w->first_patch =
                       tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *w->first_patch));
     for (int i = 0; i < plan->nsteps; i++) {
-        for (; s < n && i >= w->first[s]; s++)
+        const bool in_parts = plan->steps[i].item->turn == TSRI_TURN_PARTS;
+        for (; in_parts && s <= segment_of(plan, &plan->steps[i]); s++)
             w->first_patch[s] = w->npatches;
         TSRI_TRY(point_step(plan, &plan->steps[i]));
     }
@@ -336,7 +341,7 @@ static tsr_status take_blocks(tsr_plan *plan)
 static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
 {
     const tsri_comm_ops *ops = call->group->comm->ops;
-    const bool is_alike = !it->box.ranks && !it->box.taken_in && call->slots == 1;
+    const bool is_alike = !it->box.ranks && !it->box.received_in && call->slots == 1;
     return ops->prepare && is_alike ? ops->prepare(call->group, &call->coll) : TSR_OK;
 }
 
@@ -420,10 +425,9 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
     TSRI_TRY(take_blocks(plan));
     TSRI_TRY(allocate_ports(plan));
     point_values(plan);
-    TSRI_TRY(find_walk(plan));
     TSRI_TRY(point_steps(plan));
     TSRI_TRY(tsri_lower_join(plan));
-    TSRI_TRY(find_walk(plan)); /* joined steps have moved others */
+    TSRI_TRY(find_walk(plan));
     TSRI_TRY(find_conditions(plan));
     plan->replay.device = device_to_replay(plan);
     return TSR_OK;

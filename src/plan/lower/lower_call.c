@@ -244,8 +244,8 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
         return TSR_OK;
     call->coll.stream = device ? device->stream : NULL;
     /* A lane for each pair of segments: its calls are in the order of parts on both sides. */
-    const int lane = it->box.taken_in ? 2 + it->segment * t->nsegments + it->box.taken_in - 1
-                                      : it->box.is_bucket;
+    const int lane = it->box.received_in ? 2 + it->segment * t->nsegments + it->box.received_in - 1
+                                         : it->box.is_bucket;
     return comm->ops->group(comm, n, ranks, lane, &call->group);
 }
 

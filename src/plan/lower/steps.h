@@ -34,8 +34,9 @@ typedef struct tsri_call {
     tsri_group *group;
     tsri_ticket ticket;
     uint64_t bytes; /* bytes that this rank receives */
-    int slots;      /* of the first of an array: copies of what the calls read or write; 0: one */
-    bool is_given;  /* another stage may still take what it gives */
+    int slots; /* in the first call of an array: its length, one call for each copy of the values; 0
+                  means 1 */
+    bool is_sent; /* the receiving stage may still read the operand */
 } tsri_call;
 
 typedef struct tsri_step {
@@ -88,7 +89,7 @@ typedef struct tsri_patch {
     int slots;
 } tsri_patch;
 
-/* How a run walks the steps of the parts. */
+/* The order in which a run executes the steps of the parts. */
 typedef struct tsri_walk {
     int begin, end;  /* the steps of the parts; none without micro-batches */
     int64_t *number; /* [ir.parts] 0, 1, ...: the values of words that tell the part */
@@ -96,7 +97,10 @@ typedef struct tsri_walk {
     tsri_patch *patch;
     int npatches, cpatches;
     int *first_patch; /* [nsegments + 1] each segment's first patch */
-    int *task;        /* this rank's tasks: their numbers in the timetable */
+    int *send;        /* steps that start a call to another stage */
+    int nsends, csends;
+    int *first_send; /* [nsegments + 1] each segment's first one */
+    int *task;       /* this rank's tasks: their numbers in the timetable */
     int ntasks;
     int part; /* the micro-batch of the task that runs or ran last */
 } tsri_walk;
@@ -141,7 +145,7 @@ tsr_status tsri_plan_prepare(tsr_plan *plan);
 size_t tsri_plan_scratch(const tsr_plan *plan);
 /* Describes this rank's part of a value for a kernel's desc. */
 tsri_arg tsri_plan_arg(const tsri_value *v);
-/* This rank's bytes of a value, of the micro-batch whose task runs. */
+/* Returns this rank's bytes of a value for the micro-batch of the current task. */
 void *tsri_plan_value_now(const tsr_plan *plan, int value);
 /* Whether a step belongs to a sum over local graphs. Captures exclude it, since other ranks may
  * capture different steps or none. */

@@ -75,13 +75,19 @@ static void find_first_reads(joiner *j, int nitems)
         }
 }
 
+/* The position of the producer of a conversion's operand; -1: it has none. */
+static int producer_of(const joiner *j, int item)
+{
+    return tsri_maker_position(j->ir, j->maker, j->ir->items[item].in[0]);
+}
+
 /* From where on an item can start: behind what makes its operand. An item that stores into a
  * variable stays behind the readers of what the variable had, and so behind its place among the
  * items. */
 static int ready_at(const joiner *j, int item)
 {
     const tsri_item *it = &j->ir->items[item];
-    int made = tsri_maker_position(j->ir, j->maker, it->in[0]);
+    const int made = producer_of(j, item);
     return it->box.part_of > 0 && item > made ? item : made;
 }
 
@@ -104,10 +110,10 @@ static tsr_status list_waiting(joiner *j, int nitems)
     return TSR_OK;
 }
 
-/* Returns whether a call makes the operand of item `it`. */
-static bool makes_operand(const joiner *j, const open_call *call, const tsri_item *it)
+/* Returns whether a call makes the operand of an item. */
+static bool makes_operand(const joiner *j, const open_call *call, int item)
 {
-    const int made = tsri_maker_position(j->ir, j->maker, it->in[0]);
+    const int made = producer_of(j, item);
     for (int i = call->first; i >= 0; i = j->next[i])
         if (j->list[i].item == made)
             return true;
@@ -125,7 +131,7 @@ static tsr_status add_member(joiner *j, int i)
         open_call *call = &j->open[c];
         const tsri_item *other = &ir->items[j->list[call->first].item];
         if (!same_call(it, other) || call->first_read < j->list[i].made ||
-            makes_operand(j, call, it))
+            makes_operand(j, call, j->list[i].item))
             continue;
         j->next[call->last] = i;
         call->last = i;
@@ -199,8 +205,8 @@ static int by_start(const void *a, const void *b)
     return (x->last > y->last) - (x->last < y->last);
 }
 
-/* Finds anew where a call can start; start[]: that of each member's call, or -1. Returns whether
- * something has changed. */
+/* Updates the item after which a call can start, and start[], by member: the same, or -1 if the
+ * call was given up. Returns whether it has changed. */
 static bool find_start(const joiner *j, open_call *call, int before, int *start)
 {
     const int was = call->n ? start[j->list[call->first].item] : -1;
@@ -209,8 +215,7 @@ static bool find_start(const joiner *j, open_call *call, int before, int *start)
         return false;
     at = at < before ? before : at;
     for (int i = call->first; i >= 0; i = j->next[i]) {
-        const int value = j->ir->items[j->list[i].item].in[0];
-        const int made = tsri_maker_position(j->ir, j->maker, value);
+        const int made = producer_of(j, j->list[i].item);
         if (made >= 0 && start[made] > at)
             at = start[made];
     }
@@ -222,7 +227,7 @@ static bool find_start(const joiner *j, open_call *call, int before, int *start)
     return was != (call->n ? at : -1);
 }
 
-/* Gives up calls that stand before one that makes an operand of theirs. */
+/* Gives up calls that would start before a call that makes an operand of a member. */
 static void drop_early(joiner *j, bool *is_placed, int *call_of)
 {
     for (int c = 0; c < j->nopen; c++)
@@ -231,8 +236,7 @@ static void drop_early(joiner *j, bool *is_placed, int *call_of)
     for (int c = 0; c < j->nopen; c++) {
         open_call *call = &j->open[c];
         for (int i = call->first; i >= 0 && call->n; i = j->next[i]) {
-            const int value = j->ir->items[j->list[i].item].in[0];
-            const int made = tsri_maker_position(j->ir, j->maker, value);
+            const int made = producer_of(j, j->list[i].item);
             if (made >= 0 && call_of[made] >= 0 && !is_placed[call_of[made]] &&
                 j->open[call_of[made]].n)
                 call->n = 0;
@@ -262,7 +266,7 @@ static tsr_status find_starts(joiner *j, int nitems)
     int before = -1; /* the last item of an earlier turn */
     for (int i = 0; i < nitems; i++)
         before = j->ir->items[i].turn != tsri_ir_last_turn(j->ir) ? i : before;
-    /* Once more as long as a call waits for one that is listed behind it. */
+    /* A call may depend on one that is listed after it, so one round may not be enough. */
     for (bool changed = true; changed;) {
         changed = false;
         for (int c = 0; c < j->nopen; c++)

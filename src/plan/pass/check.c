@@ -224,7 +224,7 @@ static tsr_status check_alive(const checker *c, int entry, int v)
     return TSR_OK;
 }
 
-/* A value of the parts that is used outside the segment that makes it, or that another stage takes,
+/* A value of the parts that is used outside its producer's segment, or that another stage receives,
  * has as many copies as its stage says. */
 static tsr_status check_copies(const checker *c, int entry, int v)
 {
@@ -237,7 +237,7 @@ static tsr_status check_copies(const checker *c, int entry, int v)
         ir->values[root].storage != TSRI_STORAGE_ARENA)
         return TSR_OK;
     const int here = tsri_ir_entry_segment(ir, e);
-    const bool outlives = c->segment[root] != here || e->side == TSRI_SIDE_GIVES;
+    const bool outlives = c->segment[root] != here || e->side == TSRI_SIDE_SENDS;
     return outlives && ir->values[root].slots < t->slots[t->segment[here].stage]
                ? fault(c, e->item, "has too few copies", v)
                : TSR_OK;
@@ -247,7 +247,7 @@ static tsr_status enter_reads(checker *c, int entry)
 {
     const tsri_entry *e = &c->ir->entries[entry];
     const tsri_item *it = &c->ir->items[e->item];
-    for (int j = 0; j < it->nin && e->side != TSRI_SIDE_TAKES; j++) {
+    for (int j = 0; j < it->nin && e->side != TSRI_SIDE_RECEIVES; j++) {
         int v = it->in[j];
         TSRI_TRY(check_alive(c, entry, v));
         TSRI_TRY(check_copies(c, entry, v));
@@ -263,9 +263,9 @@ static tsr_status enter_reads(checker *c, int entry)
     return TSR_OK;
 }
 
-/* The timetable has each task once, parts ascend in each segment, and a task stands behind those
- * that it waits for: the tasks of the segments that make its operands, and of those that use the
- * copies that it writes over. */
+/* The timetable has each task once, parts ascend in each segment, and a task comes after the tasks
+ * that it waits for: those of its operands' producers, and those of the consumers of the copies
+ * that it overwrites. */
 static tsr_status check_timetable(checker *c)
 {
     const tsri_ir *ir = c->ir;
@@ -280,17 +280,14 @@ static tsr_status check_timetable(checker *c)
         const tsri_item *it = &ir->items[i];
         if (it->turn != TSRI_TURN_PARTS || it->kind == TSRI_ITEM_DEAD)
             continue;
-        const int arrives =
-            tsri_item_converts(it) && it->box.taken_in ? it->box.taken_in - 1 : it->segment;
+        const int arrives = tsri_item_arrival(it);
         uses[(size_t)it->segment * n + (size_t)arrives] = true;
         for (int j = 0; j < it->nin; j++) {
             const tsri_item *maker =
                 c->maker[it->in[j]] < 0 ? NULL : &ir->items[c->maker[it->in[j]]];
             if (!maker || maker->turn != TSRI_TURN_PARTS)
                 continue;
-            const int from = tsri_item_converts(maker) && maker->box.taken_in
-                                 ? maker->box.taken_in - 1
-                                 : maker->segment;
+            const int from = tsri_item_arrival(maker);
             uses[(size_t)from * n + (size_t)it->segment] = true;
         }
     }
@@ -335,7 +332,7 @@ static tsr_status enter_writes(checker *c, int entry)
     const tsri_item *it = &c->ir->items[e->item];
     bool early = e->phase == TSRI_PHASE_START && tsri_item_writes_early(c->ir, it);
     if ((e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH && !early) ||
-        e->side == TSRI_SIDE_GIVES)
+        e->side == TSRI_SIDE_SENDS)
         return TSR_OK;
     for (int j = 0; j < it->nout; j++) {
         int v = it->out[j], root = tsri_ir_root(c->ir, v);
@@ -360,7 +357,7 @@ static tsr_status enter_phase(checker *c, int entry)
                                     [TSRI_PHASE_FINISH] = PHASE_STARTED,
                                     [TSRI_PHASE_RELEASE] = PHASE_FINISHED};
     uint8_t *phase = &c->phase[3 * e->item + (int)e->side];
-    const bool is_between = call && c->ir->items[e->item].box.taken_in;
+    const bool is_between = call && c->ir->items[e->item].box.received_in;
     if (*phase != wants[e->phase] || call != (e->phase != TSRI_PHASE_DO))
         return fault(c, e->item, "its phases are out of order", -1);
     if (is_between != (e->side != TSRI_SIDE_ALL))
@@ -392,9 +389,9 @@ static tsr_status check_entries(checker *c)
         if (it->kind == TSRI_ITEM_DEAD || tsri_item_shows(it))
             continue;
         const uint8_t *phase = &c->phase[3 * i];
-        const bool is_between = it->kind == TSRI_ITEM_COLLECTIVE && it->box.taken_in;
-        if (is_between ? phase[TSRI_SIDE_GIVES] != PHASE_FINISHED ||
-                             phase[TSRI_SIDE_TAKES] != PHASE_RELEASED
+        const bool is_between = it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in;
+        if (is_between ? phase[TSRI_SIDE_SENDS] != PHASE_FINISHED ||
+                             phase[TSRI_SIDE_RECEIVES] != PHASE_RELEASED
                        : phase[TSRI_SIDE_ALL] != PHASE_RELEASED)
             return fault(c, i, "is never done", -1);
     }

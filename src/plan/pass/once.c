@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds the items that a run may leave out. Optimizers with `accumulate` update in one of several
- * runs, and what only their updates need (reductions of gradients, norms, gathers of what was
- * updated) is done in that run alone. A declaration permits that, op by op; an item whose result
- * has a consumer in every run is done in every run, whatever was permitted.
+ * runs, and only that run executes the items that updates alone need: reductions of gradients,
+ * norms, gathers of updated values. The declaration permits this op by op; an item whose result has
+ * a consumer in every run is executed in every run even so.
  *
  * A variable keeps its value where its update is left out, and so does an operand that an update
  * writes over: consumers of the update in every run get the value from before it.
  */
 #include "src/plan/pass/pass.h"
 
-/* When something is needed: `never` (nothing has asked for it so far), in runs in which a condition
- * holds, or in all runs. Further consumers move it along this order alone. */
+/* The runs that need a value or an item: none so far, those in which a condition holds, or all.
+ * Further consumers only widen it. */
 typedef struct need {
     bool any, always;
     const tsri_condition *only_if;
@@ -37,7 +37,7 @@ static int operand_over(const tsri_item *it, int j)
     return it->kind == TSRI_ITEM_KERNEL ? tsri_op_over(it->kernel.op, j) : -1;
 }
 
-/* Returns when an item is needed, by what its results' consumers need so far. */
+/* Returns when an item is needed, by the needs of its results' consumers so far. */
 static need find_need(const tsri_ir *ir, const need *of, const tsri_item *it)
 {
     need all = {0};
@@ -64,7 +64,7 @@ tsr_status tsri_plan_once(tsri_ir *ir)
     need *of = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *of);
     need *found = tsri_pool_alloc(&ir->scratch, (size_t)ir->nitems * sizeof *found);
     TSRI_NEED(of && found);
-    /* Items that are joined stand behind their consumers, so one round is not enough. */
+    /* Joined items come after their consumers in the list, so one round is not enough. */
     while (changed) {
         changed = false;
         for (int i = ir->nitems; i-- > 0;) {

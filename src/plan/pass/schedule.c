@@ -163,10 +163,10 @@ static tsr_status do_item(scheduler *s, int i)
 {
     tsri_ir *ir = s->ir;
     const tsri_item *it = &ir->items[i];
-    if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.taken_in) {
-        /* The executor releases it before the copy that it gives is written again. */
-        TSRI_TRY(emit_for(s, i, TSRI_PHASE_START, TSRI_SIDE_GIVES));
-        TSRI_TRY(emit_for(s, i, TSRI_PHASE_FINISH, TSRI_SIDE_GIVES));
+    if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in) {
+        /* The executor releases it before the copy that is sent is written again. */
+        TSRI_TRY(emit_for(s, i, TSRI_PHASE_START, TSRI_SIDE_SENDS));
+        TSRI_TRY(emit_for(s, i, TSRI_PHASE_FINISH, TSRI_SIDE_SENDS));
     } else if (it->kind == TSRI_ITEM_COLLECTIVE) {
         TSRI_TRY(start_call(s, i));
         TSRI_TRY(finish_call(s, i));
@@ -186,14 +186,14 @@ static tsr_status end_turn(scheduler *s)
     return release_finished(s);
 }
 
-/* Takes what other stages give for a segment. */
-static tsr_status take(scheduler *s, int segment)
+/* Receives the values that other stages send to a segment. */
+static tsr_status receive(scheduler *s, int segment)
 {
     for (int i = 0; i < s->ir->nitems; i++) {
         const tsri_item *it = &s->ir->items[i];
         for (int phase = TSRI_PHASE_START; phase <= TSRI_PHASE_RELEASE; phase++)
-            if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.taken_in == segment + 1)
-                TSRI_TRY(emit_for(s, i, (tsri_phase)phase, TSRI_SIDE_TAKES));
+            if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in == segment + 1)
+                TSRI_TRY(emit_for(s, i, (tsri_phase)phase, TSRI_SIDE_RECEIVES));
     }
     return TSR_OK;
 }
@@ -205,7 +205,7 @@ static tsr_status turn_to(scheduler *s, const tsri_item *before, const tsri_item
         return TSR_OK;
     if (before)
         TSRI_TRY(end_turn(s));
-    return it->turn == TSRI_TURN_PARTS ? take(s, it->segment) : TSR_OK;
+    return it->turn == TSRI_TURN_PARTS ? receive(s, it->segment) : TSR_OK;
 }
 
 static tsr_status make_entries(scheduler *s, int nitems)
@@ -266,9 +266,9 @@ static void find_lifetimes(tsri_ir *ir)
         const tsri_item *it = &ir->items[ir->entries[e].item];
         const tsri_phase phase = ir->entries[e].phase;
         const tsri_entry_side side = ir->entries[e].side;
-        for (int i = 0; i < it->nin && side != TSRI_SIDE_TAKES; i++)
+        for (int i = 0; i < it->nin && side != TSRI_SIDE_RECEIVES; i++)
             live(ir, it->in[i], e);
-        const bool writes = side != TSRI_SIDE_GIVES &&
+        const bool writes = side != TSRI_SIDE_SENDS &&
                             (phase != TSRI_PHASE_START || tsri_item_writes_early(ir, it));
         for (int i = 0; i < it->nout && writes; i++)
             live(ir, it->out[i], e);
@@ -305,7 +305,7 @@ static void keep_copies(tsri_ir *ir, int root, int slots, int begin, int end)
 }
 
 /* Gives copies to the values of the parts that outlive their task: another segment uses them, or
- * another stage takes them. */
+ * another stage receives them. */
 static tsr_status find_copies(tsri_ir *ir)
 {
     const tsri_timetable *t = &ir->timetable;
@@ -321,12 +321,12 @@ static tsr_status find_copies(tsri_ir *ir)
         const tsri_item *it = &ir->items[entry->item];
         const int segment = tsri_ir_entry_segment(ir, entry);
         const int slots = t->slots[t->segment[segment].stage];
-        for (int i = 0; i < it->nin && entry->side != TSRI_SIDE_TAKES; i++) {
+        for (int i = 0; i < it->nin && entry->side != TSRI_SIDE_RECEIVES; i++) {
             const int root = tsri_ir_root(ir, it->in[i]);
-            if (made_in[root] >= 0 && (made_in[root] != segment || entry->side == TSRI_SIDE_GIVES))
+            if (made_in[root] >= 0 && (made_in[root] != segment || entry->side == TSRI_SIDE_SENDS))
                 keep_copies(ir, root, slots, begin, end);
         }
-        for (int i = 0; i < it->nout && entry->side != TSRI_SIDE_GIVES; i++)
+        for (int i = 0; i < it->nout && entry->side != TSRI_SIDE_SENDS; i++)
             if (!tsri_item_collects(it))
                 made_in[tsri_ir_root(ir, it->out[i])] = segment;
     }

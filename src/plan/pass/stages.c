@@ -7,7 +7,7 @@
  * conversions between stages on a path to it: in a chain of p stages s going forward through stage
  * s, and 2(p - 1) - s back. A segment has the items of one stage at one depth, so it depends on
  * less deep segments alone. Items of backward that need no other stage, and items that are computed
- * again, are as deep as their consumers. A segment that gives nothing to other stages joins the
+ * again, are as deep as their consumers. A segment that sends nothing to other stages joins the
  * next one of its stage: so the last stage goes forward and back in one.
  */
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static tsr_status find_stages(finder *f)
     return TSR_OK;
 }
 
-/* The stage that does an item: of a conversion, the one that gives. */
+/* Returns the stage that executes an item; of a conversion, the one that sends. */
 static int doer(const finder *f, const tsri_item *it)
 {
     return stage_of(f, tsri_item_converts(it) ? it->box.from : it->placement);
@@ -176,7 +176,7 @@ static size_t at(const finder *f, int stage, int depth)
     return (size_t)depth * (size_t)f->nstages + (size_t)stage;
 }
 
-/* Makes items deeper that are of a stage's segment from which it gives nothing. */
+/* Moves the items of segments that send nothing to the next segment of their stage. */
 static tsr_status merge(finder *f)
 {
     const tsri_ir *ir = f->ir;
@@ -184,17 +184,17 @@ static tsr_status merge(finder *f)
     bool *used = tsri_pool_alloc(&f->ir->scratch, 2 * n);
     int *to = tsri_pool_alloc(&f->ir->scratch, n * sizeof *to);
     TSRI_NEED(used && to);
-    bool *gives = used + n;
+    bool *sends = used + n;
     for (int i = 0; i < ir->nitems; i++)
         if (is_part(&ir->items[i])) {
             const size_t cell = at(f, doer(f, &ir->items[i]), f->depth[i]);
             used[cell] = true;
-            gives[cell] |= crosses(f, &ir->items[i]);
+            sends[cell] |= crosses(f, &ir->items[i]);
         }
     for (int s = 0; s < f->nstages; s++)
         for (int d = f->deepest, next = -1; d >= 0; d--)
             if (used[at(f, s, d)]) {
-                to[at(f, s, d)] = gives[at(f, s, d)] || next < 0 ? d : next;
+                to[at(f, s, d)] = sends[at(f, s, d)] || next < 0 ? d : next;
                 next = to[at(f, s, d)];
             }
     for (int i = 0; i < ir->nitems; i++)
@@ -245,9 +245,9 @@ static tsr_status number_segments(finder *f)
     return TSR_OK;
 }
 
-/* Finds for each item between stages the first segment that needs what it hands over. One that
- * nobody needs is taken in the last segment of its stage. */
-static void find_takers(finder *f)
+/* Finds for each conversion between stages the segment of its first consumer, in which the stage
+ * receives the value. Without a consumer this is the last segment of the stage. */
+static void find_receivers(finder *f)
 {
     tsri_ir *ir = f->ir;
     for (int i = 0; i < ir->nitems; i++) {
@@ -262,9 +262,9 @@ static void find_takers(finder *f)
         }
         for (int s = 0; s < ir->timetable.nsegments && first < 0; s++)
             if (ir->timetable.segment[s].stage == stage_of(f, it->placement))
-                it->box.taken_in = s + 1;
+                it->box.received_in = s + 1;
         if (first >= 0)
-            it->box.taken_in = first + 1;
+            it->box.received_in = first + 1;
     }
 }
 
@@ -310,7 +310,7 @@ tsr_status tsri_plan_stages(tsri_ir *ir)
     TSRI_TRY(merge(&f));
     TSRI_TRY(order_stages(&f));
     TSRI_TRY(number_segments(&f));
-    find_takers(&f);
+    find_receivers(&f);
     TSRI_TRY(sort(&f));
     ir->timetable.nstages = f.nstages;
     ir->timetable.stage_of =

@@ -23,7 +23,7 @@ typedef struct lister {
     tsri_timetable *t;
     int parts, n;        /* n: segments */
     bool *needs;         /* [n * n] a task of segment b (column) waits for that of a (row) */
-    int *calls;          /* [n * n] calls by which a gives to b, of another stage */
+    int *calls;          /* [n * n] calls from segment a to b, of another stage */
     bool limits;         /* stages begin no more micro-batches than the schedule says */
     tsri_task_of *order; /* [n * parts] the tasks that stages do in a fixed order; or NULL */
     int *turn;           /* per stage: the place of its next task there */
@@ -35,12 +35,6 @@ typedef struct lister {
 } lister;
 
 /* --- what waits for what ---------------------------------------------------------------------- */
-/* The segment in which a rank of the item's placement has the results. */
-static int arrival(const tsri_item *it)
-{
-    return tsri_item_converts(it) && it->box.taken_in ? it->box.taken_in - 1 : it->segment;
-}
-
 static tsr_status find_needs(lister *l)
 {
     const tsri_ir *ir = l->ir;
@@ -55,13 +49,14 @@ static tsr_status find_needs(lister *l)
             if (made_in[it->in[j]] >= 0 && made_in[it->in[j]] != it->segment)
                 l->needs[made_in[it->in[j]] * l->n + it->segment] = true;
         for (int j = 0; j < it->nout; j++)
-            made_in[it->out[j]] = arrival(it);
-        if (arrival(it) != it->segment) {
-            l->needs[it->segment * l->n + arrival(it)] = true;
-            l->calls[it->segment * l->n + arrival(it)] += it->kind == TSRI_ITEM_COLLECTIVE;
+            made_in[it->out[j]] = tsri_item_arrival(it);
+        if (tsri_item_arrival(it) != it->segment) {
+            l->needs[it->segment * l->n + tsri_item_arrival(it)] = true;
+            l->calls[it->segment * l->n + tsri_item_arrival(it)] +=
+                it->kind == TSRI_ITEM_COLLECTIVE;
         }
         if (!tsri_item_shows(it))
-            l->t->segment[arrival(it)].task_s += it->cost_s / l->parts;
+            l->t->segment[tsri_item_arrival(it)].task_s += it->cost_s / l->parts;
     }
     return TSR_OK;
 }
@@ -147,7 +142,7 @@ static double find_soonest(const lister *l, int segment)
     return start;
 }
 
-/* The segment whose task is next; -1: none can be. */
+/* Returns the segment of the next task; -1 if no task can begin. */
 static int choose(const lister *l)
 {
     const tsri_timetable *t = l->t;
@@ -162,7 +157,7 @@ static int choose(const lister *l)
     return best;
 }
 
-/* Finds anew when segments can begin, which that of `done` has an effect on. */
+/* Updates the earliest starts that a task of segment `done` affects. */
 static void look_again(lister *l, int done)
 {
     for (int s = 0; s < l->n; s++)
@@ -263,8 +258,8 @@ static tsr_status interleave(lister *l)
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
-/* The copies that segment a needs of what it makes, so that it never writes over that of a
- * micro-batch whose task of segment b stands behind it. */
+/* Returns the number of copies that the values of segment a need so that no task of a overwrites a
+ * copy before the task of segment b that consumes it. */
 static int copies(const lister *l, int a, int b)
 {
     int most = 1;
@@ -276,8 +271,8 @@ static int copies(const lister *l, int a, int b)
     return most;
 }
 
-/* Sets the copies that stages hold. A value that is given has two at least, so that its stage need
- * not wait until another has taken it. */
+/* Sets the copies that stages hold. A value that is sent has at least two, so that its stage need
+ * not wait for the receiver. */
 static void find_slots(lister *l)
 {
     tsri_timetable *t = l->t;

@@ -30,7 +30,7 @@ static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
     }
 }
 
-/* Whether an item adds to a mean of gradients over runs what a value holds a shard of. */
+/* Whether an item adds a value, a shard of a gradient, to the mean of gradients over runs. */
 static bool adds_shard(const tsr_plan *plan, int value)
 {
     for (int i = 0; i < plan->ir.nitems; i++) {
@@ -43,7 +43,7 @@ static bool adds_shard(const tsr_plan *plan, int value)
     return false;
 }
 
-/* Returns the name of an output that shows a value or a copy of it; NULL: none does. */
+/* Returns the name of an output that is a value or a copy of it; NULL if there is none. */
 static const char *output_of(const tsr_plan *plan, int value)
 {
     const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, value)];

@@ -237,7 +237,7 @@ static tsr_status add_rows(reporter *m)
     return TSR_OK;
 }
 
-/* The part of the stages that do an item. */
+/* Returns the fraction of the stages that execute an item. */
 static double share_of(const tsri_ir *ir, const tsri_item *it)
 {
     const int nstages = ir->timetable.nstages;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages of a plan, in lines of text: their tasks by time, and a picture of the timetable. */
+/* Prints the stages of a plan: the times of their tasks, and a picture of the timetable. */
 #include "src/plan/report/stages.h"
 
 #include <limits.h>
@@ -13,14 +13,6 @@ const char *tsri_pipeline_name(tsr_pipeline pipeline)
     return pipeline == TSR_PIPELINE_GPIPE ? "gpipe" : "1f1b";
 }
 
-static double length_of(const tsri_timetable *t)
-{
-    double end = 0;
-    for (int i = 0; i < t->ntasks; i++)
-        end = t->task[i].end_s > end ? t->task[i].end_s : end;
-    return end;
-}
-
 static double busy_of(const tsri_timetable *t, int parts, int stage)
 {
     double busy = 0;
@@ -32,14 +24,14 @@ static double busy_of(const tsri_timetable *t, int parts, int stage)
 double tsri_stages_bubble(const tsri_ir *ir)
 {
     const tsri_timetable *t = &ir->timetable;
-    const double all = length_of(t) * t->nstages;
+    const double all = tsri_timetable_seconds(t) * t->nstages;
     double busy = 0;
     for (int s = 0; s < t->nstages; s++)
         busy += busy_of(t, ir->parts, s);
     return t->nstages > 1 && all > 0 ? 1 - busy / all : 0;
 }
 
-/* "0 to 3", or the first ranks of a stage whose numbers have gaps. */
+/* Writes "ranks 0 to 3", or "4 of 0 to 6" if the numbers have gaps. */
 static void put_ranks(const tsri_ir *ir, int stage, char text[RANKS_SHOWN])
 {
     int first = -1, last = -1, n = 0;
@@ -73,7 +65,7 @@ static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_lin
     const tsri_timetable *t = &ir->timetable;
     char ranks[RANKS_SHOWN], line[200];
     double forward, back;
-    const double length = length_of(t), busy = busy_of(t, ir->parts, stage);
+    const double length = tsri_timetable_seconds(t), busy = busy_of(t, ir->parts, stage);
     put_ranks(ir, stage, ranks);
     split_tasks(t, stage, turn_depth, &forward, &back);
     int n = snprintf(line, sizeof line, "stage %-2d %-16s ", stage, ranks);
@@ -91,7 +83,7 @@ static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_lin
 static void draw(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *put, void *arg)
 {
     const tsri_timetable *t = &ir->timetable;
-    const double length = length_of(t);
+    const double length = tsri_timetable_seconds(t);
     char row[COLUMNS + 1], line[COLUMNS + 32];
     memset(row, '.', COLUMNS);
     row[COLUMNS] = 0;
@@ -122,18 +114,18 @@ void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg)
     const tsri_timetable *t = &ir->timetable;
     const int turn_depth = t->turn_depth < 0 ? INT_MAX : t->turn_depth;
     char line[200];
-    if (t->nstages < 2 || length_of(t) <= 0)
+    if (t->nstages < 2 || tsri_timetable_seconds(t) <= 0)
         return;
     snprintf(line, sizeof line,
              "%d stages by %s, %d micro-batches: %.3f ms from the first task to the last, bubble "
              "%.1f %%",
-             t->nstages, tsri_pipeline_name(ir->opts.pipeline), ir->parts, length_of(t) * 1e3,
-             100 * tsri_stages_bubble(ir));
+             t->nstages, tsri_pipeline_name(ir->opts.pipeline), ir->parts,
+             tsri_timetable_seconds(t) * 1e3, 100 * tsri_stages_bubble(ir));
     put(line, arg);
     for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
         put_stage(ir, s, turn_depth, put, arg);
     if (!tsri_stages_run(ir))
-        put("so far runs on GPUs do not follow this: there stages work one behind the other", arg);
+        put("runs on GPUs do not follow this timetable yet: one stage runs after another", arg);
     put("by time, digits forward, letters back (a is micro-batch 0), dots idle:", arg);
     for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
         draw(ir, s, turn_depth, put, arg);

@@ -21,8 +21,8 @@ typedef struct clockwork {
     int capacity;
     clock_hand *hand;  /* [groups] */
     int *span_of_call; /* per item: the first span of its call; -1 */
-    double share;      /* of an item's cost that counts now: that of a micro-batch, or all */
-    int stage;         /* whose groups have a part; -1: all */
+    double share; /* the part of an item's cost in the current task: of one micro-batch, or all */
+    int stage;    /* the stage whose groups execute the current task; -1: all */
 } clockwork;
 
 /* --- groups of ranks -------------------------------------------------------------------------- */
@@ -182,13 +182,13 @@ static void mark_critical(clockwork *c)
         t->span[last].critical = true;
 }
 
-/* Lets the clock run over the entries [first, end). A stage gives without taking time. */
+/* Lets the clock run over the entries [first, end). Sending takes no time of the sender. */
 static tsr_status run_entries(clockwork *c, int first, int end)
 {
     const tsr_plan *plan = c->plan;
     for (int e = first; e < end; e++) {
         const tsri_entry *entry = &plan->ir.entries[e];
-        if (entry->side == TSRI_SIDE_GIVES)
+        if (entry->side == TSRI_SIDE_SENDS)
             continue;
         if (entry->phase == TSRI_PHASE_DO)
             TSRI_TRY(compute(c, entry->item));
@@ -200,7 +200,7 @@ static tsr_status run_entries(clockwork *c, int first, int end)
     return TSR_OK;
 }
 
-/* The first entry from `from` on that is of the segment or a later one, or behind the parts. */
+/* Returns the first entry from `from` on of this segment or a later one; `end` if there is none. */
 static int segment_begin(const tsri_ir *ir, int from, int end, int segment)
 {
     while (from < end && tsri_ir_entry_segment(ir, &ir->entries[from]) < segment)
