@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
@@ -107,3 +108,16 @@ def expect_no_shared_memory(before):
 
 def done():
     print(f"{checks} checks")
+
+
+def weights(folder):
+    """All values of a folder's trained weights in f64, by the names of variables."""
+    with open(os.path.join(folder, "weights.safetensors"), "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        header, data = json.loads(f.read(size)), f.read()
+    values = []
+    for key in sorted(k for k in header if k != "__metadata__"):
+        equal(header[key]["dtype"], "F64", key)
+        begin, end = header[key]["data_offsets"]
+        values += struct.unpack(f"<{(end - begin) // 8}d", data[begin:end])
+    return values

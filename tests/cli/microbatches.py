@@ -6,10 +6,9 @@ number of parts; what is refused. usage: microbatches.py TESSERA"""
 import json
 import os
 import re
-import struct
 import tempfile
 
-from harness import check, done, equal, near, tessera, tessera_json
+from harness import check, done, equal, near, tessera, tessera_json, weights
 
 FOLDER = tempfile.TemporaryDirectory()
 END = """
@@ -83,16 +82,7 @@ def write(text, name=None, parts=1, steps=4, **values):
 
 
 def numbers(path):
-    """All values of trained weights, as doubles."""
-    with open(os.path.join(path[:-len(".yaml")], "weights.safetensors"), "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        header, data = json.loads(f.read(size)), f.read()
-    values = []
-    for key in sorted(k for k in header if k != "__metadata__"):
-        equal(header[key]["dtype"], "F64", key)
-        begin, end = header[key]["data_offsets"]
-        values += struct.unpack(f"<{(end - begin) // 8}d", data[begin:end])
-    return values
+    return weights(path[:-len(".yaml")])
 
 
 def metrics(path, event):

@@ -4,10 +4,9 @@
 micro-batches; runs that go on in other stages; what is refused. usage: stages.py TESSERA"""
 import json
 import os
-import struct
 import tempfile
 
-from harness import check, done, equal, tessera, tessera_json
+from harness import check, done, equal, tessera, tessera_json, weights
 
 FOLDER = tempfile.TemporaryDirectory()
 MLP = """
@@ -72,15 +71,7 @@ def write(text, name=None, parts=1, steps=4, mesh="{dp: 1}"):
 
 
 def numbers(path):
-    """All values of trained weights, as doubles, by the names of variables."""
-    with open(os.path.join(path[:-len(".yaml")], "weights.safetensors"), "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        header, data = json.loads(f.read(size)), f.read()
-    values = []
-    for key in sorted(k for k in header if k != "__metadata__"):
-        begin, end = header[key]["data_offsets"]
-        values += struct.unpack(f"<{(end - begin) // 8}d", data[begin:end])
-    return values
+    return weights(path[:-len(".yaml")])
 
 
 def metrics(path, event, key):
