@@ -6,7 +6,7 @@
 #include "src/core/live.h"
 #include "src/nn/place.h"
 
-/* Far more stages than ranks that a world can have chunks for. */
+/* As many as the key `stage` of an experiment allows. */
 enum { STAGES_MOST = 32767 };
 
 tsr_status tsri_stage_sbp(const tsr_placement *from, const tsr_placement *to, tsr_sbp *sbp)
