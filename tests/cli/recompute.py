@@ -118,19 +118,22 @@ def test_memory():
     """24 blocks: at most a fifth of the activations, at most 1.35 times the products' work."""
     text = """
 tessera: 1
-mesh: {{dp: {ranks}}}
+mesh: {mesh}
+strategy: {strategy}
 model: {{name: gpt, args: {{vocab: 256, width: 384, layers: 24, heads: 6, dropout: 0.1}}}}
 data: {{dataset: synthetic, shape: [1024], classes: 256, samples: 64, batch_size: 4}}
 optimizer: {{name: adamw}}
 """
-    for ranks in (1, 2, 4):
-        plain = tessera_json("plan", write(text, "plain", ranks=ranks))
-        again = tessera_json("plan", write(text + 'recompute: [{{match: "h.*"}}]\n', "again", ranks=ranks))
+    for axis, ranks, strategy in (("dp", 1, "data"), ("dp", 2, "data"), ("dp", 4, "data"), ("tp", 2, "megatron"),
+                                  ("tp", 4, "megatron"), ("tp", 2, "sequence")):
+        values = {"mesh": f"{{{axis}: {ranks}}}", "strategy": strategy}
+        plain = tessera_json("plan", write(text, "plain", **values))
+        again = tessera_json("plan", write(text + 'recompute: [{{match: "h.*"}}]\n', "again", **values))
         parts = [p["memory"][0] for p in (plain, again)]
-        check(parts[1]["activations"] * 5 <= parts[0]["activations"], f"{ranks} ranks: activations "
+        check(parts[1]["activations"] * 5 <= parts[0]["activations"], f"{strategy} on {ranks} ranks: activations "
               f"{parts[1]['activations']} of {parts[0]['activations']}")
         work = [product_flops(p) for p in (plain, again)]
-        check(1.2 < work[1] / work[0] <= 1.35, f"{ranks} ranks: {work[1] / work[0]:.3f} of the work")
+        check(1.2 < work[1] / work[0] <= 1.35, f"{strategy} on {ranks} ranks: {work[1] / work[0]:.3f} of the work")
         check(any(op.get("again") for op in again["ops"]) and not any(op.get("again") for op in plain["ops"]),
               "the plan says what is computed again")
 

@@ -98,6 +98,9 @@ static tsr_status bring(tsri_pins *pins, tsr_tensor *x, tsr_sbp sbp, tsr_sbp bac
     tsr_tensor *y = tsr_to_global_at(x, NULL, sbp, node->file, node->line);
     TSRI_TRY(tsri_program_fail(node, tsr_graph_status(pins->program->graph)));
     y->op->back = back;
+    /* Backward computes it again with x. A parameter's form stays: to gather it again is the choice
+     * of reshard_after_forward. */
+    y->op->region = x->op->kind == TSRI_OP_VARIABLE ? 0 : x->op->region;
     *out = y;
     return tsri_places_insert(&pins->places, x, y->op);
 }
