@@ -178,6 +178,16 @@ static tsr_status part_of(writer *w, tsr_tensor *t, tsr_sbp1 sig, int key, tsr_t
 }
 
 /* --- PARTS -> TAIL ---------------------------------------------------------------------------- */
+/* Returns a part's tensor whose total is that of t, and needs no cast in each part: totals of
+ * halves are f32 in any case, and each addend is widened exactly. */
+static tsr_tensor *before_widening(const writer *w, tsr_tensor *t)
+{
+    const tsri_op *op = t->op;
+    const bool widens = op->kind == TSRI_OP_CAST && t->dtype == TSR_F32 &&
+                        tsri_is_half(op->in[0]->dtype) && op->sbp.ndim == 0;
+    return widens && w->c.sig[op->id].in[0].kind == TSR_SBP_PARTIAL ? op->in[0] : t;
+}
+
 /* Returns the tensor that TAIL reads in place of t. Halves are added up in f32. */
 static tsr_status whole_of(writer *w, tsr_tensor *t, int key, tsr_tensor **out_whole)
 {
@@ -190,14 +200,14 @@ static tsr_status whole_of(writer *w, tsr_tensor *t, int key, tsr_tensor **out_w
     if (!x->whole) {
         tsri_op *op;
         tsri_attrs attrs = rows_of(&w->c, x->sig);
-        tsr_tensor *in[2] = {x->part, NULL};
+        tsr_tensor *in[2] = {is_sum ? before_widening(w, x->part) : x->part, NULL};
         const tsr_dtype dtype = is_sum && tsri_is_half(t->dtype) ? TSR_F32 : t->dtype;
         if (is_sum)
             attrs = (tsri_attrs){.total = {.op = x->sig.arg}};
         TSRI_TRY(number_of(w, t, &in[1]));
         TSRI_TRY(
             add(w, is_sum ? TSRI_OP_TOTAL : TSRI_OP_WHOLE, &attrs, 2, in, t->shape, dtype, t, &op));
-        TSRI_TRY(put(w, op, TSRI_TURN_PARTS, key_of(t->op) + 1));
+        TSRI_TRY(put(w, op, TSRI_TURN_PARTS, key_of(in[0]->op) + 1));
         if (dtype != t->dtype) {
             TSRI_TRY(add(w, TSRI_OP_CAST, NULL, 1, op->out, t->shape, t->dtype, t, &op));
             TSRI_TRY(put(w, op, TSRI_TURN_TAIL, key));
