@@ -96,3 +96,17 @@ double tsri_ir_seconds(const tsri_ir *ir)
     return most_seconds(ir, TSRI_TURN_HEAD) + tsri_timetable_seconds(t) +
            most_seconds(ir, TSRI_TURN_TAIL);
 }
+
+double tsri_stage_copies(tsr_pipeline pipeline, int nstages, int nindices, int stage, int parts)
+{
+    const int after = nindices - stage % nindices, chunks = nstages / nindices;
+    double kept = parts;
+    if (stage == nstages - 1)
+        return 1;
+    if (pipeline != TSR_PIPELINE_GPIPE && chunks < 2)
+        kept = after;
+    else if (pipeline != TSR_PIPELINE_GPIPE)
+        kept = (2.0 * after - 1 + (chunks - 1.0) * nindices) / chunks;
+    kept = kept < 2 ? 2 : kept; /* what is sent has two, so that the stage need not wait */
+    return kept < parts ? kept : parts;
+}

@@ -178,6 +178,31 @@ def test_plan():
     tessera("plan", *both)
 
 
+def test_limits():
+    """A weight that is gathered before the parts stays for all of them, so a limit asks for split products. Halves are added up
+    without a cast in each part."""
+    text = """
+tessera: 1
+mesh: {{dp: 2, tp: 4}}
+device: cuda
+cluster: {{gpu: h100-sxm}}
+model: {{name: gpt, args: {{layers: 2, width: 4096, heads: 32, vocab: 32000, dropout: 0}}}}
+data: {{dataset: synthetic, shape: [1, 1, 4097], classes: 2, samples: 256, batch_size: 64}}
+schedule: {{microbatches: {parts}}}
+strategy: {{dp: zero1, tp: megatron}}
+optimizer: {{name: adamw}}
+train: {{amp: bf16}}
+"""
+    path = write(text, parts=32)
+    free, within = (tessera_json("plan", path, *limit) for limit in ((), ("-m", "2.8GB")))
+    need = free["memory"][0]["total"]
+    check(need > 3.1e9 and within["memory"][0]["total"] <= 2.8e9, f"{need}, {within['memory'][0]['total']} bytes")
+    check(within["step"]["cost_s"] < 1.1 * free["step"]["cost_s"], f"{within['step']['cost_s']} s, {free['step']['cost_s']} s")
+    widened = [o["name"] for o in free["ops"] if o["op"] == "cast" and o["name"] == "optimizer"]
+    equal(widened, [], "casts of parts' gradients")
+    check(any(o["op"] == "total" for o in free["ops"]), "totals")
+
+
 def test_work():
     """Work and rows a second are of all parts."""
     figures = []
@@ -223,6 +248,7 @@ def test_refused():
 test_values()
 test_evaluation()
 test_plan()
+test_limits()
 test_work()
 test_resume()
 test_refused()

@@ -25,12 +25,17 @@ static tsr_status try_pinned(tsri_choosing *c, tsr_plan *plan, double limit, boo
                                   .alternatives = plan->ir.opts.alternatives,
                                   .bucket_bytes = plan->ir.opts.bucket_mb * 1048576,
                                   .infer_updates = plan->ir.opts.infer_updates};
+    const bool is_limited = plan->ir.opts.memory_limit && plan->ir.opts.microbatches > 1;
     double started_at = tsri_now_s();
     c->inferred = (tsri_inferred){0};
     if (!c->inference.g)
         c->inference = (tsri_inference){.g = c->g,
                                         .pool = &c->inferring,
                                         .model = plan->ir.model,
+                                        .is_limited = is_limited,
+                                        .holds = is_limited && !plan->ir.opts.reshard_after_forward,
+                                        .pipeline = plan->ir.opts.pipeline,
+                                        .parts = plan->ir.opts.microbatches,
                                         .work = c->opts->search_s > 0 ? &c->work : NULL};
     TSRI_TRY(tsri_infer(&c->inference, &opts, &c->inferred));
     plan->info.infer_s += tsri_now_s() - started_at;

@@ -59,6 +59,11 @@ static tsr_status list_ops(tsri_problem *p)
     p->reads.last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->reads.last_use);
     TSRI_NEED(p->strat && p->node_of && p->first && p->memory_of && p->reads.first &&
               p->reads.last && p->reads.last_use);
+    if (p->reads.holds) {
+        p->reads.shared = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof(tsri_shared *));
+        p->reads.node = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->reads.node);
+        TSRI_NEED(p->reads.shared && p->reads.node);
+    }
     find_last_uses(p);
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
@@ -80,9 +85,9 @@ static tsr_status list_ops(tsri_problem *p)
 }
 
 static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, const tsri_side *want,
-                             double share)
+                             double share, bool in_parts)
 {
-    const tsri_reader r = {.node = node, .want = want, .share = share};
+    const tsri_reader r = {.node = node, .want = want, .share = share, .in_parts = in_parts};
     tsri_reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
     TSRI_NEED(copy);
     tsri_reader **last = &p->reads.last[t->id];
@@ -105,7 +110,7 @@ static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
     want->added = true;
     want->n = 1;
     TSRI_TRY(tsri_add_node(p, (tsri_search_node){.nstrat = 1, .cost = zero}, &node));
-    return add_reader(p, port->tensor, node, want, 0);
+    return add_reader(p, port->tensor, node, want, 0, false);
 }
 
 /* The op that reads the variable which takes a result when the run ends; NULL: none does. */
@@ -129,7 +134,8 @@ static tsr_status list_readers(tsri_problem *p)
         for (int j = 0; j < op->nin; j++)
             if (!tsri_reads_with_first(p, op, j))
                 TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
-                                    p->out->gradient[op->in[j]->id].share));
+                                    p->out->gradient[op->in[j]->id].share,
+                                    op->turn == TSRI_TURN_PARTS));
         for (int j = 0; j < op->nout; j++) {
             const tsri_op *var = reader_of_written(p, op->out[j]);
             const tsri_side *kept;
@@ -148,7 +154,7 @@ static tsr_status list_readers(tsri_problem *p)
 }
 
 /* When the results of ops take memory: those with a relay until that takes over. */
-static void set_lifetimes(tsri_problem *p)
+static tsr_status set_lifetimes(tsri_problem *p)
 {
     tsr_graph *g = p->g;
     for (int i = 0; i < g->nops; i++) {
@@ -160,6 +166,7 @@ static void set_lifetimes(tsri_problem *p)
         tsri_search_node *node = &p->nodes[shares ? p->memory_of[i] : p->node_of[i]];
         bool kept = tsri_is_kept(op->out[0]);
         node->usage = p->strat[i]->usage;
+        TSRI_TRY(tsri_copied_usage(p, op->out[0], p->strat[i]->n, &node->usage));
         node->first = kept ? 0 : tsri_op_def_of(op->kind)->collects ? p->reads.parts_begin : i;
         node->last = kept ? g->nops : i;
         for (int j = 0; j < op->nout; j++) {
@@ -169,6 +176,7 @@ static void set_lifetimes(tsri_problem *p)
                 node->last = last;
         }
     }
+    return TSR_OK;
 }
 
 static tsr_status list_edges(tsri_problem *p)
@@ -190,6 +198,27 @@ static tsr_status list_edges(tsri_problem *p)
     return TSR_OK;
 }
 
+/* Adds the memory of conversions that stay for all micro-batches. */
+static tsr_status list_held(tsri_problem *p)
+{
+    const int before = p->nedges;
+    for (int i = 0; i < p->g->ntensors && p->reads.holds; i++) {
+        const tsr_tensor *t = p->g->tensors[i];
+        const tsri_side *made;
+        tsri_having h;
+        if (!p->out->live[t->op->id] || !p->reads.first[i])
+            continue;
+        TSRI_TRY(tsri_made_side(p, t, &made));
+        const int node = p->reads.shared[i] ? p->reads.node[i] : p->node_of[t->op->id];
+        TSRI_TRY(tsri_having_of(p, made, p->reads.shared[i], &h));
+        for (const tsri_reader *r = p->reads.first[i]; r; r = r->next)
+            if (tsri_is_held(p, t, r))
+                TSRI_TRY(tsri_hold(p, t, node, &h, r));
+    }
+    p->reads.nties = p->nedges - before;
+    return TSR_OK;
+}
+
 /* --- the answer ------------------------------------------------------------------------------- */
 /* Weighs each strategy of each op with all other ops as chosen: totals[v][i]. The signatures that
  * its results are shared in by several readers follow: an op's strategy allows few of those. */
@@ -207,7 +236,7 @@ static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
         for (int i = 0; i < p->nodes[v].nstrat; i++)
             totals[v][i] = p->nodes[v].cost[i];
     }
-    for (int e = 0; e < p->nedges; e++) {
+    for (int e = 0; e < p->nedges - p->reads.nties; e++) {
         const tsri_search_edge *edge = &p->edges[e];
         int u = edge->u, v = edge->v, nu = p->nodes[u].nstrat, nv = p->nodes[v].nstrat;
         bool later = follows[v] && !follows[u];
@@ -216,7 +245,7 @@ static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
         for (int j = 0; j < nv && !later; j++)
             totals[v][j] += edge->cost[choice[u] * nv + j];
     }
-    for (int e = 0; e < p->nedges; e++) {
+    for (int e = 0; e < p->nedges - p->reads.nties; e++) {
         const tsri_search_edge *edge = &p->edges[e];
         int u = edge->u, v = edge->v, nv = p->nodes[v].nstrat;
         for (int i = 0; i < p->nodes[u].nstrat && follows[v] && !follows[u]; i++) {
@@ -315,8 +344,9 @@ static tsr_status state_problem(tsri_problem *p, const tsri_infer_opts *opts)
     TSRI_TRY(tsri_know_lists(p));
     TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
     TSRI_TRY(list_readers(p));
-    set_lifetimes(p);
+    TSRI_TRY(set_lifetimes(p));
     TSRI_TRY(list_edges(p));
+    TSRI_TRY(list_held(p));
     const tsri_search_problem sp = search_problem_of(p, opts);
     return tsri_search_least(&sp, &p->least);
 }
@@ -459,6 +489,9 @@ tsr_status tsri_make_problem(tsri_inference *inference, const tsri_infer_opts *o
     p->pool = p->shared.pool = pool;
     p->work = inference->work;
     p->fill_zeros = fill_zeros;
+    p->reads.holds = inference->holds;
+    if (inference->is_limited)
+        TSRI_TRY(tsri_find_copies(p, inference->pipeline, inference->parts));
     p->known = &inference->known;
     p->table = (tsri_strategy_table){.pool = pool,
                                      .model = &inference->model,

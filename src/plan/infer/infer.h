@@ -71,6 +71,7 @@ typedef struct tsri_reader {
     int node;
     double share; /* of a gradient: of its bucket; else 0 */
     const tsri_side *want;
+    bool in_parts; /* it is in the micro-batches */
 } tsri_reader;
 
 /* A tensor with several readers. A variable or an input is kept in a[i], and converted once to
@@ -102,11 +103,17 @@ typedef struct tsri_parallel {
     unsigned dims;
 } tsri_parallel;
 
-/* The consumers of each tensor. */
+/* The consumers of each tensor, and what is kept for them. */
 typedef struct tsri_tensor_reads {
     tsri_reader **first, **last; /* first and last node of each tensor's list */
-    int *last_use;               /* the last consumer, also through views */
-    int parts_begin;             /* the first op of a step's micro-batches */
+    /* Where `holds`, per tensor with several consumers (else NULL), and its node: */
+    struct tsri_shared **shared;
+    int *node;
+    int *last_use;   /* the last consumer, also through views */
+    int parts_begin; /* the first op of a step's micro-batches */
+    bool holds;      /* conversions that stay for all of these have nodes */
+    int nties;       /* number of edges from the end on that tie those nodes */
+    int *copies;     /* per op of the micro-batches; NULL: one of each value */
 } tsri_tensor_reads;
 
 /* Hash tables of lists, conversions and tables of costs, each of which exists once. */
@@ -150,6 +157,29 @@ typedef struct tsri_problem {
 /* The costs of strategies of the op that makes the pinned tensor: INFINITY in other signatures. */
 tsr_status tsri_pinned_costs(tsri_pool *pool, const tsri_pin *pin, const tsri_strategies *s,
                              const float **out_cost);
+
+/* --- infer_held.c ----------------------------------------------------------------------------- */
+/* The signatures in which strategies of a node have a tensor. */
+typedef struct tsri_having {
+    const void *key; /* of the tables that are made of it */
+    const tsr_placement *placement;
+    int n;
+    const tsr_sbp *sig, *also; /* [n]; also: a second one of each; NULL: there is none */
+} tsri_having;
+/* Writes those of the producer's node, or of the node that shares the tensor (NULL: none does). */
+tsr_status tsri_having_of(tsri_problem *p, const tsri_side *made, const tsri_shared *s,
+                          tsri_having *out);
+/* Finds how many micro-batches' values the stages of a pipeline keep, of stages as different
+ * placements are. */
+tsr_status tsri_find_copies(tsri_problem *p, tsr_pipeline pipeline, int parts);
+/* Replaces *of, the n bytes of a tensor by strategy, by those of all copies that a rank has of it.
+ */
+tsr_status tsri_copied_usage(tsri_problem *p, const tsr_tensor *t, int n, const int64_t **of);
+/* Whether a conversion of t for a consumer stays for all micro-batches. */
+bool tsri_is_held(const tsri_problem *p, const tsr_tensor *t, const tsri_reader *r);
+/* Adds the node that holds the memory of a conversion of t between a node and a consumer. */
+tsr_status tsri_hold(tsri_problem *p, const tsr_tensor *t, int node, const tsri_having *h,
+                     const tsri_reader *r);
 
 /* --- infer_again.c ---------------------------------------------------------------------------- */
 /* Gives a recomputed op the node of its original, so that both get the same signature; the node's

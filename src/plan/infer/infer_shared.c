@@ -228,13 +228,19 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
     int node, maker = t->op->id, last = p->reads.last_use[t->id];
     const int64_t every = tsri_tensor_every(t);
     int first = kept ? maker : maker + 1; /* until then a relay is its maker's */
+    const int64_t *usage = s->usage;
+    TSRI_TRY(tsri_copied_usage(p, t, s->n, &usage));
     TSRI_TRY(tsri_add_node(p,
                            (tsri_search_node){.nstrat = s->n,
                                               .cost = s->own,
-                                              .usage = s->usage,
+                                              .usage = usage,
                                               .first = first,
                                               .last = last > maker ? last : first},
                            &node));
+    if (p->reads.holds) {
+        p->reads.shared[t->id] = s;
+        p->reads.node[t->id] = node;
+    }
     TSRI_TRY(kept ? tsri_add_edge(p, p->node_of[maker], node, s->up)
                   : tsri_conversion_edge(p, t, every, p->node_of[maker], made, node, &s->side, 0));
     for (const tsri_reader *r = p->reads.first[t->id]; r; r = r->next)
