@@ -153,6 +153,9 @@ typedef struct tsri_program_opts {
      * .npy files that exist give their shapes; for others the experiment must say `shape`. */
     bool no_data;
     bool shards; /* each rank can fetch its own part of a graph's outputs too */
+    /* The options of the program's compile, by whose figures `stages.split: auto` is planned; NULL:
+     * what the file says. */
+    const tsr_compile_opts *compile;
 } tsri_program_opts;
 
 /* An output that the file asks for: "loss" where it trains a model, "z" or "grad(w)" of a graph. */

@@ -211,14 +211,9 @@ static tsr_status build(tsri_program *p, int64_t steps)
     return tsr_graph_status(p->graph);
 }
 
-tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
-                              const tsri_program_opts *opts, tsri_program **out_program)
+static tsr_status make(const tsri_experiment *e, tsr_world *world, const tsri_program_opts *opts,
+                       bool in_one_stage, tsri_program **out_program)
 {
-    if (!e || !world || !out_program)
-        return tsri_fail(TSR_ERR_INVALID, "tsri_program_build: the %s is NULL",
-                         !e       ? "experiment"
-                         : !world ? "world"
-                                  : "result's place");
     tsri_program *p = tsri_mem_alloc(&world->mem, sizeof *p);
     tsri_program_inside *inside = tsri_mem_alloc(&world->mem, sizeof *inside);
     if (!p || !inside) {
@@ -229,6 +224,8 @@ tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
     tsri_pool_init(&inside->pool, &world->mem);
     inside->no_data = world->is_virtual || (opts && opts->no_data);
     inside->shards = opts && opts->shards;
+    inside->compile = opts ? opts->compile : NULL;
+    inside->stages.is_one = in_one_stage;
     p->inside = inside;
     p->world = world;
     p->experiment = e;
@@ -241,6 +238,23 @@ tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
     p->fetches = inside->fetches;
     *out_program = p;
     return TSR_OK;
+}
+
+tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
+                              const tsri_program_opts *opts, tsri_program **out_program)
+{
+    if (!e || !world || !out_program)
+        return tsri_fail(TSR_ERR_INVALID, "tsri_program_build: the %s is NULL",
+                         !e       ? "experiment"
+                         : !world ? "world"
+                                  : "result's place");
+    return make(e, world, opts, false, out_program);
+}
+
+tsr_status tsri_program_build_in_one_stage(const tsri_experiment *e, tsr_world *world,
+                                           tsri_program **out_program)
+{
+    return make(e, world, NULL, true, out_program);
 }
 
 void tsri_program_destroy(tsri_program *p)

@@ -31,12 +31,16 @@ typedef struct tsri_program_stages {
     const tsr_placement *mesh; /* that they are cut from */
     const tsr_placement **on;  /* [n] */
     int n;                     /* 0: there are none */
+    bool is_one;               /* all variables are in the first: src/config/rules/split.c */
+    int *split; /* by variable, in tsr_module_visit's order, its stage; NULL: by rules */
+    int nvisited;
 } tsri_program_stages;
 
 typedef struct tsri_program_inside {
     tsri_pool pool;
     tsri_program_stages stages;
     bool started, no_data, shards;
+    const tsr_compile_opts *compile; /* that the program is built for; NULL: what the file says */
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
@@ -58,6 +62,9 @@ typedef struct tsri_forward {
     tsr_tensor *loss, *logits, *labels;
 } tsri_forward;
 
+/* Builds an experiment with `stages`, without data, with all variables in the first stage. */
+tsr_status tsri_program_build_in_one_stage(const tsri_experiment *e, tsr_world *world,
+                                           tsri_program **out_program);
 /* A placement of the file in the program's world. */
 tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
                                   const tsr_placement **out_placement);

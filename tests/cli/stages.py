@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """stages: losses, evaluations and weights are those of one rank, whatever else the mesh has, and in
 micro-batches; runs that go on in other stages; what is refused. usage: stages.py TESSERA"""
+import itertools
 import json
 import os
 import tempfile
@@ -51,6 +52,18 @@ train: {{steps: {steps}, metrics: {out}.json, checkpoint: {{dir: {out}}}}}
 schedule: {{microbatches: {parts}}}
 """
 MLP2 = [("[02].*", 0), ("[46].*", 1)]
+CONVS = """
+tessera: 1
+mesh: {mesh}
+model: {{layers: [{{layer: conv2d, in: 3, out: 32, kernel: 3, padding: 1}}, relu, {{layer: conv2d, in: 32, out: 32, kernel: 3,
+  padding: 1}}, relu, {{layer: conv2d, in: 32, out: 32, kernel: 3, padding: 1}}, relu, {{layer: conv2d, in: 32, out: 8, kernel: 3,
+  stride: 4, padding: 1}}, relu, flatten, {{layer: linear, in: 512, out: 1200}}, relu, {{layer: linear, in: 1200, out: 512}}]}}
+data: {{dataset: synthetic, shape: [3, 32, 32], classes: 6, samples: 64, batch_size: 16}}
+optimizer: {{name: adam, lr: 0.01}}
+train: {{steps: {steps}, metrics: {out}.json, checkpoint: {{dir: {out}}}}}
+schedule: {{microbatches: {parts}}}
+"""
+AUTO = "split: auto"
 GPT2 = [("*", 1), ("w?e.*", 0), ("h.0-1.*", 0)]
 GPT4 = [("w?e.*", 0), ("h.0.*", 0), ("h.1-1.*", 1), ("h.2.*", 2), ("h.3-11.*", 3), ("ln_f.*", 3)]
 MOBILENET2 = [("features.0-8.*", 0), ("features.9-18.*", 1), ("classifier.*", 1)]
@@ -58,7 +71,8 @@ counter = iter(range(1000))
 
 
 def stages(rules, axis="pp"):
-    return f"stages: {{{{axis: {axis}, rules: [" + ", ".join(
+    """rules: pairs of a pattern and a stage, or the rest of the section as it is."""
+    return f"stages: {{{{axis: {axis}, {rules}}}}}\n" if isinstance(rules, str) else f"stages: {{{{axis: {axis}, rules: [" + ", ".join(
         f"{{{{match: \"{m}\", stage: {s}}}}}" for m, s in rules) + "]}}\n"
 
 
@@ -121,6 +135,10 @@ def test_values():
          (GPT2, "{pp: 2, dp: 2}", 4, "[data, zero2]"), (GPT2, "{dp: 2, pp: 2, tp: 2}", 8, "{{dp: zero3, tp: sequence}}"))
     same(MOBILENET, "mobilenet_v2", (MOBILENET2, "{pp: 2}", 2, "data"), (MOBILENET2, "{pp: 2, dp: 2}", 4, "data"))
     same(LAYERS, "layers", ([("0.*", 0), ("[23].*", 1)], "{pp: 2, dp: 2}", 4, "data"), parts=(1,))
+    same(MLP, "mlp", (AUTO, "{pp: 2, dp: 2}", 4, "zero1"), (AUTO + ", virtual: 2", "{pp: 2}", 2, "data"))
+    same(GPT, "gpt", (AUTO, "{pp: 4, dp: 2}", 8, "data"), (AUTO, "{pp: 2, tp: 2}", 4, "megatron"))
+    same(MOBILENET, "mobilenet_v2", (AUTO, "{pp: 4}", 4, "data"))
+    same(LAYERS, "layers", (AUTO, "{pp: 2, dp: 2}", 4, "data"), parts=(1,))
 
 
 def test_rules():
@@ -151,6 +169,46 @@ def test_tied():
             sent = [b for b in plan["boxing"] if b["communicates"] and b["bytes"] == table]
             equal([(b["collective"], b["phase"], b.get("times", 1)) for b in sent],
                   [("send_recv", "forward", 1), ("send_recv", "backward", 1)], f"{mesh}, {parts} parts: the table's moves")
+
+
+def longest(path, *options):
+    """The seconds of the busiest stage for a micro-batch, and the stages' parameters."""
+    plan = tessera_json("plan", path, *options)
+    busy = {}
+    for task in plan["pipeline"]["tasks"]:
+        busy[task["stage"]] = busy.get(task["stage"], 0) + task["end_s"] - task["start_s"]
+    return max(busy.values()) / plan["microbatches"], plan["pipeline"]["parameters"], plan["memory"][0]["total"]
+
+
+def test_split():
+    """No other cut between modules has a shorter longest stage. A stage that has the memory limit's room gets more."""
+    block = ["ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"]
+    units = ["wte", "wpe"] + [f"h.0.{name}" for name in block] + ["ln_f"]
+    for text, names, mesh in ((GPT.replace("layers: 4", "layers: 1"), units, "{pp: 2, dp: 2}"),
+                              (GPT.replace("layers: 4", "layers: 1"), units, "{pp: 3}"),
+                              (MLP, [str(2 * i) for i in range(4)], "{pp: 2}"),
+                              (CONVS, [str(2 * i) for i in range(4)] + ["9", "11"], "{pp: 3}")):
+        of_mesh = int(mesh[5])
+        found, where, _ = longest(write(text + stages(AUTO), mesh=mesh, parts=4))
+        best = None
+        for cuts in itertools.combinations(range(1, len(names)), of_mesh - 1):
+            stage = [sum(i >= cut for cut in cuts) for i in range(len(names))]
+            other = longest(write(text + stages([(f"{name}.*", s) for name, s in zip(names, stage)]), name="other", mesh=mesh,
+                                  parts=4))
+            best = min(best or other, other, key=lambda one: one[0])
+        check(found <= best[0] * 1.001, f"{mesh}: {found} s with {where}, {best[0]} s with {best[1]}")
+        equal(len(where), of_mesh, f"{mesh}: stages")
+    # The convolutions take long, and the linear layers need memory.
+    free = write(CONVS + stages(AUTO), mesh="{pp: 2}", parts=2)
+    alone = write(CONVS + stages([("[0246].*", 0), ("9.*", 0), ("11.*", 1)]), mesh="{pp: 2}", parts=2)
+    (time, where, need), (time_alone, where_alone, need_alone) = longest(free), longest(alone)
+    check(time < time_alone and need > need_alone * 1.2, f"{where}: {time} s, {need} bytes; {where_alone}: {time_alone}, {need_alone}")
+    within = longest(free, "--memory-limit", str(int(need_alone * 1.1)))
+    equal(within[1], where_alone, "the cut within a limit")
+    check(within[2] <= need_alone * 1.1, "its memory")
+    # Where no cut fits, the refusal is about the leanest.
+    err = tessera("plan", free, "--memory-limit", str(int(need_alone * 0.5)), code=1)[1]
+    check(f"the need {need_alone} bytes" in err, err)
 
 
 def test_print():
@@ -192,7 +250,9 @@ def test_refused():
     refused("stages.rules: no rule fits parameter 'wpe.weight': it is in no stage", [("wte.*", 0), ("h.*", 1), ("ln_f.*", 1)])
     refused("puts 'ln_f.bias' into stage 1, and another rule puts other variables of the same module into stage 0",
             [("*", 0), ("ln_f.bias", 1)])
-    refused("stages.split: auto is not there yet", None, more="stages: {{axis: pp, split: auto}}\n")
+    refused("stages.split: it is instead of 'rules'", "split: auto, rules: [{{match: \"*\", stage: 0}}]")
+    refused("stages.split: the forward pass has 4 modules with parameters, and a module is in one stage: there can't be 6 stages",
+            AUTO + ", virtual: 3", text=MLP)
     refused("stages: 'rules' is missing", None, more="stages: {{axis: pp}}\n")
     refused("found '-1'; legal is a whole number from 0", [("*", -1)])
     refused("strategy: zero1 for axis 'pp', which has the stages; legal is data there", GPT2, more="strategy: [zero1, data]\n")
@@ -210,6 +270,7 @@ graph: {{x: {{op: constant, fill: 1, shape: [2, 2]}}}}
 test_values()
 test_rules()
 test_tied()
+test_split()
 test_print()
 test_resume()
 test_refused()

@@ -47,7 +47,7 @@ ROOMS = {
     "src/data/sets/": [],
     "src/ir/text/": ["text.h"],
     "src/plan/infer/": ["answer.h", "strategies.h"], "src/plan/pass/": ["pass.h"], "src/plan/lower/": ["steps.h"],
-    "src/plan/report/": ["report.h", "timeline.h", "stages.h"], "src/plan/choose/": ["choose.h", "need.h"],
+    "src/plan/report/": ["report.h", "timeline.h", "stages.h"], "src/plan/choose/": ["choose.h", "cut.h", "need.h"],
     "src/plan/price/": ["price.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],

@@ -49,7 +49,7 @@ typedef struct trials {
 static tsr_status compile_changed(tsr_world *world, void *arg)
 {
     const change_trial *t = arg;
-    const tsri_program_opts opts = {.no_data = true};
+    const tsri_program_opts opts = {.no_data = true, .compile = t->how->opts};
     tsri_program *program;
     tsr_plan *plan = NULL;
     bool fits = true;

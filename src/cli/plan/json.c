@@ -44,6 +44,26 @@ static cJSON *json_memory(const tsri_report *r)
     return json;
 }
 
+/* By stage the runs of its parameters, each by its first and last name. */
+static cJSON *json_stages(const tsri_ir *ir)
+{
+    enum { RUNS = 256 };
+    tsri_stage_run run[RUNS];
+    cJSON *json = cJSON_CreateArray();
+    for (int s = 0; s < ir->timetable.nstages; s++) {
+        const int all = tsri_stages_parameters(ir, s, RUNS, run);
+        cJSON *runs = cJSON_CreateArray();
+        for (int i = 0; i < all && i < RUNS; i++) {
+            cJSON *one = cJSON_CreateArray();
+            cJSON_AddItemToArray(one, cJSON_CreateString(run[i].first));
+            cJSON_AddItemToArray(one, cJSON_CreateString(run[i].last));
+            cJSON_AddItemToArray(runs, one);
+        }
+        cJSON_AddItemToArray(json, runs);
+    }
+    return json;
+}
+
 /* The timetable: its tasks in their order, in seconds since the first one's start. */
 static cJSON *json_pipeline(const tsri_ir *ir)
 {
@@ -55,6 +75,7 @@ static cJSON *json_pipeline(const tsri_ir *ir)
     for (int s = 0; s < t->nstages; s++)
         cJSON_AddItemToArray(ahead, cJSON_CreateNumber(t->slots[s]));
     cJSON_AddItemToObject(json, "copies", ahead);
+    cJSON_AddItemToObject(json, "parameters", json_stages(ir));
     for (int i = 0; i < t->ntasks; i++) {
         const tsri_task_of *k = &t->task[i];
         cJSON *one = cJSON_CreateObject();

@@ -6,20 +6,19 @@
 
 tsr_status plan_open(const plan_source *from, plan_made *m)
 {
-    const tsri_program_opts opts = {.no_data = true};
+    const tsri_program_opts opts = {.no_data = true, .compile = &m->opts};
     *m = (plan_made){.from = from};
     TSRI_TRY(
         tsri_experiment_load_for(from->path, from->ranks, from->nsets, from->sets, &m->experiment));
     int ranks = from->ranks ? from->ranks : tsri_experiment_nranks(m->experiment);
     TSRI_TRY(tsr_world_create_virtual(ranks, 0, &m->world));
-    TSRI_TRY(tsri_program_build(m->experiment, m->world, &opts, &m->program));
     m->opts = *TSR_COMPILE_OPTS(.alternatives = from->alternatives);
     tsri_experiment_fill(m->experiment, &m->opts);
     if (from->memory_limit)
         m->opts.memory_limit = from->memory_limit;
     cli_links_find(tsri_experiment_device(m->experiment), &m->links);
     cli_links_fill(&m->links, tsri_experiment_cluster(m->experiment), &m->opts);
-    return TSR_OK;
+    return tsri_program_build(m->experiment, m->world, &opts, &m->program);
 }
 
 static void drop_plan(plan_made *m)

@@ -182,21 +182,14 @@ static int refuse(const plan_args *a, plan_view *v, const tsri_program *program,
 }
 
 static int plan_and_show(const plan_args *a, const char *path, tsri_program *program,
-                         const tsri_cluster *cluster)
+                         const cli_links *links, tsr_compile_opts opts)
 {
-    cli_links links;
     const plan_source from = source_of(a, path);
-    tsr_compile_opts opts = *TSR_COMPILE_OPTS(.alternatives = true);
-    tsri_experiment_fill(program->experiment, &opts);
-    if (a->memory_limit)
-        opts.memory_limit = (size_t)a->memory_limit;
-    cli_links_find(tsri_experiment_device(program->experiment), &links);
-    cli_links_fill(&links, cluster, &opts);
     plan_view view = {.path = path,
                       .from = &from,
                       .experiment = program->experiment,
-                      .links = &links,
-                      .has_cluster = cluster != NULL,
+                      .links = links,
+                      .has_cluster = tsri_experiment_cluster(program->experiment) != NULL,
                       .verbose = a->verbose};
     tsr_plan *plan;
     if (opts.memory_limit) /* the search within a limit may take long */
@@ -214,11 +207,18 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
 
 static int work(const plan_args *a, const char *path, const tsri_experiment *e, tsr_world *world)
 {
+    cli_links links;
     tsri_program *program;
-    const tsri_program_opts opts = {.no_data = true};
+    tsr_compile_opts compile = *TSR_COMPILE_OPTS(.alternatives = true);
+    tsri_experiment_fill(e, &compile);
+    if (a->memory_limit)
+        compile.memory_limit = (size_t)a->memory_limit;
+    cli_links_find(tsri_experiment_device(e), &links);
+    cli_links_fill(&links, tsri_experiment_cluster(e), &compile);
+    const tsri_program_opts opts = {.no_data = true, .compile = &compile};
     if (tsri_program_build(e, world, &opts, &program) != TSR_OK)
         return cli_fail("plan");
-    int code = plan_and_show(a, path, program, tsri_experiment_cluster(e));
+    int code = plan_and_show(a, path, program, &links, compile);
     tsri_program_destroy(program);
     return code;
 }

@@ -326,7 +326,8 @@ static tsr_status run_program(run_rank *r)
 tsr_status run_on_rank(tsr_world *world, void *arg)
 {
     run_rank r = {.job = arg, .world = world};
-    const tsri_program_opts opts = {.steps = r.job->steps, .shards = r.job->out != NULL};
+    const tsri_program_opts opts = {
+        .steps = r.job->steps, .shards = r.job->out != NULL, .compile = &r.job->opts};
     TSRI_TRY(tsri_program_build(r.job->experiment, world, &opts, &r.program));
     tsr_status status = run_program(&r);
     const tsr_status closed = run_metrics_close(&r);

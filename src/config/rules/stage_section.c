@@ -25,7 +25,10 @@ static const tsri_field stages_fields[] = {
           "and stage s is on index s mod n. Their micro-batches are interleaved, which makes the "
           "idle time so many times shorter and sends so many times as much between stages."),
     WORD(tsri_config_stages, "split", split, TSRI_NONE, split_words,
-         "Instead of rules: stages that take equally long. It is refused so far."),
+         "Instead of rules: auto plans the model on the ranks of one stage, and cuts its modules, "
+         "in the order in which the forward pass needs them, so that the longest stage is as "
+         "short as it can be within the memory limit. tessera plan --long prints which stage has "
+         "which parameters."),
     {.name = "rules",
      .kind = TSRI_FIELD_SECTIONS,
      .offset = offsetof(tsri_config_stages, rules),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "placement/placement.h"
+#include "src/config/rules/split.h"
 #include "src/nn/place.h"
 
 static bool has(const tsri_config_stages *s, const char *key)
@@ -77,17 +78,17 @@ tsr_status tsri_check_stages(tsri_experiment *e, const tsri_reader *r)
     const tsri_config_layout *input = &e->tensors.input;
     if (!tsri_section_has(&tsri_experiment_section, e, "stages"))
         return TSR_OK;
-    if (has(s, "split"))
+    if (has(s, "split") && has(s, "rules"))
         return tsri_yaml_fail(tsri_section_node(s, "split"),
-                              "auto is not there yet: say in 'rules' which parameters are in which "
-                              "stage");
-    if (!has(s, "rules"))
+                              "it is instead of 'rules', which the section has too");
+    if (!has(s, "split") && !has(s, "rules"))
         return tsri_yaml_fail(s->head.node, "'rules' is missing: which parameters are in which "
-                                            "stage, as in {match: h.0-5.*, stage: 0}");
+                                            "stage, as in {match: h.0-5.*, stage: 0}; or split: "
+                                            "auto, which finds stages that take equally long");
     if (tsri_section_has(&tsri_layout_section, input, "placement"))
         TSRI_TRY(tsri_check_placement(e, &input->placement, &where));
     TSRI_TRY(find_axis(where, s));
-    return check_numbers(r, s);
+    return has(s, "split") ? TSR_OK : check_numbers(r, s);
 }
 
 int tsri_stages_dim(const tsri_experiment *e)
@@ -110,7 +111,7 @@ tsr_status tsri_stages_make(const tsri_program *p, const tsr_placement **placeme
         if (!(made->on[i] = tsr_placement_slice(*placement, s->dim, i % s->n)))
             return TSR_ERR_NO_MEMORY;
     *placement = made->on[0];
-    return TSR_OK;
+    return has(s, "split") && !made->is_one ? tsri_split_find(p) : TSR_OK;
 }
 
 typedef struct staging {
@@ -118,7 +119,26 @@ typedef struct staging {
     bool *used; /* by rule */
 } staging;
 
-/* Puts a variable, and the module that has it, into the stage of the last rule that fits. */
+/* Puts a variable, and the module that has it, into a stage of which all variables of the module
+ * are. */
+static tsr_status put_into(const staging *a, tsr_variable *v, int number)
+{
+    const tsri_stage stage = {number + 1, a->p->inside->stages.on[number]};
+    tsri_scope_module(v->scope)->scope.stage = stage;
+    v->placement = stage.placement;
+    return TSR_OK;
+}
+
+/* Puts a variable into the stage that planning has found for it. */
+static tsr_status stage_found(tsr_variable *v, const char *name, void *arg)
+{
+    const staging *a = arg;
+    tsri_program_stages *made = &a->p->inside->stages;
+    (void)name;
+    return put_into(a, v, made->is_one ? 0 : made->split[made->nvisited++]);
+}
+
+/* Puts a variable into the stage of the last rule that fits. */
 static tsr_status stage_variable(tsr_variable *v, const char *name, void *arg)
 {
     const staging *a = arg;
@@ -133,16 +153,13 @@ static tsr_status stage_variable(tsr_variable *v, const char *name, void *arg)
         return tsri_yaml_fail(tsri_section_node(s, "rules"),
                               "no rule fits %s '%.200s': it is in no stage",
                               v->trainable ? "parameter" : "buffer", name);
-    tsri_scope *scope = &tsri_scope_module(v->scope)->scope;
-    const tsri_stage stage = {(int)by->stage + 1, a->p->inside->stages.on[by->stage]};
-    if (scope->stage.number && scope->stage.number != stage.number)
+    const int stage = (int)by->stage, before = tsri_scope_module(v->scope)->scope.stage.number - 1;
+    if (before >= 0 && before != stage)
         return tsri_yaml_fail(tsri_section_node(by, "match"),
                               "it puts '%.200s' into stage %d, and another rule puts other "
                               "variables of the same module into stage %d",
-                              name, stage.number - 1, scope->stage.number - 1);
-    scope->stage = stage;
-    v->placement = stage.placement;
-    return TSR_OK;
+                              name, stage, before);
+    return put_into(a, v, stage);
 }
 
 /* Puts a module into the stage that all variables below it are in. Returns that stage's number; 0:
@@ -168,6 +185,11 @@ tsr_status tsri_stages_apply(const tsri_program *p)
     if (!p->inside->stages.n)
         return TSR_OK;
     staging a = {.p = p};
+    if (has(s, "split")) {
+        TSRI_TRY(tsr_module_visit(p->module, stage_found, &a));
+        stage_container(p->module, p->inside->stages.on);
+        return TSR_OK;
+    }
     a.used = tsri_pool_alloc(&p->inside->pool, (size_t)s->rules.n * sizeof *a.used);
     TSRI_NEED(a.used);
     TSRI_TRY(tsr_module_visit(p->module, stage_variable, &a));

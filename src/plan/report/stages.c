@@ -60,6 +60,45 @@ static void split_tasks(const tsri_timetable *t, int stage, int turn_depth, doub
             *(t->segment[s].depth < turn_depth ? forward : back) += t->segment[s].task_s;
 }
 
+int tsri_stages_parameters(const tsri_ir *ir, int stage, int max, tsri_stage_run *out_runs)
+{
+    int n = 0;
+    bool goes_on = false;
+    for (int i = 0; i < ir->nvalues; i++) {
+        const tsri_value *v = &ir->values[i];
+        if (v->storage != TSRI_STORAGE_VARIABLE || !v->source || !v->variable->trainable)
+            continue;
+        const bool is_here = tsri_ir_stage_of(ir, tsr_placement_rank(v->placement, 0)) == stage;
+        if (is_here && !goes_on && n < max)
+            out_runs[n].first = v->name;
+        if (is_here && !goes_on)
+            n++;
+        if (is_here && n <= max)
+            out_runs[n - 1].last = v->name;
+        goes_on = is_here;
+    }
+    return n;
+}
+
+/* "            wte.weight to h.1.mlp.c_proj.bias, h.4.ln_1.weight to ..." */
+static void put_parameters(const tsri_ir *ir, int stage, tsri_put_line *put, void *arg)
+{
+    enum { RUNS = 4 };
+    tsri_stage_run run[RUNS];
+    char line[400];
+    const int all = tsri_stages_parameters(ir, stage, RUNS, run), n = all < RUNS ? all : RUNS;
+    size_t used = (size_t)snprintf(line, sizeof line, "          ");
+    for (int i = 0; i < n && used < sizeof line; i++) {
+        const bool is_one = !strcmp(run[i].first, run[i].last);
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%.80s%s%.80s", i ? ", " : "",
+                                 run[i].first, is_one ? "" : " to ", is_one ? "" : run[i].last);
+    }
+    if (all > n && used < sizeof line)
+        snprintf(line + used, sizeof line - used, " and %d more", all - n);
+    if (n)
+        put(line, arg);
+}
+
 static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *put, void *arg)
 {
     const tsri_timetable *t = &ir->timetable;
@@ -76,6 +115,7 @@ static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_lin
     snprintf(line + n, sizeof line - (size_t)n, ", %5.1f %% busy, %d in memory",
              length > 0 ? 100 * busy / length : 0, forward > 0 ? t->slots[stage] : 1);
     put(line, arg);
+    put_parameters(ir, stage, put, arg);
 }
 
 /* One row of the picture: digits go forward, letters back; of micro-batches from 10 on the last

@@ -18,4 +18,11 @@ bool tsri_stages_run(const tsri_ir *ir);
 /* "1f1b", "gpipe". */
 const char *tsri_pipeline_name(tsr_pipeline pipeline);
 
+/* Parameters of a stage that follow each other in the program: the first and the last name. */
+typedef struct tsri_stage_run {
+    const char *first, *last;
+} tsri_stage_run;
+/* Writes the first `max` runs of a stage's parameters. Returns how many runs it has. */
+int tsri_stages_parameters(const tsri_ir *ir, int stage, int max, tsri_stage_run *out_runs);
+
 #endif

@@ -239,13 +239,12 @@ static const struct {
      "5:1: stages: 'axis' is missing; legal is a text (numbers in quotes)"},
     {MESH, NULL, "stages: {axis: tp}\n",
      "5:9: stages: 'rules' is missing: which parameters are in which stage, as in {match: h.0-5.*, "
-     "stage: 0}"},
+     "stage: 0}; or split: auto, which finds stages that take equally long"},
     {MESH, NULL, "stages: {axis: tp, rules: []}\n",
      "5:27: stages.rules: no rule has stage 0; axis 'tp' has 2 indices, and each of them is a "
      "stage"},
-    {MESH, NULL, "stages: {axis: tp, split: auto}\n",
-     "5:27: stages.split: auto is not there yet: say in 'rules' which parameters are in which "
-     "stage"},
+    {MESH, NULL, "stages: {axis: tp, split: auto, rules: [{match: '*', stage: 0}]}\n",
+     "5:27: stages.split: it is instead of 'rules', which the section has too"},
     {MESH, NULL, "stages: {axis: tp, split: even}\n",
      "5:27: stages.split: found 'even'; legal is auto"},
     {MESH, NULL, "stages: {axis: tp, rules: [{match: '*', stage: 0}, {match: '0*', stage: 2}]}\n",
