@@ -2,6 +2,7 @@
 /* The fast and oneDNN convolutions on shapes with tails and edges, of every instruction set that
  * this machine has, by every way of computing them, against plain loops in double. */
 #include "tests/kernels/fast/fast_case.h"
+#include "tests/sample.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -228,7 +229,7 @@ static void test_drawn_shapes(void **state)
     (void)state;
     const int before = omp_get_max_threads();
     uint64_t s = 16;
-    for (int k = 0; k < 60;) {
+    for (int k = 0; k < 60 / test_sample();) {
         conv_shape shape = {.n = draw(&s, 1, 7), .groups = draw(&s, 1, 4) == 1 ? 2 : 1};
         shape.ci = shape.groups * draw(&s, 1, 24);
         shape.co = shape.groups * draw(&s, 1, 40);

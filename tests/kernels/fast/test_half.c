@@ -6,6 +6,7 @@
 #include "tests/kernels/case_words.h"
 #include "tests/kernels/cases.h"
 #include "tests/kernels/fast/fast_case.h"
+#include "tests/sample.h"
 
 #include "kernels/cpu/fast/gemm16.h"
 #include "src/core/convert.h"
@@ -163,7 +164,8 @@ static void test_products(void **state)
     int ran = 0;
     for (int isa = 0; isa < 2; isa++) {
         setenv("TESSERA_CPU_ISA", isa ? "avx512_bf16" : "amx", 1);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && tsri_isa16_best(); i++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && tsri_isa16_best();
+             i += (size_t)test_sample())
             for (int how = 0; how < 4; how++) {
                 omp_set_num_threads(1 + how % 3);
                 one_product(sizes[i][0], sizes[i][1], sizes[i][2], how);
@@ -193,7 +195,7 @@ static void test_pieces(void **state)
     (void)state;
     static const int64_t sizes[] = {1, 17, 2047, 2048, 2049, 4096, 40000, 98305};
     const tsri_attrs add = {.binary.fn = TSRI_BINARY_ADD};
-    for (int i = 0; i < 2 * 8; i++)
+    for (int i = 0; i<2 * 8; i += test_sample()> 1 ? 3 : 1)
         for (int threads = 1; threads < 4; threads++) {
             const tsr_dtype half = halves[i % 2];
             fc_tensor x = fc_rows(half, 1, sizes[i / 2], 0, 0, 0), y = x, z = x;
@@ -393,7 +395,7 @@ static void check_rows(const kc_values *v, const char *impl, tsr_dtype half, kc_
 static void test_rows(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2 * sizeof row_cases / sizeof *row_cases; i++) {
+    for (size_t i = 0; i<2 * sizeof row_cases / sizeof *row_cases; i += test_sample()> 1 ? 3 : 1) {
         const tsr_dtype half = halves[i % 2];
         kc_values v = kc_values_make(&row_cases[i / 2], half);
         assert_int_equal(kc_run(v.c, named("ref"), TSR_F64, KC_ROW, v.in, v.want), TSR_OK);
