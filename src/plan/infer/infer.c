@@ -175,6 +175,9 @@ static tsr_status set_lifetimes(tsri_problem *p)
             if (r && !r->next && last > node->last)
                 node->last = last;
         }
+        const int window = tsri_window(p, op->out[0]->placement);
+        node->first += window;
+        node->last += window;
     }
     return TSR_OK;
 }

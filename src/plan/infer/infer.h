@@ -109,11 +109,13 @@ typedef struct tsri_tensor_reads {
     /* Where `holds`, per tensor with several consumers (else NULL), and its node: */
     struct tsri_shared **shared;
     int *node;
-    int *last_use;   /* the last consumer, also through views */
-    int parts_begin; /* the first op of a step's micro-batches */
-    bool holds;      /* conversions that stay for all of these have nodes */
-    int nties;       /* number of edges from the end on that tie those nodes */
-    int *copies;     /* per op of the micro-batches; NULL: one of each value */
+    int *last_use;               /* the last consumer, also through views */
+    int parts_begin;             /* the first op of a step's micro-batches */
+    bool holds;                  /* conversions that stay for all of these have nodes */
+    int nties;                   /* number of edges from the end on that tie those nodes */
+    int *copies;                 /* per op of the micro-batches; NULL: one of each value */
+    const tsr_placement **stage; /* [nstages] placements that share no rank; see tsri_window */
+    int nstages;
 } tsri_tensor_reads;
 
 /* Hash tables of lists, conversions and tables of costs, each of which exists once. */
@@ -169,9 +171,13 @@ typedef struct tsri_having {
 /* Writes those of the producer's node, or of the node that shares the tensor (NULL: none does). */
 tsr_status tsri_having_of(tsri_problem *p, const tsri_side *made, const tsri_shared *s,
                           tsri_having *out);
-/* Finds how many micro-batches' values the stages of a pipeline keep, of stages as different
- * placements are. */
+/* Finds how many micro-batches' values the stages of a pipeline keep: the placements of the forward
+ * pass, if no two share a rank. */
 tsr_status tsri_find_copies(tsri_problem *p, tsr_pipeline pipeline, int parts);
+/* The search adds up the bytes that are there at a time. A stage's times lie behind those of the
+ * stages before it, so that each has the limit for itself. Returns the first time of a stage; of
+ * other placements 0. */
+int tsri_window(const tsri_problem *p, const tsr_placement *placement);
 /* Replaces *of, the n bytes of a tensor by strategy, by those of all copies that a rank has of it.
  */
 tsr_status tsri_copied_usage(tsri_problem *p, const tsr_tensor *t, int n, const int64_t **of);

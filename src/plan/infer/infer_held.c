@@ -84,7 +84,8 @@ tsr_status tsri_hold(tsri_problem *p, const tsr_tensor *t, int node, const tsri_
     TSRI_NEED(zero && usage);
     for (int k = h->n; k < n; k++)
         usage[k] = tsri_part_bytes(t, want->placement, want->list->sig[k - h->n]);
-    const int first = t->op->id, last = p->reads.last_use[t->id];
+    const int window = tsri_window(p, want->placement);
+    const int first = window + t->op->id, last = window + p->reads.last_use[t->id];
     TSRI_TRY(tsri_add_node(p,
                            (tsri_search_node){.nstrat = n,
                                               .cost = zero,
@@ -115,40 +116,56 @@ static int find_depths(const tsr_graph *g, int *depth)
     return most;
 }
 
-/* Counts the placements that forward ops of the parts have. */
-static tsr_status count_places(tsri_problem *p, int *out_n)
+/* Lists the placements that forward ops of the parts have; none if two of them share a rank. */
+static tsr_status list_stages(tsri_problem *p)
 {
     const tsr_graph *g = p->g;
-    const tsr_placement **seen = NULL;
-    int n = 0, room = 0;
+    tsri_tensor_reads *r = &p->reads;
+    int room = 0;
+    bool *taken = tsri_pool_alloc(p->pool, (size_t)g->world->nranks);
+    TSRI_NEED(taken);
     for (int i = 0; i < g->nops; i++) {
         const tsr_placement *here = g->ops[i]->out[0]->placement;
         bool is_new = g->ops[i]->turn == TSRI_TURN_PARTS && !g->ops[i]->backward;
-        for (int k = n - 1; k >= 0 && is_new; k--)
-            is_new = seen[k] != here;
+        for (int k = r->nstages - 1; k >= 0 && is_new; k--)
+            is_new = r->stage[k] != here;
         if (!is_new)
             continue;
-        TSRI_NEED(TSRI_PUSH(p->pool, seen, n, room));
-        seen[n++] = here;
+        TSRI_NEED(TSRI_PUSH(p->pool, r->stage, r->nstages, room));
+        r->stage[r->nstages++] = here;
+        for (int k = 0; k < tsr_placement_nranks(here); k++) {
+            bool *rank = &taken[tsr_placement_rank(here, k)];
+            if (*rank) {
+                r->nstages = 0;
+                return TSR_OK;
+            }
+            *rank = true;
+        }
     }
-    *out_n = n;
     return TSR_OK;
 }
 
 tsr_status tsri_find_copies(tsri_problem *p, tsr_pipeline pipeline, int parts)
 {
     const int n = p->g->nops;
-    int places;
-    TSRI_TRY(count_places(p, &places));
-    if (places < 2)
+    TSRI_TRY(list_stages(p));
+    if (p->reads.nstages < 2)
         return TSR_OK;
     int *depth = tsri_pool_alloc(p->pool, (size_t)n * sizeof *depth);
     TSRI_NEED(depth);
     const int stages = find_depths(p->g, depth) + 1;
     for (int i = 0; i < n; i++)
-        depth[i] = (int)tsri_stage_copies(pipeline, stages, places, depth[i], parts);
+        depth[i] = (int)tsri_stage_copies(pipeline, stages, p->reads.nstages, depth[i], parts);
     p->reads.copies = depth;
     return TSR_OK;
+}
+
+int tsri_window(const tsri_problem *p, const tsr_placement *placement)
+{
+    for (int k = 0; k < p->reads.nstages && p->reads.copies; k++)
+        if (p->reads.stage[k] == placement)
+            return k * (p->g->nops + 1);
+    return 0;
 }
 
 static int64_t copies_of(const tsri_problem *p, const tsr_tensor *t)

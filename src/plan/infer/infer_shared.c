@@ -229,13 +229,14 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
     const int64_t every = tsri_tensor_every(t);
     int first = kept ? maker : maker + 1; /* until then a relay is its maker's */
     const int64_t *usage = s->usage;
+    const int window = tsri_window(p, made->placement);
     TSRI_TRY(tsri_copied_usage(p, t, s->n, &usage));
     TSRI_TRY(tsri_add_node(p,
                            (tsri_search_node){.nstrat = s->n,
                                               .cost = s->own,
                                               .usage = usage,
-                                              .first = first,
-                                              .last = last > maker ? last : first},
+                                              .first = window + first,
+                                              .last = window + (last > maker ? last : first)},
                            &node));
     if (p->reads.holds) {
         p->reads.shared[t->id] = s;
