@@ -9,7 +9,7 @@ import sys
 
 HIDE = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "hide"), encoding="utf-8").read()
 MODULES, PROGRAMS = ("|".join(re.search(rf"^{kind}=\((.*)\)$", HIDE, re.M)[1].split()) for kind in ("modules", "programs"))
-USES = re.compile(rf"""\b(import|from)\s+({MODULES})\b|\bneeds\(["']({MODULES})|["']({PROGRAMS})["']|command\ -v\ ({PROGRAMS})\b""")
+USES = re.compile(rf"""\b(import|from)\s+({MODULES})\b|\bneeds\(["']({MODULES})|[\[(]["']({PROGRAMS})["']|command\ -v\ ({PROGRAMS})\b""")
 LOCAL = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.M)
 
 
