@@ -651,54 +651,6 @@ static void every_allocation(const char *text, int64_t at_least)
     tsri_experiment_destroy(e);
 }
 
-static tsr_status note_rank(tsr_variable *v, const char *name, void *arg)
-{
-    int *rank = arg; /* by layer */
-    rank[atoi(name) / 2] = tsr_placement_rank(v->placement, 0);
-    return TSR_OK;
-}
-
-/* Stages that planning finds: without a limit, within one, in chunks, and more than there are
- * modules. */
-static void test_split(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *more, *stages;
-        int rank[4];
-    } cases[] = {
-        {"", "", {0, 0, 2, 2}},
-        {"memory_limit: 100 KB\n", "", {0, 0, 2, 2}},
-        {"memory_limit: 10 KB\n", "", {0, 0, 2, 2}}, /* none fits: the leanest */
-        {"", ", virtual: 2", {0, 2, 0, 2}},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tsri_experiment *e;
-        tsr_world *w;
-        tsri_program *p;
-        char text[700];
-        int rank[4];
-        snprintf(
-            text, sizeof text,
-            "tessera: 1\nmesh: {pp: 2, dp: 2}\n%s"
-            "model: {name: mlp, args: {hidden: 32, layers: 4}}\n"
-            "data: {dataset: synthetic, shape: [32], classes: 32, samples: 64, batch_size: 16}\n"
-            "optimizer: {name: adam}\nschedule: {microbatches: 4}\n"
-            "stages: {axis: pp, split: auto%s}\n",
-            cases[i].more, cases[i].stages);
-        if (plan_text(text, 4, &p, &e, &w) != TSR_OK)
-            fail_msg("%s: %s", text, tsr_last_error());
-        assert_int_equal(tsr_module_visit(p->module, note_rank, rank), TSR_OK);
-        for (int k = 0; k < 4; k++)
-            if (rank[k] != cases[i].rank[k])
-                fail_msg("case %zu: layer %d is on rank %d, not %d", i, k, rank[k],
-                         cases[i].rank[k]);
-        tsri_program_destroy(p);
-        tsr_world_destroy(w);
-        tsri_experiment_destroy(e);
-    }
-}
-
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -741,7 +693,6 @@ int main(void)
         FOLDER(test_examples),
         FOLDER(test_errors),
         FOLDER(test_small_world),
-        FOLDER(test_split),
         FOLDER(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
