@@ -43,7 +43,8 @@ OTHER = {
         '{match: "norm.*", placement: second}, {match: "head.*", placement: second}]',
 }
 # What a file for many GPUs takes to run here.
-SMALL = {"gpt_dp_tp.yaml": ["-n", "4", "--set", "mesh.tp=2"]}
+SMALL = {"gpt_dp_tp.yaml": ["-n", "4", "--set", "mesh.tp=2"],
+         "gpt_pipeline.yaml": ["--set", "schedule.microbatches=2"]}
 # The same on numbers of ranks that do not divide the shapes.
 UNEVEN = [("zero.yaml", "placements.all.ranks=[0, 1, 2]"),
           ("sharded.yaml", "placements.all.ranks=[4, 1, 2, 0, 3]"),
@@ -79,7 +80,7 @@ def overrides(name, model, dtype, rows):
         else list(TRANSFORMER)
     if (name, model) in OTHER:
         sets += ["--set", "parameters=" + OTHER[name, model]]
-    if name in ("attention.yaml", "gpt_dp_tp.yaml"):  # their AdamW amplifies rounding; the others use momentum
+    if name in ("attention.yaml", "gpt_dp_tp.yaml", "gpt_pipeline.yaml"):  # their AdamW amplifies rounding; the others use momentum
         sets += ["--set", "optimizer={name: sgd, lr: 1e-3, momentum: 0.9}"]
     return sets + SGD + ["--set", "dtype=" + dtype]
 
