@@ -178,9 +178,9 @@ static tsr_status part_of(writer *w, tsr_tensor *t, tsr_sbp1 sig, int key, tsr_t
 }
 
 /* --- PARTS -> TAIL ---------------------------------------------------------------------------- */
-/* Returns a part's tensor whose total is that of t, and needs no cast in each part: totals of
- * halves are f32 in any case, and each addend is widened exactly. */
-static tsr_tensor *before_widening(const writer *w, tsr_tensor *t)
+/* Returns the declared tensor that has the total of t. A half and its cast to f32 share one: the
+ * total of halves is f32, and each addend is widened exactly. So no part needs the cast. */
+static tsr_tensor *summed_as(const writer *w, tsr_tensor *t)
 {
     const tsri_op *op = t->op;
     const bool widens = op->kind == TSRI_OP_CAST && t->dtype == TSR_F32 &&
@@ -188,32 +188,55 @@ static tsr_tensor *before_widening(const writer *w, tsr_tensor *t)
     return widens && w->c.sig[op->id].in[0].kind == TSR_SBP_PARTIAL ? op->in[0] : t;
 }
 
-/* Returns the tensor that TAIL reads in place of t. Halves are added up in f32. */
+/* Returns the total of a sum over parts. */
+static tsr_status total_of(writer *w, const tsr_tensor *t, tsr_tensor **out_total)
+{
+    tsri_over_time *x = &w->c.of[t->id];
+    if (!x->total) {
+        tsri_op *op;
+        const tsri_attrs attrs = {.total = {.op = x->sig.arg}};
+        tsr_tensor *in[2] = {x->part, NULL};
+        TSRI_TRY(number_of(w, t, &in[1]));
+        TSRI_TRY(add(w, TSRI_OP_TOTAL, &attrs, 2, in, t->shape,
+                     tsri_is_half(t->dtype) ? TSR_F32 : t->dtype, t, &op));
+        TSRI_TRY(put(w, op, TSRI_TURN_PARTS, key_of(t->op) + 1));
+        x->total = op->out[0];
+    }
+    *out_total = x->total;
+    return TSR_OK;
+}
+
+/* Returns the rows of all parts of a tensor. */
+static tsr_status rows_of_all(writer *w, const tsr_tensor *t, tsr_tensor **out_rows)
+{
+    const tsri_over_time *x = &w->c.of[t->id];
+    const tsri_attrs attrs = rows_of(&w->c, x->sig);
+    tsr_tensor *in[2] = {x->part, NULL};
+    tsri_op *op;
+    TSRI_TRY(number_of(w, t, &in[1]));
+    TSRI_TRY(add(w, TSRI_OP_WHOLE, &attrs, 2, in, t->shape, t->dtype, t, &op));
+    *out_rows = op->out[0];
+    return put(w, op, TSRI_TURN_PARTS, key_of(t->op) + 1);
+}
+
+/* Returns the tensor that TAIL reads in place of t. The total of a half is rounded once. */
 static tsr_status whole_of(writer *w, tsr_tensor *t, int key, tsr_tensor **out_whole)
 {
     tsri_over_time *x = &w->c.of[t->id];
-    const bool is_sum = x->sig.kind == TSR_SBP_PARTIAL;
     if (x->turn != TSRI_TURN_PARTS || !x->is_cut) {
         *out_whole = t;
         return TSR_OK;
     }
     if (!x->whole) {
-        tsri_op *op;
-        tsri_attrs attrs = rows_of(&w->c, x->sig);
-        tsr_tensor *in[2] = {is_sum ? before_widening(w, x->part) : x->part, NULL};
-        const tsr_dtype dtype = is_sum && tsri_is_half(t->dtype) ? TSR_F32 : t->dtype;
-        if (is_sum)
-            attrs = (tsri_attrs){.total = {.op = x->sig.arg}};
-        TSRI_TRY(number_of(w, t, &in[1]));
-        TSRI_TRY(
-            add(w, is_sum ? TSRI_OP_TOTAL : TSRI_OP_WHOLE, &attrs, 2, in, t->shape, dtype, t, &op));
-        TSRI_TRY(put(w, op, TSRI_TURN_PARTS, key_of(in[0]->op) + 1));
-        if (dtype != t->dtype) {
-            TSRI_TRY(add(w, TSRI_OP_CAST, NULL, 1, op->out, t->shape, t->dtype, t, &op));
+        TSRI_TRY(x->sig.kind == TSR_SBP_PARTIAL ? total_of(w, summed_as(w, t), &x->whole)
+                                                : rows_of_all(w, t, &x->whole));
+        if (x->whole->dtype != t->dtype) {
+            tsri_op *op;
+            TSRI_TRY(add(w, TSRI_OP_CAST, NULL, 1, &x->whole, t->shape, t->dtype, t, &op));
             TSRI_TRY(put(w, op, TSRI_TURN_TAIL, key));
+            x->whole = op->out[0];
         }
-        x->whole = op->out[0];
-        x->whole->is_loss = x->part->is_loss;
+        x->whole->is_loss |= x->part->is_loss;
         x->part->is_loss = false;
     }
     *out_whole = x->whole;

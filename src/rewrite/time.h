@@ -14,7 +14,8 @@ typedef struct tsri_over_time {
     tsr_tensor *early; /* the same value, declared for HEAD: see tsri_op_def; or NULL */
     int early_begin, early_end; /* the ops that compute it */
     tsr_tensor *part;           /* the operand of PARTS ops; NULL until one needs it */
-    tsr_tensor *whole;          /* the operand of TAIL ops; NULL until one needs it */
+    tsr_tensor *total;          /* of a sum over parts, in f32 if it is a half; likewise */
+    tsr_tensor *whole;          /* the operand of TAIL ops; likewise */
 } tsri_over_time;
 
 typedef struct tsri_cutter {

@@ -165,11 +165,13 @@ static void cut_to_global(const tsri_over_time *x, tsri_signature *sig, bool *ou
     sig->in[0] = sig->out[0] = x->sig;
 }
 
-/* Whether an op converts a weight, and the options ask that each part converts it anew. */
+/* Whether an op converts a weight, and the options ask that each part converts it anew. A number,
+ * such as the scale of a loss, is converted once. */
 static bool regathers(const tsri_cutter *c, const tsri_op *op)
 {
     const bool converts = op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_CAST;
-    if (!c->g->time.regathers || !converts || has_effect(op))
+    if (!c->g->time.regathers || !converts || has_effect(op) ||
+        tsr_dims_count(op->in[0]->shape) == 1)
         return false;
     return op->in[0]->op->kind == TSRI_OP_VARIABLE || c->of[op->in[0]->id].turn == TSRI_TURN_PARTS;
 }
@@ -246,6 +248,21 @@ static bool moves_input(const tsri_cutter *c, const tsri_op *op)
     return x->is_cut && is_split(x->sig) && x->is_early;
 }
 
+/* Whether an op scales a gradient that is summed over the parts: it does so once, after the total.
+ * The parts then need no scaled copy, and all consumers of the gradient share its total. */
+static bool scales_sum(const tsri_cutter *c, const tsri_op *op)
+{
+    int sums = 0, numbers = 0;
+    if (!op->backward || (op->kind != TSRI_OP_BINARY && op->kind != TSRI_OP_SCALE))
+        return false;
+    for (int i = 0; i < op->nin; i++) {
+        const tsri_over_time *x = &c->of[op->in[i]->id];
+        sums += x->turn == TSRI_TURN_PARTS && x->is_cut && x->sig.kind == TSR_SBP_PARTIAL;
+        numbers += x->turn != TSRI_TURN_PARTS && tsr_dims_count(op->in[i]->shape) == 1;
+    }
+    return sums == 1 && sums + numbers == op->nin;
+}
+
 static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
 {
     /* An update is in TAIL even if it depends on inputs alone, and so are its consumers. */
@@ -271,7 +288,7 @@ static tsr_status turn_op(tsri_cutter *c, const tsri_op *op)
         set_all(c, op, TSRI_TURN_HEAD);
         return TSR_OK;
     }
-    if (any_cut && !any_late && !has_effect(op)) {
+    if (any_cut && !any_late && !has_effect(op) && !scales_sum(c, op)) {
         if (op->kind == TSRI_OP_TO_GLOBAL)
             cut_to_global(&c->of[op->in[0]->id], &sig, &fits);
         else

@@ -179,8 +179,7 @@ def test_plan():
 
 
 def test_limits():
-    """A weight that is gathered before the parts stays for all of them, so a limit asks for split products. Halves are added up
-    without a cast in each part."""
+    """A weight that is gathered before the parts stays for all of them, so a limit asks for split products."""
     text = """
 tessera: 1
 mesh: {{dp: 2, tp: 4}}
@@ -198,9 +197,36 @@ train: {{amp: bf16}}
     need = free["memory"][0]["total"]
     check(need > 3.1e9 and within["memory"][0]["total"] <= 2.8e9, f"{need}, {within['memory'][0]['total']} bytes")
     check(within["step"]["cost_s"] < 1.1 * free["step"]["cost_s"], f"{within['step']['cost_s']} s, {free['step']['cost_s']} s")
-    widened = [o["name"] for o in free["ops"] if o["op"] == "cast" and o["name"] == "optimizer"]
-    equal(widened, [], "casts of parts' gradients")
-    check(any(o["op"] == "total" for o in free["ops"]), "totals")
+
+
+def test_halves():
+    """The total of a parameter's gradient is f32, without a cast in each part. There is one, also where the loss scaler checks it in
+    the half's dtype, and ranks reduce it after the parts."""
+    text = """
+tessera: 1
+mesh: {{dp: 4}}
+device: cuda
+cluster: {{gpu: h100-sxm}}
+strategy: {strategy}
+model: {{name: gpt, args: {{layers: 2, width: 256, heads: 8, vocab: 256, dropout: 0}}}}
+data: {{dataset: synthetic, shape: [1, 1, 65], classes: 2, samples: 256, batch_size: 64}}
+schedule: {{microbatches: {parts}}}
+optimizer: {{name: adamw{clip}}}
+train: {{amp: {amp}}}
+"""
+    for amp in ("bf16", "f16"):
+        for strategy in ("data", "zero2", "zero3"):
+            for clip in ("", ", clip_norm: 1"):
+                what = f"{amp}, {strategy}{clip}"
+                plan = tessera_json("plan", write(text, parts=8, amp=amp, strategy=strategy, clip=clip))
+                ops = [o for o in plan["ops"] if o.get("turn") == "parts"]
+                equal([o["name"] for o in ops if o["op"] == "cast" and o["name"] == "optimizer"], [], f"{what}: casts")
+                totals = [o for o in ops if o["op"] == "total"]
+                updated = {o["name"] for o in plan["ops"] if o["op"] == "adam"}
+                equal(len(totals), len(updated) + 1, f"{what}: totals of parameters and of the loss")
+                equal({o["out"][0]["dtype"] for o in totals} - {"f32"}, set(), f"{what}: their dtypes")
+                reduced = [b for b in plan["boxing"] if b["collective"] in ("all_reduce", "reduce_scatter")]
+                equal({b["turn"] for b in reduced}, {"after"}, f"{what}: reductions over ranks")
 
 
 def test_work():
@@ -249,6 +275,7 @@ test_values()
 test_evaluation()
 test_plan()
 test_limits()
+test_halves()
 test_work()
 test_resume()
 test_refused()
