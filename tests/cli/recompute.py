@@ -138,6 +138,25 @@ optimizer: {{name: adamw}}
               "the plan says what is computed again")
 
 
+def test_traffic():
+    """Parameters that autocast narrows are not gathered again: that is the choice of reshard_after_forward."""
+    text = """
+tessera: 1
+mesh: {{dp: 4}}
+device: cuda
+cluster: {{gpu: h100-sxm}}
+strategy: {strategy}
+model: {{name: gpt, args: {{layers: 3, width: 512, heads: 8, vocab: 256, dropout: 0}}}}
+data: {{dataset: synthetic, shape: [1, 1, 129], classes: 2, samples: 256, batch_size: 16}}
+optimizer: {{name: adamw}}
+train: {{amp: bf16}}
+"""
+    for strategy, most in (("data", 1), ("zero2", 1), ("zero3", 1.2)):
+        plain, again = (tessera_json("plan", write(text + more, "traffic", strategy=strategy))["totals"]["bytes"]
+                        for more in ("", 'recompute: [{{match: "h.*"}}]\n'))
+        check(again <= most * plain, f"{strategy}: {again} bytes sent, {plain} without recomputation")
+
+
 def test_advice():
     """The first screen tries it, with figures of the plan that the override makes; a refusal names it; MFU counts the
     model's work once."""
@@ -175,6 +194,7 @@ test_bits()
 test_strategies()
 test_models()
 test_memory()
+test_traffic()
 test_advice()
 test_refused()
 done()

@@ -91,16 +91,23 @@ static tsr_status take_back(const tsri_pins *pins, const tsr_tensor *x, const ch
                : tsri_program_fail(s->node, tsri_fail_prefix(status, "the gradient of %s", name));
 }
 
-/* Declares, right behind x, that it is brought into a signature, and its gradient into another. */
+/* Whether x is a parameter, or its copy in the dtype of autocast. */
+static bool is_parameter(const tsr_tensor *x)
+{
+    const tsri_op *op = x->op->kind == TSRI_OP_CAST ? x->op->in[0]->op : x->op;
+    return op->kind == TSRI_OP_VARIABLE;
+}
+
+/* Declares, right after x, that it is brought into a signature, and its gradient into another. */
 static tsr_status bring(tsri_pins *pins, tsr_tensor *x, tsr_sbp sbp, tsr_sbp back,
                         const tsri_yaml *node, tsr_tensor **out)
 {
     tsr_tensor *y = tsr_to_global_at(x, NULL, sbp, node->file, node->line);
     TSRI_TRY(tsri_program_fail(node, tsr_graph_status(pins->program->graph)));
     y->op->back = back;
-    /* Backward computes it again with x. A parameter's form stays: to gather it again is the choice
-     * of reshard_after_forward. */
-    y->op->region = x->op->kind == TSRI_OP_VARIABLE ? 0 : x->op->region;
+    /* The backward pass repeats the conversion with its operand. A parameter is converted once:
+     * reshard_after_forward gathers it again. */
+    y->op->region = is_parameter(x) ? 0 : x->op->region;
     *out = y;
     return tsri_places_insert(&pins->places, x, y->op);
 }
