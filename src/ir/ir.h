@@ -279,9 +279,12 @@ static inline int tsri_item_arrival(const tsri_item *item)
 }
 /* Estimated seconds from the first task's start to the last one's end. */
 double tsri_timetable_seconds(const tsri_timetable *t);
-/* The micro-batches of which a stage keeps the values that its backward pass reads, of nstages
- * stages of which stage s is on index s % nindices: as the schedules have it (see
- * src/plan/pass/timetable.c), and with several stages an index a mean of these. */
+/* The number of micro-batches (with several chunks: of tasks) that one index of a pipeline may have
+ * under way with 1F1B. Each of the nindices indices has `chunks` chunks. Sources:
+ * src/plan/pass/timetable.c. */
+int tsri_tasks_ahead(int nindices, int index, int chunks);
+/* The number of micro-batches for which a stage keeps the operands of its backward pass. Stage s of
+ * nstages is on index s % nindices; the chunks of an index share its number equally. */
 double tsri_stage_copies(tsr_pipeline pipeline, int nstages, int nindices, int stage, int parts);
 /* The number of stages that have a rank on an item's placements; 1 without stages. */
 int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *item);

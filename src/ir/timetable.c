@@ -46,11 +46,19 @@ static bool is_on(const tsri_ir *ir, const tsr_placement *p, int stage)
     return false;
 }
 
+/* Whether a stage has a part in an item, as the sender or otherwise. */
+static bool takes_part(const tsri_ir *ir, const tsri_item *it, int stage)
+{
+    return is_on(ir, it->placement, stage) ||
+           (tsri_item_converts(it) && it->box.from != it->placement &&
+            is_on(ir, it->box.from, stage));
+}
+
 int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *it)
 {
     int n = 0;
     for (int s = 0; s < ir->timetable.nstages && ir->timetable.nstages > 1; s++)
-        n += is_on(ir, it->placement, s) || (tsri_item_converts(it) && is_on(ir, it->box.from, s));
+        n += takes_part(ir, it, s);
     return n > 0 ? n : 1;
 }
 
@@ -59,17 +67,12 @@ static double most_seconds(const tsri_ir *ir, tsri_turn turn)
 {
     double most = 0;
     for (int s = 0; s < ir->timetable.nstages; s++) {
-        const tsr_placement *last = NULL;
-        bool has = false;
         double sum = 0;
         for (int i = 0; i < ir->nitems; i++) {
             const tsri_item *it = &ir->items[i];
-            if (it->turn != turn || tsri_item_shows(it) || it->kind == TSRI_ITEM_DEAD)
-                continue;
-            if (it->placement != last)
-                has = is_on(ir, it->placement, s);
-            last = it->placement;
-            sum += has ? it->cost_s : 0;
+            const bool counts = it->turn == turn && it->cost_s > 0 && !tsri_item_shows(it) &&
+                                it->kind != TSRI_ITEM_DEAD;
+            sum += counts && takes_part(ir, it, s) ? it->cost_s : 0;
         }
         most = sum > most ? sum : most;
     }
@@ -97,16 +100,17 @@ double tsri_ir_seconds(const tsri_ir *ir)
            most_seconds(ir, TSRI_TURN_TAIL);
 }
 
+int tsri_tasks_ahead(int nindices, int index, int chunks)
+{
+    const int after = nindices - index;
+    return chunks < 2 || nindices < 2 ? after : 2 * after - 1 + (chunks - 1) * nindices;
+}
+
 double tsri_stage_copies(tsr_pipeline pipeline, int nstages, int nindices, int stage, int parts)
 {
-    const int after = nindices - stage % nindices, chunks = nstages / nindices;
-    double kept = parts;
-    if (stage == nstages - 1)
-        return 1;
-    if (pipeline != TSR_PIPELINE_GPIPE && chunks < 2)
-        kept = after;
-    else if (pipeline != TSR_PIPELINE_GPIPE)
-        kept = (2.0 * after - 1 + (chunks - 1.0) * nindices) / chunks;
-    kept = kept < 2 ? 2 : kept; /* what is sent has two, so that the stage need not wait */
-    return kept < parts ? kept : parts;
+    enum { LEAST = 2 }; /* a sent value has two copies, so that its stage need not wait */
+    const int chunks = nstages / nindices;
+    const double ahead = (double)tsri_tasks_ahead(nindices, stage % nindices, chunks) / chunks;
+    const double kept = pipeline == TSR_PIPELINE_GPIPE ? parts : ahead < LEAST ? LEAST : ahead;
+    return stage == nstages - 1 ? 1 : kept < parts ? kept : parts;
 }

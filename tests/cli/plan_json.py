@@ -125,13 +125,16 @@ def check_timeline(p, what):
     t, spans = p["timeline"], p["timeline"]["spans"]
     equal({len(spans[c]) for c in ("op", "group", "start_s", "end_s")}, {len(spans["op"])}, what)
     busy, free = defaultdict(float), defaultdict(float)
+    spent = defaultdict(float)
     for op, group, start, end in zip(spans["op"], spans["group"], spans["start_s"], spans["end_s"]):
-        near(end - start, rows[op]["cost_s"], f"{what}: {rows[op]['name']} on the clock", rel=1e-6)
+        spent[op, group] += end - start
         lane = (group, rows[op]["lane"] if rows[op].get("communicates") else "compute")
         check(start >= free[lane] - 1e-12, f"{what}: two at a time on {lane}")
         free[lane] = end
         if lane[1] == "compute":
-            busy[group] += rows[op]["cost_s"]
+            busy[group] += end - start
+    for (op, group), seconds in spent.items():
+        near(seconds, rows[op]["cost_s"], f"{what}: {rows[op]['name']} on the clock of {group}", rel=1e-6)
     equal(sum(g["nranks"] for g in t["groups"]), p["ranks"], f"{what}: ranks on the clock")
     for i, g in enumerate(t["groups"]):
         near(busy[i], g["compute_s"], f"{what}: computing of ranks {g['ranks']}", rel=1e-9)
@@ -147,13 +150,17 @@ def check_timeline(p, what):
     for op, phase in zip(p["order"]["op"], p["order"]["phase"]):
         phases[op].append(phase)
     for op, seen in phases.items():
-        equal(seen, ["start", "finish", "release"] if rows[op].get("communicates") else ["do"],
-              f"{what}: what is done of {rows[op]['name']}")
+        both = ["start", "finish"] * 2 + ["release"]  # of the stage that sends and of the one that receives
+        calls = [["start", "finish", "release"]] + ([both] if "pipeline" in p else [])
+        check(seen in calls if rows[op].get("communicates") else seen == ["do"],
+              f"{what}: {seen} is done of {rows[op]['name']}")
     equal(sorted(phases), sorted(set(spans["op"])), f"{what}: what is done is on the clock")
 
 
 def check_clock(p, what):
-    """The clock again, by the words of tessera-plan-json(5)."""
+    """The clock again, by the words of tessera-plan-json(5); tasks of stages have their own, in check_pipeline."""
+    if "pipeline" in p:
+        return
     rows = {x["id"]: x for x in p["ops"] + p["boxing"]}
     spans, groups = p["timeline"]["spans"], defaultdict(list)
     for op, group in zip(spans["op"], spans["group"]):
@@ -173,18 +180,52 @@ def check_clock(p, what):
         elif phase == "finish":
             for g in groups[op]:
                 now[g] = max(now[g], ends[op])
-    equal([(op, g) for op, g, _ in begun], list(zip(spans["op"], spans["group"])), f"{what}: what is on the clock")
+    check([(op, g) for op, g, _ in begun] == list(zip(spans["op"], spans["group"])), f"{what}: what is on the clock")
     for (op, _, at), found in zip(begun, spans["start_s"]):
         check(abs(found - at) <= 1e-12 + 1e-9 * at, f"{what}: {rows[op]['name']} starts at {found}, not {at}")
     near(max(now.values(), default=0), p["timeline"]["end_s"], f"{what}: the end", rel=1e-9)
     for x in p["boxing"]:  # both ends of a conversion take part in it
-        ranks = {r for v in x["in"] + x["out"] for r in p["placements"][p["values"][v]["placement"]]["ranks"]}
         if x["communicates"] and p["timeline"]["groups"]:
-            equal(sum(p["timeline"]["groups"][g]["nranks"] for g in groups[x["id"]]), len(ranks), f"{what}: ranks of {x}")
+            equal(sum(p["timeline"]["groups"][g]["nranks"] for g in groups[x["id"]]), len(ranks_of(p, x)),
+                  f"{what}: ranks of {x}")
+
+
+def ranks_of(p, x):
+    """The ranks that have a part in an op or conversion."""
+    return {r for v in x["in"] + x["out"] for r in p["placements"][p["values"][v]["placement"]]["ranks"]}
+
+
+def stages_of(p):
+    """Sets of ranks: those that an op of the micro-batches joins."""
+    stages = []
+    for x in p["ops"]:
+        ranks = ranks_of(p, x)
+        if x.get("turn") == "parts" and x["out"]:
+            ranks = ranks.union(*(s for s in stages if s & ranks))
+            stages = [s for s in stages if not s & ranks] + [ranks]
+    return stages
+
+
+def check_pipeline(p, what):
+    """Returns the seconds of a step: those of the tasks, and of the busiest stage before and behind them."""
+    tasks, stages = p["pipeline"]["tasks"], stages_of(p)
+    equal(len(stages), p["pipeline"]["stages"], f"{what}: stages")
+    turns = {turn: [x for x in p["ops"] + p["boxing"] if x.get("turn") == turn] for turn in ("before", "parts", "after")}
+    busy = sum(t["end_s"] - t["start_s"] for t in tasks)
+    near(busy, sum(x["cost_s"] for x in turns["parts"]), f"{what}: seconds of tasks")
+    end, free = max(t["end_s"] for t in tasks), defaultdict(float)
+    near(p["pipeline"]["bubble"], 1 - busy / end / len(stages), f"{what}: the bubble")
+    for t in sorted(tasks, key=lambda t: t["start_s"]):
+        before = [u["end_s"] for u in tasks if (u["depth"], u["microbatch"]) == (t["depth"] - 1, t["microbatch"])]
+        check(t["start_s"] >= max([free[t["stage"]], *before]) - 1e-12, f"{what}: {t} is early")
+        free[t["stage"]] = t["end_s"]
+    return end + sum(max(sum(x["cost_s"] for x in turns[turn] if s & ranks_of(p, x)) for s in stages)
+                     for turn in ("before", "after"))
 
 
 def check_sums(p, what):
-    near(sum(x["cost_s"] for x in p["ops"] + p["boxing"]), p["step"]["cost_s"], f"{what}: time")
+    all_s = sum(x["cost_s"] for x in p["ops"] + p["boxing"])
+    near(check_pipeline(p, what) if "pipeline" in p else all_s, p["step"]["cost_s"], f"{what}: time")
     equal(sum(x["bytes"] for x in p["boxing"]), p["totals"]["bytes"], f"{what}: bytes")
     by = defaultdict(int)
     for x in p["boxing"]:

@@ -6,7 +6,7 @@ them. Without --all (or TESSERA_FULL) only two, which take seconds. usage: publi
 It prints docs/measured.md's rows. Sources as published.py's; and
 mtnlg: Smith et al., "Using DeepSpeed and Megatron to Train Megatron-Turing NLG 530B", arXiv 2201.11990, section 2.4: seconds of a step.
 llama: "The Llama 3 Herd of Models", arXiv 2407.21783, table 4: teraFLOP/s of a GPU, of which the flops of its shape give the seconds of a
-  step (the mean of what attention's halved and full products give). Its chunks a rank are not told: 4 here.
+  step (the mean of what attention's halved and full products give). The number of chunks is not published: 4 here.
 bloom: bigscience-workshop/bigscience, train/tr11-176B-ml/README.md and chronicles-prequel.md (commit 9e64ede): seconds of a step, and the
   memory of the fullest GPU. Nodes have 4 ports of 100 Gb/s.
 """

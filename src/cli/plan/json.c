@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/plan/json.h"
 
+#include <stdlib.h>
+
 static cJSON *json_totals(const tsri_report *r)
 {
     cJSON *json = cJSON_CreateObject(), *list = cJSON_CreateArray();
@@ -44,21 +46,21 @@ static cJSON *json_memory(const tsri_report *r)
     return json;
 }
 
-/* By stage the runs of its parameters, each by its first and last name. */
+/* For each stage the runs of its parameters; a run is its first and its last name. */
 static cJSON *json_stages(const tsri_ir *ir)
 {
-    enum { RUNS = 256 };
-    tsri_stage_run run[RUNS];
     cJSON *json = cJSON_CreateArray();
     for (int s = 0; s < ir->timetable.nstages; s++) {
-        const int all = tsri_stages_parameters(ir, s, RUNS, run);
+        const int n = tsri_stages_parameters(ir, s, 0, NULL);
+        tsri_stage_run *run = calloc((size_t)n + 1, sizeof *run);
         cJSON *runs = cJSON_CreateArray();
-        for (int i = 0; i < all && i < RUNS; i++) {
-            cJSON *one = cJSON_CreateArray();
-            cJSON_AddItemToArray(one, cJSON_CreateString(run[i].first));
-            cJSON_AddItemToArray(one, cJSON_CreateString(run[i].last));
-            cJSON_AddItemToArray(runs, one);
+        if (run)
+            tsri_stages_parameters(ir, s, n, run);
+        for (int i = 0; i < n && run; i++) {
+            const char *const names[] = {run[i].first, run[i].last};
+            cJSON_AddItemToArray(runs, cJSON_CreateStringArray(names, 2));
         }
+        free(run);
         cJSON_AddItemToArray(json, runs);
     }
     return json;

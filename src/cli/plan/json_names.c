@@ -201,9 +201,12 @@ static void add_memory(plan_json *j, cJSON *json, int value)
     if (!memory)
         return;
     cJSON *bytes = cJSON_AddArrayToObject(json, "bytes");
-    for (int m = 0; m < r->nmemory; m++)
-        cJSON_AddItemToArray(bytes,
-                             cJSON_CreateNumber((double)tsri_value_bytes(v, r->memory[m].rank)));
+    for (int m = 0; m < r->nmemory; m++) {
+        const size_t room = tsri_value_room(v, tsri_value_bytes(v, r->memory[m].rank));
+        cJSON_AddItemToArray(bytes, cJSON_CreateNumber((double)room));
+    }
+    if (v->slots > 1)
+        cJSON_AddNumberToObject(json, "copies", v->slots);
     cJSON_AddStringToObject(json, "memory", memory);
     if (v->storage == TSRI_STORAGE_ARENA) {
         const int alive[2] = {v->first, v->last};

@@ -14,13 +14,17 @@ enum { LABEL = 11, NAME = 23, BAR_LEAST = 8, BAR_MOST = 30, RANKS_TEXT = 24 };
 /* The most lines of each part, on a screen of at least 40 lines and on a lower one. */
 typedef struct sizes {
     int shares, parts, traffic, others;
+    tsri_stages_shown stages;
     bool source; /* all that is known of where figures come from */
 } sizes;
 
 static sizes find_sizes(void)
 {
-    static const sizes usual = {6, 5, 5, 3, true}, low = {3, 3, 3, 1, false};
-    return cli_lines() < 40 ? low : usual;
+    enum { ROWS = 40 };
+    const int more = (cli_lines() - ROWS) / 2; /* a stage has a line in a table and a picture */
+    const sizes usual = {6, 5, 5, 3, {5 + more, true, false}, true},
+                low = {3, 3, 3, 1, {4, false, false}, false};
+    return more < 0 ? low : usual;
 }
 
 /* --- small texts ------------------------------------------------------------------------------ */
@@ -133,13 +137,19 @@ static void put_overlap(plan_text *t, const tsri_report *r)
 
 static void print_stage_line(const char *line, void *arg)
 {
+    const int indent = (int)strspn(line, " ") + 2;
     (void)arg;
-    cli_say("  %s\n", line);
+    if ((int)strlen(line) + 2 <= cli_columns())
+        cli_say("  %s\n", line);
+    else {
+        cli_say("%*s", indent, "");
+        cli_wrap(line, indent, indent, cli_columns());
+    }
 }
 
-void plan_print_stages(const tsr_plan *plan)
+void plan_print_stages(const tsr_plan *plan, tsri_stages_shown shown)
 {
-    tsri_report_stages(plan, print_stage_line, NULL);
+    tsri_report_stages(plan, shown, print_stage_line, NULL);
 }
 
 static void print_time(const plan_view *v, const cli_style *style)
@@ -155,7 +165,7 @@ static void print_time(const plan_view *v, const cli_style *style)
     const double mfu = plan_pace_of(r, v->experiment).mfu;
     if (mfu > 0)
         plan_put(&line, "; MFU %.1f %%", 100 * mfu);
-    if (r->plan->ir.parts > 1)
+    if (r->plan->ir.parts > 1 && r->plan->ir.timetable.nstages < 2)
         plan_put(&line, "; %d micro-batches", r->plan->ir.parts);
     plan_print_words(LABEL, "step", line.data, style);
     for (int i = 0; i < n && i < find_sizes().shares; i++) {
@@ -170,7 +180,7 @@ static void print_time(const plan_view *v, const cli_style *style)
                  cli_seconds(r->summary.alike_s, figure), r->summary.alike);
     if (note.used)
         print_more(note.data);
-    plan_print_stages(r->plan);
+    plan_print_stages(r->plan, find_sizes().stages);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */

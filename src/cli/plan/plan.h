@@ -66,9 +66,9 @@ typedef struct plan_share {
     double s;
 } plan_share;
 /* long.c: the uses of a step's time, longest first; returns how many there are. */
-/* Prints the stages of a plan and their timetable; nothing without stages. */
-void plan_print_stages(const tsr_plan *plan);
 int plan_shares(const tsri_report *r, plan_share out[TSRI_SPENT_COUNT]);
+/* long.c: prints the stages of a plan and their timetable; nothing without stages. */
+void plan_print_stages(const tsr_plan *plan, tsri_stages_shown shown);
 /* long.c: what the model is, on which ranks, and how they share the work. */
 void plan_print_head(const plan_view *v, const cli_style *style);
 /* The parts of a rank's memory that are not empty, largest first; returns how many. */

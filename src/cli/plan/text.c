@@ -4,6 +4,7 @@
 #include "src/cli/plan/fold.h"
 #include "src/cli/plan/plan.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -356,7 +357,7 @@ static void print_time(const plan_view *v)
         plan_put(&t, "%s %s %.1f %%", i ? "," : "", shares[i].name, 100 * shares[i].s / r->step_s);
     plan_put(&t, "; bound by %s", n ? shares[0].name : "nothing");
     print_text(&t);
-    plan_print_stages(r->plan);
+    plan_print_stages(r->plan, (tsri_stages_shown){INT_MAX, true, true});
     print_changes(v);
     if (r->summary.alike > 1 && r->summary.alike_s > 0) {
         t.used = 0;

@@ -271,7 +271,7 @@ static tsr_status put_all(FILE *f, tsr_plan *plan)
             "%d micro-batches: rows with \"%d times\" run in each of them, with the shapes of "
             "one\n",
             plan->ir.parts, plan->ir.parts);
-    tsri_report_stages(plan, put_stage_line, f);
+    tsri_report_stages(plan, (tsri_stages_shown){32, true, true}, put_stage_line, f);
     if (tsri_ir_every(&plan->ir))
         tsri_fshow(
             f,

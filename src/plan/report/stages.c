@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMNS = 64, STAGES_SHOWN = 32, RANKS_SHOWN = 48 };
+enum { COLUMNS = 64, RANKS_SHOWN = 48, RANKS_COLUMN = 7 };
 
 const char *tsri_pipeline_name(tsr_pipeline pipeline)
 {
@@ -31,7 +31,7 @@ double tsri_stages_bubble(const tsri_ir *ir)
     return t->nstages > 1 && all > 0 ? 1 - busy / all : 0;
 }
 
-/* Writes "ranks 0 to 3", or "4 of 0 to 6" if the numbers have gaps. */
+/* Writes "0 to 3", or "4 of 0 to 6" if the numbers have gaps. */
 static void put_ranks(const tsri_ir *ir, int stage, char text[RANKS_SHOWN])
 {
     int first = -1, last = -1, n = 0;
@@ -42,9 +42,9 @@ static void put_ranks(const tsri_ir *ir, int stage, char text[RANKS_SHOWN])
             n++;
         }
     if (n == 1)
-        snprintf(text, RANKS_SHOWN, "rank %d", first);
+        snprintf(text, RANKS_SHOWN, "%d", first);
     else if (last - first + 1 == n)
-        snprintf(text, RANKS_SHOWN, "ranks %d to %d", first, last);
+        snprintf(text, RANKS_SHOWN, "%d to %d", first, last);
     else
         snprintf(text, RANKS_SHOWN, "%d of %d to %d", n, first, last);
 }
@@ -80,14 +80,14 @@ int tsri_stages_parameters(const tsri_ir *ir, int stage, int max, tsri_stage_run
     return n;
 }
 
-/* "            wte.weight to h.1.mlp.c_proj.bias, h.4.ln_1.weight to ..." */
+/* "         wte.weight to h.1.mlp.c_proj.bias, h.4.ln_1.weight to ..." */
 static void put_parameters(const tsri_ir *ir, int stage, tsri_put_line *put, void *arg)
 {
     enum { RUNS = 4 };
     tsri_stage_run run[RUNS];
     char line[400];
     const int all = tsri_stages_parameters(ir, stage, RUNS, run), n = all < RUNS ? all : RUNS;
-    size_t used = (size_t)snprintf(line, sizeof line, "          ");
+    size_t used = (size_t)snprintf(line, sizeof line, "%*s", RANKS_COLUMN, "");
     for (int i = 0; i < n && used < sizeof line; i++) {
         const bool is_one = !strcmp(run[i].first, run[i].last);
         used += (size_t)snprintf(line + used, sizeof line - used, "%s%.80s%s%.80s", i ? ", " : "",
@@ -102,20 +102,16 @@ static void put_parameters(const tsri_ir *ir, int stage, tsri_put_line *put, voi
 static void put_stage(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *put, void *arg)
 {
     const tsri_timetable *t = &ir->timetable;
-    char ranks[RANKS_SHOWN], line[200];
+    char ranks[RANKS_SHOWN], there[32] = "with back", line[200];
     double forward, back;
     const double length = tsri_timetable_seconds(t), busy = busy_of(t, ir->parts, stage);
     put_ranks(ir, stage, ranks);
     split_tasks(t, stage, turn_depth, &forward, &back);
-    int n = snprintf(line, sizeof line, "stage %-2d %-16s ", stage, ranks);
-    n += forward > 0
-             ? snprintf(line + n, sizeof line - (size_t)n, "%8.3f ms forward, %8.3f ms back",
-                        forward * 1e3, back * 1e3)
-             : snprintf(line + n, sizeof line - (size_t)n, "%30.3f ms both ways", back * 1e3);
-    snprintf(line + n, sizeof line - (size_t)n, ", %5.1f %% busy, %d in memory",
-             length > 0 ? 100 * busy / length : 0, forward > 0 ? t->slots[stage] : 1);
+    if (forward > 0)
+        snprintf(there, sizeof there, "%.3f ms", forward * 1e3);
+    snprintf(line, sizeof line, "%5d  %-16s %12s %9.3f ms %6.1f %% %10d", stage, ranks, there,
+             back * 1e3, length > 0 ? 100 * busy / length : 0, forward > 0 ? t->slots[stage] : 1);
     put(line, arg);
-    put_parameters(ir, stage, put, arg);
 }
 
 /* One row of the picture: digits go forward, letters back; of micro-batches from 10 on the last
@@ -148,25 +144,35 @@ bool tsri_stages_run(const tsri_ir *ir)
     return on_host;
 }
 
-void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg)
+void tsri_report_stages(const tsr_plan *plan, tsri_stages_shown shown, tsri_put_line *put,
+                        void *arg)
 {
     const tsri_ir *ir = &plan->ir;
     const tsri_timetable *t = &ir->timetable;
-    const int turn_depth = t->turn_depth < 0 ? INT_MAX : t->turn_depth;
+    const int turn_depth = t->turn_depth < 0 ? INT_MAX : t->turn_depth,
+              n = t->nstages < shown.most ? t->nstages : shown.most;
     char line[200];
     if (t->nstages < 2 || tsri_timetable_seconds(t) <= 0)
         return;
     snprintf(line, sizeof line,
-             "%d stages by %s, %d micro-batches: %.3f ms from the first task to the last, bubble "
-             "%.1f %%",
-             t->nstages, tsri_pipeline_name(ir->opts.pipeline), ir->parts,
-             tsri_timetable_seconds(t) * 1e3, 100 * tsri_stages_bubble(ir));
+             "%d stages by %s, %d micro-batches: %.3f ms, stages idle for %.1f %%", t->nstages,
+             tsri_pipeline_name(ir->opts.pipeline), ir->parts, tsri_timetable_seconds(t) * 1e3,
+             100 * tsri_stages_bubble(ir));
     put(line, arg);
-    for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
+    if (shown.times)
+        put("stage  ranks                 forward         back     busy  in memory", arg);
+    for (int s = 0; s < n && shown.times; s++) {
         put_stage(ir, s, turn_depth, put, arg);
+        if (shown.parameters)
+            put_parameters(ir, s, put, arg);
+    }
     if (!tsri_stages_run(ir))
         put("runs on GPUs do not follow this timetable yet: one stage runs after another", arg);
     put("by time, digits forward, letters back (a is micro-batch 0), dots idle:", arg);
-    for (int s = 0; s < t->nstages && s < STAGES_SHOWN; s++)
+    for (int s = 0; s < n; s++)
         draw(ir, s, turn_depth, put, arg);
+    if (n < t->nstages) {
+        snprintf(line, sizeof line, "... and %d more stages", t->nstages - n);
+        put(line, arg);
+    }
 }

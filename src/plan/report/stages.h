@@ -7,9 +7,16 @@
 
 typedef void tsri_put_line(const char *line, void *arg);
 
-/* Gives `put` a heading, a line for each stage and a picture of the timetable; nothing of a plan
- * without stages. */
-void tsri_report_stages(const tsr_plan *plan, tsri_put_line *put, void *arg);
+typedef struct tsri_stages_shown {
+    int most;               /* stages that are shown */
+    bool times, parameters; /* a table of their times, and the parameters in it */
+} tsri_stages_shown;
+
+/* Gives `put` a heading, a table of stages and a picture of the timetable; nothing of a plan
+ * without stages. In the table the last column is the number of micro-batches for which a stage
+ * holds activations. */
+void tsri_report_stages(const tsr_plan *plan, tsri_stages_shown shown, tsri_put_line *put,
+                        void *arg);
 /* The part of the stages' time, from the first task to the last, in which they are idle; 0 without
  * stages. */
 double tsri_stages_bubble(const tsri_ir *ir);
@@ -18,7 +25,7 @@ bool tsri_stages_run(const tsri_ir *ir);
 /* "1f1b", "gpipe". */
 const char *tsri_pipeline_name(tsr_pipeline pipeline);
 
-/* Parameters of a stage that follow each other in the program: the first and the last name. */
+/* Consecutive parameters of the program that are in one stage, by the first and the last name. */
 typedef struct tsri_stage_run {
     const char *first, *last;
 } tsri_stage_run;

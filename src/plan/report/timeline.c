@@ -208,28 +208,65 @@ static int segment_begin(const tsri_ir *ir, int from, int end, int segment)
     return from;
 }
 
-/* Lets the clock run over the tasks of stages, each from its time in the timetable on. */
+/* When a task began and ended on the clock, and the spans that it and its successors wait for. */
+typedef struct task_span {
+    double start_s, end_s;
+    int before, last;
+} task_span;
+
+/* Returns the group of the current stage that is free last; -1 if it has none. */
+static int find_latest(const clockwork *c)
+{
+    int latest = -1;
+    for (int g = 0; g < c->t->ngroups; g++)
+        if (has_part(c, NULL, g) && (latest < 0 || c->hand[g].now_s > c->hand[latest].now_s))
+            latest = g;
+    return latest;
+}
+
+/* Lets the groups of the current stage wait as the timetable lets task i: for the end of the task
+ * that its start is the end of, or for the start of one that begins with it. */
+static void wait_for_task(clockwork *c, const task_span *done, int i)
+{
+    const tsri_task_of *task = c->plan->ir.timetable.task;
+    int j = i - 1;
+    while (j >= 0 && task[j].end_s != task[i].start_s && task[j].start_s != task[i].start_s)
+        j--;
+    if (j < 0)
+        return;
+    const bool ends = task[j].end_s == task[i].start_s;
+    const double from_s = ends ? done[j].end_s : done[j].start_s;
+    for (int g = 0; g < c->t->ngroups; g++)
+        if (has_part(c, NULL, g) && c->hand[g].now_s < from_s) {
+            c->hand[g].now_s = from_s;
+            c->hand[g].last = ends ? done[j].last : done[j].before;
+        }
+}
+
+/* Lets the clock run over the tasks of stages, in the timetable's order. */
 static tsr_status run_tasks(clockwork *c, int begin, int end)
 {
     const tsri_ir *ir = &c->plan->ir;
     const tsri_timetable *t = &ir->timetable;
     int *first = tsri_pool_alloc(&c->pool, ((size_t)t->nsegments + 1) * sizeof *first);
-    double from_s = 0;
-    TSRI_NEED(first);
+    task_span *done = tsri_pool_alloc(&c->pool, (size_t)t->ntasks * sizeof *done);
+    TSRI_NEED(first && done);
     for (int s = 0, e = begin; s <= t->nsegments; s++)
         first[s] = e = segment_begin(ir, e, end, s);
-    for (int g = 0; g < c->t->ngroups; g++)
-        from_s = c->hand[g].now_s > from_s ? c->hand[g].now_s : from_s;
     c->share = 1.0 / ir->parts;
     for (int i = 0; i < t->ntasks; i++) {
         const int segment = t->task[i].segment;
         c->stage = t->segment[segment].stage;
-        for (int g = 0; g < c->t->ngroups; g++) {
-            clock_hand *h = &c->hand[g];
-            if (has_part(c, NULL, g) && h->now_s < from_s + t->task[i].start_s)
-                h->now_s = from_s + t->task[i].start_s;
-        }
+        wait_for_task(c, done, i);
+        const int from = find_latest(c);
+        if (from >= 0)
+            done[i] = (task_span){.start_s = c->hand[from].now_s, .before = c->hand[from].last};
         TSRI_TRY(run_entries(c, first[segment], first[segment + 1]));
+        const int to = find_latest(c);
+        if (to >= 0) {
+            done[i].end_s = c->hand[to].now_s;
+            done[i].last = c->hand[to].last;
+        }
     }
     c->share = 1;
     c->stage = -1;
