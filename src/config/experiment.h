@@ -153,8 +153,8 @@ typedef struct tsri_program_opts {
      * .npy files that exist give their shapes; for others the experiment must say `shape`. */
     bool no_data;
     bool shards; /* each rank can fetch its own part of a graph's outputs too */
-    /* The options of the program's compile, by whose figures `stages.split: auto` is planned; NULL:
-     * what the file says. */
+    /* Options of the program's compile; `stages.split: auto` plans with their figures. NULL: the
+     * options of the file. They are read while the program is built, and not later. */
     const tsr_compile_opts *compile;
 } tsri_program_opts;
 

@@ -282,7 +282,7 @@ typedef struct tsri_config_stage_rule {
 typedef struct tsri_config_stages {
     tsri_head head;
     const char *axis;
-    int split;        /* an index of the section's words; it is instead of rules */
+    int split;        /* index of the section's words; stands in place of rules */
     tsri_items rules; /* tsri_config_stage_rule */
     int64_t chunks;   /* `virtual` */
     /* Worked out: the mesh's dimension, and its size. */

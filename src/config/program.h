@@ -32,15 +32,14 @@ typedef struct tsri_program_stages {
     const tsr_placement **on;  /* [n] */
     int n;                     /* 0: there are none */
     bool is_one;               /* all variables are in the first: src/config/rules/split.c */
-    int *split; /* by variable, in tsr_module_visit's order, its stage; NULL: by rules */
-    int nvisited;
+    int *split; /* stage of each variable, in tsr_module_visit's order; NULL: the rules decide */
 } tsri_program_stages;
 
 typedef struct tsri_program_inside {
     tsri_pool pool;
     tsri_program_stages stages;
     bool started, no_data, shards;
-    const tsr_compile_opts *compile; /* that the program is built for; NULL: what the file says */
+    const tsr_compile_opts *compile; /* see tsri_program_opts */
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
     tsri_fetch *fetches;

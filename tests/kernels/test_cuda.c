@@ -117,7 +117,7 @@ static void test_cases(void **state)
     const char *only = getenv("TESSERA_TEST_CASES");
     const char *few = getenv("TESSERA_FULL") ? NULL : getenv("TESSERA_TEST_DTYPES");
     const int n = sizeof dtypes / sizeof *dtypes;
-    /* The dtypes of a case: so many, from one on that goes round from case to case. */
+    /* Each case runs in `count` of the dtypes; the first of them changes from case to case. */
     const int begin = few ? few[0] - '0' : 0, count = few ? few[1] - '0' : n;
     int idle = 0;
     for (const tsri_kernels *const *impl = device->ops->kernels(); *impl; impl++) {

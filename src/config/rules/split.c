@@ -5,17 +5,17 @@
 #include "src/plan/choose/cut.h"
 
 typedef struct listing {
-    int n;
-    tsr_variable **variables; /* NULL: they are counted */
+    tsri_pool *pool;
+    int n, room;
+    tsr_variable **variables;
 } listing;
 
 static tsr_status list(tsr_variable *v, const char *name, void *arg)
 {
     listing *l = arg;
     (void)name;
-    if (l->variables)
-        l->variables[l->n] = v;
-    l->n++;
+    TSRI_NEED(TSRI_PUSH(l->pool, l->variables, l->n, l->room));
+    l->variables[l->n++] = v;
     return TSR_OK;
 }
 
@@ -24,7 +24,7 @@ typedef struct splitter {
     tsr_world *world;      /* a virtual one */
     tsr_compile_opts opts;
     tsri_cutting how;
-    tsri_cut_found best; /* that the program has */
+    tsri_cut_found best; /* the program's cut so far */
 } splitter;
 
 /* Cuts a plan, and gives the program that cut if it is the first, or fits and is shorter. */
@@ -32,14 +32,10 @@ static tsr_status cut(splitter *s, const tsri_program *in, const tsr_plan *plan,
                       tsri_cut_found *out)
 {
     tsri_program_stages *made = &s->p->inside->stages;
-    tsri_pool *pool = &s->p->inside->pool;
-    listing all = {0};
+    listing all = {.pool = &s->p->inside->pool};
     TSRI_TRY(tsr_module_visit(in->module, list, &all));
-    all.variables = tsri_pool_alloc(pool, (size_t)all.n * sizeof(tsr_variable *));
-    int *stage = tsri_pool_alloc(pool, (size_t)all.n * sizeof *stage);
-    TSRI_NEED(all.variables && stage);
-    all.n = 0;
-    TSRI_TRY(tsr_module_visit(in->module, list, &all));
+    int *stage = tsri_pool_alloc(all.pool, (size_t)all.n * sizeof *stage);
+    TSRI_NEED(stage);
     TSRI_TRY(tsri_plan_cut(plan, &s->how, all.n, all.variables, stage, out));
     if (made->split && (!out->fits || (s->best.fits && out->longest_s >= s->best.longest_s)))
         return TSR_OK;
@@ -48,9 +44,10 @@ static tsr_status cut(splitter *s, const tsri_program *in, const tsr_plan *plan,
     return TSR_OK;
 }
 
-/* Compiles the experiment with all stages on the ranks of one, which then need the memory of all:
- * so that signatures are about those that the stages will have. `share`: of the memory limit, that
- * is for what a program without stages has; the stages' copies take the rest. */
+/* Compiles the experiment with all stages on the ranks of one, within as many memory limits as
+ * there are indices, so that the signatures are close to those of the stages, and cuts the plan.
+ * `share` is the part of the limits that this program may use: the copies for several
+ * micro-batches, which only a program with stages has, take the rest. */
 static tsr_status try_share(splitter *s, double share, tsri_cut_found *out)
 {
     tsr_compile_opts opts = s->opts;

@@ -5,8 +5,8 @@
 
 #include "src/config/program.h"
 
-/* Finds the stage of each variable of the program's model, whose stages' placements are made, and
- * which is not made itself. It plans the experiment with all variables in the first stage, in a
+/* Finds the stage of each variable of the program's model. Called after the stages' placements are
+ * made and before the model is. It plans the experiment with all variables in the first stage, in a
  * virtual world, so all ranks find the same. Not collective. */
 tsr_status tsri_split_find(const tsri_program *p);
 

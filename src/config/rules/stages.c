@@ -116,26 +116,26 @@ tsr_status tsri_stages_make(const tsri_program *p, const tsr_placement **placeme
 
 typedef struct staging {
     const tsri_program *p;
-    bool *used; /* by rule */
+    bool *used;   /* by rule */
+    int nvisited; /* number of variables that are in a stage so far */
 } staging;
 
-/* Puts a variable, and the module that has it, into a stage of which all variables of the module
- * are. */
-static tsr_status put_into(const staging *a, tsr_variable *v, int number)
+/* Puts a variable, and its module, into a stage. */
+static void put_into(const staging *a, tsr_variable *v, int number)
 {
     const tsri_stage stage = {number + 1, a->p->inside->stages.on[number]};
     tsri_scope_module(v->scope)->scope.stage = stage;
     v->placement = stage.placement;
-    return TSR_OK;
 }
 
 /* Puts a variable into the stage that planning has found for it. */
 static tsr_status stage_found(tsr_variable *v, const char *name, void *arg)
 {
-    const staging *a = arg;
-    tsri_program_stages *made = &a->p->inside->stages;
+    staging *a = arg;
+    const tsri_program_stages *made = &a->p->inside->stages;
     (void)name;
-    return put_into(a, v, made->is_one ? 0 : made->split[made->nvisited++]);
+    put_into(a, v, made->is_one ? 0 : made->split[a->nvisited++]);
+    return TSR_OK;
 }
 
 /* Puts a variable into the stage of the last rule that fits. */
@@ -159,7 +159,8 @@ static tsr_status stage_variable(tsr_variable *v, const char *name, void *arg)
                               "it puts '%.200s' into stage %d, and another rule puts other "
                               "variables of the same module into stage %d",
                               name, stage, before);
-    return put_into(a, v, stage);
+    put_into(a, v, stage);
+    return TSR_OK;
 }
 
 /* Puts a module into the stage that all variables below it are in. Returns that stage's number; 0:

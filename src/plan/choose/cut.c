@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A *unit* is a module that has variables; units are numbered in the order in which the forward
- * pass first needs them. An item is at the latest unit of what it reads, a backward item at the
- * earliest unit of the gradients that it reads, where the forward items of its module are. The
- * result of a forward item crosses each boundary between units up to its last consumer, and its
- * gradient crosses them on the way back.
+ * A *unit* is a module that has variables; units are numbered in the order of their first use in
+ * the forward pass. A forward item belongs to the latest unit of its operands. A backward item
+ * belongs to the earliest unit of the gradients among its operands, within the range of its
+ * module's forward items. The result of a forward item crosses each boundary between units up to
+ * its last consumer, and its gradient crosses them on the way back.
  *
- * The stages are then found by dynamic programming over the units: best[s][j] is the least bound of
- * the longest of stages 0 to s, which have units 0 to j.
+ * Dynamic programming over the units then finds the stages: best[j] is the least bound on the
+ * longest of stages 0 to s that have units 0 to j.
  */
 #include "src/plan/choose/cut.h"
 
@@ -32,7 +32,7 @@ typedef struct cutter {
     tsr_variable *const *variables;
     int *unit_of;  /* by variable; -1: the forward pass does not read it */
     int nunits;    /* sums below: [nunits + 1], of the units before one */
-    int *origin;   /* by value: the only variable that it is made of; -1: none */
+    int *origin;   /* by value: its source, if that is one variable alone; else -1 */
     int *at;       /* by value: its unit; -1: none */
     bool *forward; /* by value: a forward item of the parts made it */
     bool *total;   /* by value: it is collected over all parts */
@@ -40,8 +40,8 @@ typedef struct cutter {
     int nnames;
     named *names; /* by name, with room for all items */
     double *time_s, *state, *kept;
-    double *work;    /* [nunits] the most bytes of other values that live at a time of the unit */
-    double *crosses; /* [nunits] bytes behind a unit, one way */
+    double *work;    /* [nunits] peak bytes of all other live values during a unit */
+    double *crosses; /* [nunits] bytes sent forward over the boundary after a unit */
 } cutter;
 
 typedef struct bound {
@@ -63,7 +63,7 @@ static int variable_number(const cutter *c, const tsr_variable *v)
     return -1;
 }
 
-/* Begins the next unit, if a variable's module is in none yet. */
+/* Returns the unit of a variable's module; begins the next unit if the module has none. */
 static int enter_unit(cutter *c, int variable)
 {
     if (c->unit_of[variable] < 0) {
@@ -75,7 +75,7 @@ static int enter_unit(cutter *c, int variable)
     return c->unit_of[variable];
 }
 
-/* The only variable that all operands are made of; -1: there is none. */
+/* The variable that is the only source of all operands; -1 if there is none. */
 static int origin_of(const cutter *c, const tsri_item *it)
 {
     int origin = -1;
@@ -106,7 +106,7 @@ static int place_forward(cutter *c, const tsri_item *it)
     return at;
 }
 
-/* The range of the forward items that have an item's name, which `at` then belongs to. */
+/* The units of the forward items with a name. */
 static range *find_name(cutter *c, const char *name)
 {
     int low = 0, high = c->nnames;
@@ -159,15 +159,18 @@ static void place(cutter *c, int *item_at)
         const tsri_item *it = &ir->items[i];
         const int origin = it->nin > 0 && !it->backward ? origin_of(c, it) : -1;
         int at = -1;
-        if (origin < 0 && is_work(c, it))
-            at = it->backward ? place_backward(c, it) : place_forward(c, it);
-        if (at >= 0 && !it->backward)
+        /* A conversion of a parameter counts if each micro-batch repeats it. */
+        if (is_work(c, it) && (origin < 0 || ir->parts > 1))
+            at = origin >= 0    ? enter_unit(c, origin)
+                 : it->backward ? place_backward(c, it)
+                                : place_forward(c, it);
+        if (at >= 0 && origin < 0 && !it->backward)
             widen(find_name(c, it->name), at);
         item_at[i] = at;
         for (int j = 0; j < it->nout; j++) {
             c->at[it->out[j]] = at;
             c->origin[it->out[j]] = origin;
-            c->forward[it->out[j]] = at >= 0 && !it->backward;
+            c->forward[it->out[j]] = at >= 0 && origin < 0 && !it->backward;
         }
     }
 }
@@ -178,8 +181,8 @@ static size_t bytes_of(const cutter *c, const tsri_value *v)
     return v->storage == TSRI_STORAGE_INNER ? 0 : tsri_value_bytes(v, c->ir->world->rank);
 }
 
-/* Finds for each value the last unit of the forward pass that reads it, and whether backward does.
- */
+/* Finds each value's last consumer in the forward pass, as a unit, and whether it has a consumer in
+ * the backward pass. */
 static void find_uses(const cutter *c, const int *item_at, int *last, bool *kept)
 {
     const tsri_ir *ir = c->ir;
@@ -196,10 +199,10 @@ static void find_uses(const cutter *c, const int *item_at, int *last, bool *kept
     }
 }
 
-/* Adds the bytes of a value to its unit. Values that are made of variables alone, and totals, are
- * there during all parts. Forward values that backward reads are kept. For others,
- * more[entry] gets what an entry adds to the live bytes. A forward value also crosses the
- * boundaries up to its last consumer. */
+/* Adds the bytes of a value to its unit: to `state` if it is a total or was computed from a
+ * variable before the micro-batches, to `kept` if it is a forward value with a backward consumer.
+ * All other values change the live bytes, by more[entry] at each entry. Forward values are also
+ * added to the boundaries that they cross. */
 static void weigh_value(cutter *c, int v, int last, bool kept, double *more)
 {
     const tsri_value *value = &c->ir->values[v];
@@ -209,7 +212,7 @@ static void weigh_value(cutter *c, int v, int last, bool kept, double *more)
         c->crosses[u] += bytes;
     if (value->storage != TSRI_STORAGE_ARENA || value->first < 0 || bytes <= 0)
         return;
-    if (from >= 0 && c->unit_of[from] >= 0 && c->ir->parts > 1)
+    if (from >= 0 && c->unit_of[from] >= 0 && c->at[v] < 0)
         c->state[c->unit_of[from] + 1] += bytes;
     else if (c->total[v])
         c->state[c->at[v] + 1] += bytes;
@@ -242,8 +245,8 @@ static tsr_status weigh_values(cutter *c, const int *item_at)
     return TSR_OK;
 }
 
-/* The variable whose state, by its name, another variable is: "fc.weight" has "fc.weight.exp_avg".
- * -1: it is no state. */
+/* Finds the parameter of an optimizer's state by name ("fc.weight" of "fc.weight.exp_avg"), or the
+ * parameter itself; -1 if there is none. */
 static int holder_of(const cutter *c, const char *const *names, const char *name)
 {
     int best = -1;
@@ -303,13 +306,13 @@ static tsr_status weigh(cutter *c, const int *item_at)
 }
 
 /* --- stages ----------------------------------------------------------------------------------- */
-/* Bytes that cross the boundary behind a unit one way. */
+/* The bytes that are sent forward over the boundary after a unit. */
 static double crossing(const cutter *c, int unit)
 {
     return unit < 0 || unit >= c->nunits - 1 ? 0 : c->crosses[unit];
 }
 
-/* Seconds to send them. */
+/* The seconds of that send. */
 static double send_s(const cutter *c, int unit)
 {
     const tsri_cost_model *m = &c->ir->model;
@@ -319,9 +322,9 @@ static double send_s(const cutter *c, int unit)
     return m->link[link].latency_s + crossing(c, unit) / m->link[link].bytes_per_s;
 }
 
-/* The bytes of a rank whose stages all need as much as this one, of units first to last, where
- * `work` is the most that one of them needs for a time. A stage also keeps what it receives, and
- * two copies of the gradients that it receives. */
+/* The bytes of a rank, if all chunks of its index need as much as this stage with units first to
+ * last. `work` is the largest peak of these units. A stage keeps received operands as long as its
+ * own forward values, and two copies of received gradients. */
 static double need_of(const cutter *c, int stage, int first, int last, double work)
 {
     const tsri_cutting *h = c->how;
@@ -345,13 +348,14 @@ static bool is_less(bound a, bound b)
 
 typedef enum sought { SHORTEST, SHORTEST_WITHIN, LEANEST } sought;
 
-/* Sets first[s * nunits + j] to the first unit of stage s where stages 0 to s have units 0 to j.
- * Returns whether there is such a cut, as each stage has a unit and is within the limit. */
-static bool find_cut(const cutter *c, sought what, bound *best, int *first)
+/* Sets first[s * nunits + j] to the first unit of stage s in the best cut of units 0 to j into
+ * stages 0 to s. Returns whether a cut exists in which each stage has a unit, and keeps the limit.
+ */
+static bool find_cut(const cutter *c, sought aim, bound *best, int *first)
 {
     const int n = c->nunits, stages = c->how->nstages;
     const bound none = {INFINITY, INFINITY};
-    const double limit = what == SHORTEST_WITHIN ? (double)c->how->memory_limit : INFINITY;
+    const double limit = aim == SHORTEST_WITHIN ? (double)c->how->memory_limit : INFINITY;
     for (int s = 0; s < stages; s++)
         for (int j = n - 1; j >= 0; j--) {
             bound found = none;
@@ -360,7 +364,7 @@ static bool find_cut(const cutter *c, sought what, bound *best, int *first)
                 const bound before = s ? best[i - 1] : (bound){i ? INFINITY : 0, 0};
                 work = fmax(work, c->work[i]);
                 const double need = need_of(c, s, i, j, work);
-                const double own = what == LEANEST ? need : time_of(c, i, j);
+                const double own = aim == LEANEST ? need : time_of(c, i, j);
                 const bound b = {fmax(before.most, own), before.sent + send_s(c, i - 1)};
                 if (need <= limit && b.most < INFINITY && is_less(b, found)) {
                     found = b;
@@ -372,7 +376,7 @@ static bool find_cut(const cutter *c, sought what, bound *best, int *first)
     return best[n - 1].most < INFINITY;
 }
 
-/* Writes the stage of each unit; returns the need of the neediest one. */
+/* Writes the stage of each unit. Returns the bytes of the stage that needs most. */
 static double read_cut(const cutter *c, const int *first, int *stage)
 {
     const int n = c->nunits;

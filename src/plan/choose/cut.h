@@ -9,27 +9,27 @@
 typedef struct tsri_cutting {
     int nstages, nindices;
     int parts;             /* micro-batches of a step */
-    tsr_pipeline pipeline; /* it decides how many of them a stage keeps */
+    tsr_pipeline pipeline; /* decides the number of micro-batches that a stage keeps */
     size_t memory_limit;   /* bytes of a rank; 0: none */
-    int other_rank;        /* of the second index, at the place of the first index's first rank */
+    int other_rank;        /* the rank of index 1 that corresponds to the first rank of index 0 */
 } tsri_cutting;
 
 typedef struct tsri_cut_found {
-    bool fits;        /* it is within the limit */
-    double longest_s; /* estimated seconds of its longest stage for a micro-batch */
-    double free_need; /* bytes of a rank of the neediest stage, if there were no limit */
+    bool fits;        /* within the limit */
+    double longest_s; /* estimated seconds of the longest stage for a micro-batch */
+    double free_need; /* bytes of a rank in the shortest cut without a limit */
 } tsri_cut_found;
 
 /*
- * Writes to out_stage the stage of each of n variables of a plan that was compiled with all of them
- * on the ranks of the first index. Modules stay whole, in the order in which the forward pass first
- * needs one of their variables, and each stage has a run of them. The result's longest stage is
- * the shortest of all such cuts within the limit; of equal cuts it sends least. Where no cut is
- * within the limit, the result's neediest stage needs least. A stage's time is that
- * of its kernels and collectives and of what it receives; its memory is that of its variables, of
- * their states and gradients, and of what backward reads of the micro-batches that it keeps
- * (estimates: a plan of the stages has the exact figures). A variable that the forward pass does
- * not read is where the one before it is.
+ * Writes to out_stage the stage of each of n variables. The plan must have been compiled with all
+ * of them on the ranks of index 0. Modules stay whole, in the order of their first use in the
+ * forward pass, and each stage is a run of modules. The cut has the shortest longest stage of all
+ * cuts within the limit, and of equal ones the fewest seconds of sends. If no cut is within the
+ * limit, it has the least memory. The time of a stage is the sum of its kernels, collectives and
+ * receives. Its memory is the sum of its variables, their states and gradients, and the forward
+ * values with backward consumers of all micro-batches that it keeps. Both are estimates: compiling
+ * the stages gives exact figures. A variable without a consumer in the forward pass is in the stage
+ * of the variable before it.
  *
  * Not collective. Errors: TSR_ERR_INVALID, fewer modules than stages; TSR_ERR_NO_MEMORY.
  */

@@ -15,8 +15,9 @@ typedef struct tsri_inference {
     struct tsri_problem *problem[3]; /* NULL until it is needed; see tsri_infer */
     struct tsri_known *known;        /* costs that all problems share */
     double *work;                    /* remaining units of work; NULL: unlimited */
-    /* Limits will be asked for: what is converted before the micro-batches stays, unless weights
-     * are gathered again, and stages keep values of several. */
+    /* Answers within memory limits will follow, of a step with micro-batches. holds: values that
+     * are converted before the micro-batches stay for all of them (weights are not gathered again).
+     */
     bool holds, is_limited;
     tsr_pipeline pipeline;
     int parts;

@@ -103,7 +103,7 @@ typedef struct tsri_parallel {
     unsigned dims;
 } tsri_parallel;
 
-/* The consumers of each tensor, and what is kept for them. */
+/* The consumers of each tensor, and the lifetimes that follow from them. */
 typedef struct tsri_tensor_reads {
     tsri_reader **first, **last; /* first and last node of each tensor's list */
     /* Where `holds`, per tensor with several consumers (else NULL), and its node: */
@@ -174,9 +174,9 @@ tsr_status tsri_having_of(tsri_problem *p, const tsri_side *made, const tsri_sha
 /* Finds how many micro-batches' values the stages of a pipeline keep: the placements of the forward
  * pass, if no two share a rank. */
 tsr_status tsri_find_copies(tsri_problem *p, tsr_pipeline pipeline, int parts);
-/* The search adds up the bytes that are there at a time. A stage's times lie behind those of the
- * stages before it, so that each has the limit for itself. Returns the first time of a stage; of
- * other placements 0. */
+/* The search adds up all bytes that are live at one time. The times of a stage therefore follow
+ * those of the stages before it, so that the limit holds for each stage alone. Returns the first
+ * time of a stage; 0 for other placements. */
 int tsri_window(const tsri_problem *p, const tsr_placement *placement);
 /* Replaces *of, the n bytes of a tensor by strategy, by those of all copies that a rank has of it.
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that micro-batches take. A value from before them is converted once a step, and the result
- * stays for all of them. An edge has no memory, so each such edge gets a node beside it
- * without a cost: its strategies are the signatures that the producer has, which take none, and
- * those that the consumer wants, which take a part's bytes. Edges of infinite cost tie it to both.
- * In a pipeline a stage keeps what backward reads of several micro-batches.
+ * The memory of micro-batches. A value from before them is converted once a step, and the result
+ * stays for all of them. Edges of the search have no memory, so each such conversion gets a node
+ * without cost. Its strategies are the producer's signatures, which take no memory, and the
+ * signatures that the consumer accepts, which take the bytes of a part. Edges of infinite cost tie
+ * the node to both. In a pipeline a stage keeps the operands of its backward pass for several
+ * micro-batches.
  */
 #include <math.h>
 

@@ -88,7 +88,7 @@ static size_t at(const lister *l, int segment, int part)
 static bool is_full(const lister *l, int segment)
 {
     const tsri_timetable *t = l->t;
-    const int stage = t->segment[segment].stage, after = t->nstages - stage;
+    const int stage = t->segment[segment].stage;
     int chunks = 0, under_way = 0;
     if (!l->limits || t->segment[segment].depth >= t->turn_depth)
         return false;
@@ -101,8 +101,7 @@ static bool is_full(const lister *l, int segment)
         chunks += way <= 0;
         under_way += way < 0 ? l->next[s] : way > 0 ? -l->next[s] : 0;
     }
-    return under_way >=
-           (chunks < 2 || t->nstages < 2 ? after : 2 * after - 1 + (chunks - 1) * t->nstages);
+    return under_way >= tsri_tasks_ahead(t->nstages, stage, chunks);
 }
 
 /* Whether the schedule lets a stage do the next task of a segment. */
