@@ -93,6 +93,11 @@ tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, 
     *p = (tsr_placement){.world = world, .device = device, .ndim = ndim, .nranks = nranks};
     memcpy(p->dim, dim, (size_t)ndim * sizeof *dim);
     p->ranks = tsri_pool_dup(&reg->pool, ranks, (size_t)nranks * sizeof *ranks);
+    p->least = p->most = ranks[0];
+    for (int i = 1; i < nranks; i++) {
+        p->least = ranks[i] < p->least ? ranks[i] : p->least;
+        p->most = ranks[i] > p->most ? ranks[i] : p->most;
+    }
     p->text = p->ranks ? make_text(&reg->pool, p) : NULL;
     TSRI_NEED(p->text);
     TSRI_TRY(tsri_live_add(&world->mem, p, TSRI_LIVE_PLACEMENT));
@@ -315,6 +320,8 @@ int tsr_placement_find(const tsr_placement *p, int rank)
     int guess = rank - p->ranks[0];
     if (guess >= 0 && guess < p->nranks && p->ranks[guess] == rank)
         return guess;
+    if (rank < p->least || rank > p->most)
+        return -1;
     for (int i = 0; i < p->nranks; i++)
         if (p->ranks[i] == rank)
             return i;

@@ -14,6 +14,7 @@ struct tsr_placement {
     int dim[TSR_MAX_HIERARCHY]; /* unused ones are 0 */
     int nranks;
     const int *ranks; /* [nranks], row-major */
+    int least, most;  /* of ranks */
     const char *text;
     /* Names of the dimensions, for texts alone: equality and `text` do not depend on them. */
     const char *axis[TSR_MAX_HIERARCHY]; /* NULL: none */

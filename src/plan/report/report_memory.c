@@ -252,35 +252,40 @@ typedef struct tally {
     int64_t by[TSRI_MEMORY_KINDS];
 } tally;
 
-/* The values of the block that are alive when most bytes are. */
+/* The bytes of a value in the block, with those of its copies. */
+static int64_t room_of(const tsri_value *v, int rank)
+{
+    return (int64_t)tsri_value_room(v, tsri_value_bytes(v, rank));
+}
+
+/* Tallies the values of the block that are alive when most bytes are. */
 static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entry)
 {
-    tsr_plan *plan = m->plan;
-    size_t n = (size_t)plan->ir.nentries + 1;
-    tally *change = tsri_mem_alloc(&plan->ir.world->mem, n * sizeof *change);
+    const tsri_ir *ir = &m->plan->ir;
+    const size_t n = (size_t)ir->nentries + 1;
+    int64_t *change = tsri_mem_alloc(&ir->world->mem, n * sizeof *change), now = 0, most = 0;
     TSRI_NEED(change);
-    for (int i = 0; i < plan->ir.nvalues; i++) {
-        const tsri_value *v = &plan->ir.values[i];
+    for (int i = 0; i < ir->nvalues; i++) {
+        const tsri_value *v = &ir->values[i];
         if (v->storage != TSRI_STORAGE_ARENA || v->first < 0)
             continue;
-        int64_t bytes = (int64_t)tsri_value_room(v, tsri_value_bytes(v, rank));
-        change[v->first].by[m->kind[i]] += bytes;
-        change[v->last + 1].by[m->kind[i]] -= bytes;
+        const int64_t bytes = room_of(v, rank);
+        change[v->first] += bytes;
+        change[v->last + 1] -= bytes;
     }
-    tally now = {0};
-    int64_t most = 0;
     *out_entry = -1;
-    for (size_t e = 0; e < n; e++) {
-        int64_t sum = 0;
-        for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
-            sum += now.by[c] += change[e].by[c];
-        if (sum > most) {
-            most = sum;
+    for (size_t e = 0; e < n; e++)
+        if ((now += change[e]) > most) {
+            most = now;
             *out_entry = (int)e;
-            *out = now;
         }
-    }
     tsri_mem_free(change);
+    for (int i = 0; i < ir->nvalues && *out_entry >= 0; i++) {
+        const tsri_value *v = &ir->values[i];
+        if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && v->first <= *out_entry &&
+            v->last >= *out_entry)
+            out->by[m->kind[i]] += room_of(v, rank);
+    }
     return TSR_OK;
 }
 
