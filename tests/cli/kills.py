@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tessera launch, and saves in a loop, which are interrupted, terminated and killed at random moments:
 files are whole or absent, exit codes are those of tessera-launch(1), no process, shared memory or
-temporary stays, but for those of a killed save, which the next one removes. 16 moments; 300 with
+temporary stays, but for those of a killed save, which the next one removes. 24 moments; 300 with
 TESSERA_FULL. usage: kills.py TESSERA FILES_CHILD [SEED]"""
 import json
 import os
@@ -18,7 +18,7 @@ import time
 from harness import CACHE, TESSERA, check, done, equal, expect_no_shared_memory, shared_memory
 
 CHILD = os.path.abspath(sys.argv[2])
-MOMENTS = 300 if os.environ.get("TESSERA_FULL") else 16
+MOMENTS = 300 if os.environ.get("TESSERA_FULL") else 24
 FOLDER = tempfile.TemporaryDirectory()
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
 TRAIN = """\
@@ -29,6 +29,10 @@ data: {dataset: synthetic, shape: [1,8,8], classes: 10, samples: 120, batch_size
 optimizer: {name: sgd, lr: 0.1, momentum: 0.9}
 train: {epochs: 1000000, seed: 3}
 """
+STAGES = TRAIN.replace("placements: {all: {ranks: [0,1]}}", """\
+mesh: {pp: 2}
+schedule: {microbatches: 6}
+stages: {axis: pp, split: auto}""")
 
 
 def path(*names):
@@ -37,10 +41,11 @@ def path(*names):
 
 OUT, SAVED = path("out"), path("saves", "model.safetensors")
 LAUNCH = [TESSERA, "launch", "-n", "2"]
-RUN = [TESSERA, "run", path("t.yaml"), "--out", OUT, "--trace"]
+RUN, PIPELINE = ([TESSERA, "run", path(f), "--out", OUT, "--trace"] for f in ("t.yaml", "stages.yaml"))
 SAVE = [CHILD, "save", SAVED, "{first}", "1000000"]
 # What runs; how many ranks are processes.
-KINDS = {"run": (RUN, 0), "launched run": (LAUNCH + RUN, 2), "saves": (SAVE, 0), "launched saves": (LAUNCH + SAVE, 2),
+KINDS = {"run": (RUN, 0), "launched run": (LAUNCH + RUN, 2), "pipeline": (PIPELINE, 0),
+         "launched pipeline": (LAUNCH + PIPELINE, 2), "saves": (SAVE, 0), "launched saves": (LAUNCH + SAVE, 2),
          "saves behind a shell": (LAUNCH + ["sh", "-c", " ".join(SAVE) + "; exit $?"], 2)}
 SHELLS = [TESSERA, "launch", "-n", "8", "sh", "-c", "sleep 77; exit $?"]
 
@@ -142,7 +147,8 @@ def finish(kind, what):
         subprocess.run([CHILD, "save", SAVED, "1", "1"], capture_output=True, check=True, timeout=30)
         equal(os.listdir(os.path.dirname(SAVED)), [os.path.basename(SAVED)], f"{what}: after the next save")
     else:
-        subprocess.run([*RUN, "--steps", "2"], capture_output=True, check=True, timeout=30)
+        command = PIPELINE if "pipeline" in kind else RUN
+        subprocess.run([*command, "--steps", "2"], capture_output=True, check=True, timeout=30)
         equal(sorted(os.listdir(OUT)), ["loss.npy", "result.json", "trace.json", "weights.safetensors"],
               f"{what}: after the next run")
 
@@ -195,8 +201,9 @@ def early(i):
 def main():
     os.mkdir(path("tmp"))
     os.mkdir(path("saves"))
-    with open(path("t.yaml"), "w", encoding="utf-8") as f:
-        f.write(TRAIN)
+    for name, text in ("t.yaml", TRAIN), ("stages.yaml", STAGES):
+        with open(path(name), "w", encoding="utf-8") as f:
+            f.write(text)
     before = shared_memory()
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 32)
     rng = random.Random(seed)
