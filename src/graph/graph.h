@@ -253,6 +253,7 @@ struct tsr_graph {
     int nprints, cprints;
     int64_t *step_value; /* an optimizer's count of steps; NULL: a plan's own */
     tsri_time time;      /* in a compile's copy */
+    bool stops;          /* in a compile's copy: TSR_NAN_STOP */
     tsri_graph_failure failure;
     tsri_declaring now;
     tsri_minimized minimized;
@@ -604,7 +605,8 @@ struct tsr_variable {
     bool given; /* its value was set or loaded, so that it can't be made again from `init` */
     bool used;  /* by a graph or an optimizer: it stays where it is */
     tsri_may_add_up adds_up;
-    bool awaited; /* other work waits for the value that a run writes, before the run has ended */
+    int leaves_out; /* 1 + the element that leaves updates out where it is not 0; 0: it has none */
+    bool awaited;   /* other work waits for the value that a run writes, before the run has ended */
 };
 
 /* Gives the variable its shard, in its signature (AUTO: what it is held in, B if in nothing yet),

@@ -28,6 +28,8 @@ static tsr_status find_hyper(tsr_optimizer *o, int class, const tsr_placement *p
     TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, dims,
                                   tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0},
                                   &(*out_hyper)->variable));
+    if (part != TSRI_HYPER_NORM)
+        (*out_hyper)->variable->leaves_out = TSRI_HYPER_SKIP + 1;
     o->nhypers++;
     return TSR_OK;
 }

@@ -6,6 +6,7 @@ static const struct {
     const char *name; /* for messages */
     tsr_status (*run)(tsr_graph *copy);
 } rewrites[] = {
+    {"stop", tsri_rewrite_stop},
     {"time", tsri_rewrite_time},
     {"recompute", tsri_rewrite_recompute},
 };

@@ -9,6 +9,7 @@
  *   check.c      checks the copy after each rewrite
  *   replace.c    replaces a tensor by another in its consumers
  *   only.c       the part of a graph that computes one tensor, for tsr_eval
+ *   stop.c       leaves out updates after a loss that is not finite
  *   time.c       micro-batches: turns.c decides what runs once and what runs in each part
  *   recompute.c  recomputation in the backward pass
  */
@@ -53,6 +54,11 @@ tsr_status tsri_rewrite_replace(tsr_graph *copy, const tsr_tensor *from, tsr_ten
 /* Reduces a copy to the computation of one tensor, given by its number: removes all effects and
  * outputs and adds one output `name` in B. */
 tsr_status tsri_rewrite_only(tsr_graph *copy, int tensor, const char *name);
+
+/* With copy->stops, lets updates that depend on the numbers of a tsr_variable with .leaves_out be
+ * left out where a loss before them is not finite, on devices without host memory: on hosts the run
+ * ends before them. */
+tsr_status tsri_rewrite_stop(tsr_graph *copy);
 
 /* Cuts a step into copy->time.parts micro-batches; up to one, the graph stays. Errors: see
  * tsri_time_turns. */

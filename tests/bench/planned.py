@@ -4,7 +4,9 @@
 nets of two sizes on 1 and 2 ranks, as threads of one core each. Half of them are kept out of the one factor that is printed: the
 median of measured by planned over the others. The machine must be quiet: a step is the fastest of all.
 
-usage: planned.py TESSERA [--steps 20] [--least 0.85] [--most 1.15]"""
+--schedules: 12 other experiments, four nets in micro-batches: on one rank, and in two stages by 1F1B and by GPipe or interleaved.
+
+usage: planned.py TESSERA [--schedules] [--steps 20] [--least 0.85] [--most 1.15]"""
 import argparse
 import json
 import os
@@ -39,13 +41,38 @@ optimizer: {{name: sgd, lr: 0.01}}
 """
 
 
+STAGED = {
+    "mlp": ("{name: mlp, args: {hidden: 1024, layers: 8}}", "shape: [1, 28, 28], classes: 10", "kind: gpipe", ""),
+    "convnet": ("{name: convnet, args: {bn: local, bn_parts: 8}}", "shape: [3, 32, 32], classes: 10", "kind: gpipe", ""),
+    "gpt": ("{name: gpt, args: {width: 256, layers: 8, heads: 4, dropout: 0}}", "shape: [1, 1, 128], classes: 2", "kind: 1f1b", ", virtual: 2"),
+    "transformer": ("{name: transformer, args: {width: 256, layers: 8, heads: 4}}", "shape: [3, 32, 32], classes: 10", "kind: 1f1b", ", virtual: 2"),
+}
+
+
+def schedules():
+    for name, (model, data, kind, virtual) in STAGED.items():
+        for what, schedule, stages in (("one rank", "", None), ("1F1B", ", kind: 1f1b", ""),
+                                       ("interleaved" if virtual else "GPipe", f", {kind}", virtual)):
+            yield f"{name}, {what}", f"""\
+tessera: 1
+mesh: {{pp: {1 if stages is None else 2}}}
+device: cpu
+model: {model}
+data: {{dataset: synthetic, {data}, samples: 512, batch_size: 32}}
+schedule: {{microbatches: 8{schedule}}}
+{"" if stages is None else f"stages: {{axis: pp, split: auto{stages}}}"}
+optimizer: {{name: sgd, lr: 0.01}}
+"""
+
+
 def held_out(i):
-    """One of each net's sizes on 1 rank, the other one on 2."""
-    return i % 4 in (1, 2)
+    """One of each net's sizes on 1 rank, the other one on 2; every other schedule."""
+    return i % 2 if o.schedules else i % 4 in (1, 2)
 
 
 parser = argparse.ArgumentParser()
 parser.add_argument("tessera")
+parser.add_argument("--schedules", action="store_true")
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--least", type=float, default=0.85)
 parser.add_argument("--most", type=float, default=1.15)
@@ -61,7 +88,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     run("info", "--measure", "--force", "-n", "2")
     ratios = []
-    for i, (what, text) in enumerate(experiments()):
+    for i, (what, text) in enumerate(schedules() if o.schedules else experiments()):
         path = os.path.join(folder, "e.yaml")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
