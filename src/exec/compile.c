@@ -373,8 +373,9 @@ static tsr_status begin(tsr_graph *graph, const tsr_compile_opts *opts, bool fix
     tsr_graph *copy;
     TSRI_TRY(tsri_graph_status(graph));
     TSRI_TRY(tsri_graph_copy(graph, &copy));
-    copy->time = (tsri_time){opts->microbatches, opts->reshard_after_forward};
-    copy->stops = opts->on_nan == TSR_NAN_STOP;
+    copy->step = (tsri_step_form){.parts = opts->microbatches,
+                                  .regathers = opts->reshard_after_forward,
+                                  .stops = opts->on_nan == TSR_NAN_STOP};
     tsr_status status = tsri_rewrite(copy);
     if (status != TSR_OK) {
         tsri_graph_copy_free(copy);

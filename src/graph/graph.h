@@ -226,11 +226,12 @@ typedef struct tsri_reads {
     size_t n, size; /* size is a power of two */
 } tsri_reads;
 
-/* The micro-batches of a step. */
-typedef struct tsri_time {
-    int parts;      /* 0 and 1: it has none */
+/* How a compile forms a step: its micro-batches, and its updates. */
+typedef struct tsri_step_form {
+    int parts;      /* micro-batches; 0 and 1: it has none */
     bool regathers; /* each of them converts weights anew, so that these take memory for a while */
-} tsri_time;
+    bool stops;     /* TSR_NAN_STOP */
+} tsri_step_form;
 
 struct tsr_graph {
     tsri_owned owned;
@@ -252,8 +253,7 @@ struct tsr_graph {
     tsri_print *prints;
     int nprints, cprints;
     int64_t *step_value; /* an optimizer's count of steps; NULL: a plan's own */
-    tsri_time time;      /* in a compile's copy */
-    bool stops;          /* in a compile's copy: TSR_NAN_STOP */
+    tsri_step_form step; /* in a compile's copy */
     tsri_graph_failure failure;
     tsri_declaring now;
     tsri_minimized minimized;
@@ -514,7 +514,7 @@ static inline tsri_op *tsri_full_op(const tsr_tensor *x)
 /* How often a step computes an op of a compile's copy. */
 static inline int tsri_op_times(const tsri_op *op)
 {
-    return op->turn == TSRI_TURN_PARTS ? op->out[0]->graph->time.parts : 1;
+    return op->turn == TSRI_TURN_PARTS ? op->out[0]->graph->step.parts : 1;
 }
 
 /* The number of runs of which one computes an op of a compile's copy. */
@@ -591,8 +591,7 @@ struct tsr_variable {
     tsr_role role; /* in tensor parallelism, along role_axis */
     int role_axis;
     tsr_init init;
-    bool has_zero_row; /* the initial values of one row of axis 0 are zeros */
-    int64_t zero_row;
+    int64_t zero_row; /* 1 + the row of axis 0 whose initial values are zeros; 0: none */
     uint64_t seed;
     struct tsri_device *device; /* that holds it; NULL until materialised */
     /* This rank's shard, row-major, in a persistent buffer; NULL until materialised

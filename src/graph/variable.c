@@ -367,7 +367,7 @@ static void clear_row(const tsr_variable *v, int64_t at, int64_t n, double *valu
 {
     const int64_t length = tsr_dims_count(v->shape) / v->shape.d[0];
     for (int64_t j = 0; j < n; j++)
-        if ((at + j) / length == v->zero_row)
+        if ((at + j) / length == v->zero_row - 1)
             values[j] = 0;
 }
 
@@ -385,7 +385,7 @@ static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, i
             tsri_rng_uniforms(key, 0, (uint64_t)(at + i), m, values);
         for (int64_t j = 0; j < m; j++)
             values[j] = law->low + law->width * (law->is_random ? values[j] : 0);
-        if (v->has_zero_row)
+        if (v->zero_row)
             clear_row(v, at + i, m, values);
         TSRI_TRY(store(dst + (size_t)i * size, v->dtype, values, m));
     }

@@ -39,7 +39,7 @@ static uint64_t hash_variable(uint64_t h, const tsr_variable *v)
 {
     const int32_t what[4] = {(int32_t)v->dtype, v->trainable, (int32_t)v->init.kind,
                              v->init.fan_out};
-    const int64_t zero_row = v->has_zero_row ? v->zero_row : -1;
+    const int64_t zero_row = v->zero_row - 1;
     const double of[2] = {v->init.a, v->init.b};
     const uint64_t seed = is_drawn(v) ? v->seed : 0;
     h = tsri_hash(h, &v->sbp, sizeof v->sbp);
@@ -136,8 +136,8 @@ static void put_variable(FILE *f, const tsr_variable *v)
     tsri_put_number(f, "a of the initial values", v->init.a);
     tsri_put_number(f, "b of the initial values", v->init.b);
     fprintf(f, "fan_out of the initial values: %d\n", v->init.fan_out);
-    if (v->has_zero_row)
-        fprintf(f, "row of zeros: %lld\n", (long long)v->zero_row);
+    if (v->zero_row)
+        fprintf(f, "row of zeros: %lld\n", (long long)v->zero_row - 1);
     if (is_drawn(v))
         fprintf(f, "seed of the initial values: %llu\n", (unsigned long long)v->seed);
 }

@@ -55,12 +55,12 @@ tsr_status tsri_rewrite_replace(tsr_graph *copy, const tsr_tensor *from, tsr_ten
  * outputs and adds one output `name` in B. */
 tsr_status tsri_rewrite_only(tsr_graph *copy, int tensor, const char *name);
 
-/* With copy->stops, lets updates that depend on the numbers of a tsr_variable with .leaves_out be
- * left out where a loss before them is not finite, on devices without host memory: on hosts the run
- * ends before them. */
+/* With copy->step.stops, lets updates that depend on the numbers of a tsr_variable with .leaves_out
+ * be left out where a loss before them is not finite, on devices without host memory: on hosts the
+ * run ends before them. */
 tsr_status tsri_rewrite_stop(tsr_graph *copy);
 
-/* Cuts a step into copy->time.parts micro-batches; up to one, the graph stays. Errors: see
+/* Cuts a step into copy->step.parts micro-batches; up to one, the graph stays. Errors: see
  * tsri_time_turns. */
 tsr_status tsri_rewrite_time(tsr_graph *copy);
 

@@ -117,7 +117,7 @@ tsr_status tsri_rewrite_stop(tsr_graph *copy)
 {
     const int declared = copy->nops;
     int n = 0;
-    if (!copy->stops)
+    if (!copy->step.stops)
         return TSR_OK;
     insertion *list = tsri_pool_alloc(&copy->pool, (size_t)declared * sizeof *list);
     tsr_tensor **losses =

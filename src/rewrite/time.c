@@ -315,10 +315,10 @@ static tsr_status write_graph(writer *w)
 
 tsr_status tsri_rewrite_time(tsr_graph *copy)
 {
-    if (copy->time.parts <= 1)
+    if (copy->step.parts <= 1)
         return TSR_OK;
     tsri_pool *pool = &copy->pool;
-    writer w = {.c = {.g = copy, .parts = copy->time.parts, .declared = copy->nops}};
+    writer w = {.c = {.g = copy, .parts = copy->step.parts, .declared = copy->nops}};
     w.c.of = tsri_pool_alloc(pool, (size_t)copy->ntensors * sizeof *w.c.of);
     w.c.turn = tsri_pool_alloc(pool, (size_t)copy->nops * sizeof *w.c.turn);
     w.c.sig = tsri_pool_alloc(pool, (size_t)copy->nops * sizeof *w.c.sig);

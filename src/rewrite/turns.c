@@ -170,7 +170,7 @@ static void cut_to_global(const tsri_over_time *x, tsri_signature *sig, bool *ou
 static bool regathers(const tsri_cutter *c, const tsri_op *op)
 {
     const bool converts = op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_CAST;
-    if (!c->g->time.regathers || !converts || has_effect(op) ||
+    if (!c->g->step.regathers || !converts || has_effect(op) ||
         tsr_dims_count(op->in[0]->shape) == 1)
         return false;
     return op->in[0]->op->kind == TSRI_OP_VARIABLE || c->of[op->in[0]->id].turn == TSRI_TURN_PARTS;

@@ -162,7 +162,7 @@ static void test_parts(void **state)
     for (int i = 0; i < p.g->nops; i++)
         p.g->ops[i]->batch_axis = p.g->ops[i]->kind == TSRI_OP_INPUT;
     assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);
-    p.copy->time.parts = 2;
+    p.copy->step.parts = 2;
     assert_int_equal(tsri_rewrite(p.copy), TSR_OK);
     for (int i = 1; i < p.copy->nops; i++)
         assert_true(p.copy->ops[i]->turn >= p.copy->ops[i - 1]->turn);

@@ -27,8 +27,7 @@ tsr_module *tsr_nn_embedding(tsr_world *w, const tsr_nn_opts *o, int64_t n, int6
     tsr_variable *v = tsr_module_param(m, "weight", TSR_DIMS(n, width), TSR_AUTO,
                                        (tsr_init){.kind = TSR_INIT_NORMAL, .a = 0, .b = 1});
     if (v && e.has_padding_idx) {
-        v->has_zero_row = true;
-        v->zero_row = e.padding_idx < 0 ? e.padding_idx + n : e.padding_idx;
+        v->zero_row = 1 + (e.padding_idx < 0 ? e.padding_idx + n : e.padding_idx);
     }
     return tsri_layer_finish(m);
 }

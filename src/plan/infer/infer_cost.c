@@ -162,9 +162,9 @@ static void add_crossings(tsri_conversion *c)
  */
 static int conversion_times(const tsr_tensor *t)
 {
-    const tsri_time *time = &t->graph->time;
-    if (time->regathers && time->parts > 1 && t->op->kind == TSRI_OP_VARIABLE)
-        return time->parts;
+    const tsri_step_form *form = &t->graph->step;
+    if (form->regathers && form->parts > 1 && t->op->kind == TSRI_OP_VARIABLE)
+        return form->parts;
     return tsri_op_def_of(t->op->kind)->collects ? 1 : tsri_op_times(t->op);
 }
 

@@ -612,7 +612,7 @@ tsr_status tsri_plan_build(tsri_ir *ir, tsr_graph *g, const tsri_inferred *infer
     builder b = {.ir = ir, .g = g, .inferred = inferred};
     b.of = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors * sizeof *b.of);
     b.is_written_twice = tsri_pool_alloc(&ir->scratch, (size_t)g->ntensors);
-    ir->parts = g->time.parts > 1 ? g->time.parts : 1;
+    ir->parts = g->step.parts > 1 ? g->step.parts : 1;
     ir->nhooks = g->nhooks;
     ir->runner = g->runner;
     ir->hooks = tsri_pool_dup(&ir->program, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);

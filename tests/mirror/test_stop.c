@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TSR_NAN_STOP on devices whose losses the host sees only when they are fetched: a step with a loss
  * that is not finite changes no parameter and no state, and the next one goes on. */
-#include "rank.h"
+#include "../api/rank.h"
 
 enum { ROWS = 8, WIDTH = 4, MOST = 64 };
 
