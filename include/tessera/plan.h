@@ -101,7 +101,8 @@ typedef struct tsr_compile_opts {
      * at its own part of the loss as soon as it is computed: with TSR_NAN_STOP no gradient is
      * computed from it, and parameters are still those from before. On GPUs it looks when the loss
      * is fetched, and names the loss alone; with TSR_NAN_STOP updates are left out of a step with a
-     * loss that is not finite, as after a loss scaler has found such gradients. */
+     * loss that is not finite, as after a loss scaler has found such gradients; not in local graphs
+     * of several ranks. */
     tsr_on_nan on_nan TSR_IS(TSR_NAN_WARN);
     /* Operations a second of a rank by the dtype that it computes in, as [TSR_BF16] = 800e12; 0:
      * flops_per_s. */

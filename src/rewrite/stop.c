@@ -117,7 +117,8 @@ tsr_status tsri_rewrite_stop(tsr_graph *copy)
 {
     const int declared = copy->nops;
     int n = 0;
-    if (!copy->step.stops)
+    /* A rank's own loss says nothing of gradients that ranks add up. */
+    if (!copy->step.stops || (copy->local && copy->world->nranks > 1))
         return TSR_OK;
     insertion *list = tsri_pool_alloc(&copy->pool, (size_t)declared * sizeof *list);
     tsr_tensor **losses =
