@@ -280,6 +280,12 @@ static int64_t find_pieces(const tsri_experiment *e)
     return all;
 }
 
+int64_t tsri_experiment_rank_rows(const tsri_experiment *e)
+{
+    const int64_t pieces = e->trains ? find_pieces(e) : 0;
+    return pieces > 0 && e->data.batch_size % pieces == 0 ? e->data.batch_size / pieces : 0;
+}
+
 static const tsri_yaml *node_of(const tsri_experiment *e)
 {
     return tsri_section_node(&e->schedule, "microbatches");

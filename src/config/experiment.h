@@ -84,6 +84,16 @@ int tsri_experiment_relay(const tsri_experiment *e, int naxes, const char *const
 /* Writes the override that turns on recomputation of the model's blocks. Returns false if the model
  * has no known blocks or the file has the key `recompute`. */
 bool tsri_experiment_recompute(const tsri_experiment *e, char out[TSRI_RELAY_TEXT]);
+/* Writes the overrides, as `--set` takes them, that divide the ranks of the mesh's axis dp, or else
+ * of its first axis, into the stages of a new axis pp, where planning finds the stages. Rules and
+ * strategies stay those of the other axes. Returns how many; 0: the file has no model, several
+ * placements, stages already, or ranks that nstages does not divide. */
+int tsri_experiment_stage(const tsri_experiment *e, int nstages,
+                          char out[TSRI_RELAY_MOST][TSRI_RELAY_TEXT]);
+/* Returns the rows of the batch on each rank, whose divisors are the legal numbers of micro-batches
+ * unless batch norm needs more; 0: the experiment trains nothing, or ranks have different numbers
+ * of rows. */
+int64_t tsri_experiment_rank_rows(const tsri_experiment *e);
 /* Whether the file, or an override, has a section or key of this name. */
 bool tsri_experiment_says(const tsri_experiment *e, const char *key);
 /* The ranks of a mesh's axis by its name; 0: the file has no such axis. */

@@ -67,6 +67,71 @@ bool tsri_experiment_says(const tsri_experiment *e, const char *key)
     return tsri_yaml_find(e->head.node, key) != NULL;
 }
 
+/* Writes "pp: 2, dp: 4" of a placement whose axis d is divided. An axis of one rank is left out
+ * unless words of a strategy refer to it. Returns the number of axes; 0: they have no room, or no
+ * names. */
+static int write_staged_mesh(const tsri_config_placement *p, int d, int nstages, bool keeps,
+                             char mesh[64])
+{
+    static const char *const unnamed[] = {"dp"};
+    const bool has_names = p->mesh.ndim > 0;
+    const char *const *names = has_names ? p->mesh.name : unnamed;
+    int naxes = 1, used = snprintf(mesh, 64, "pp: %d", nstages);
+    if (p->ranks.ndim >= TSR_MAX_HIERARCHY || (!has_names && p->ranks.ndim > 1))
+        return 0;
+    for (int i = 0; i < p->ranks.ndim && used < 64; i++) {
+        const int size = p->ranks.dim[i] / (i == d ? nstages : 1);
+        if (!strcmp(names[i], "pp"))
+            return 0;
+        if (size == 1 && i == d && !keeps)
+            continue;
+        used += snprintf(mesh + used, 64 - (size_t)used, ", %s: %d", names[i], size);
+        naxes++;
+    }
+    return used < 64 ? naxes : 0;
+}
+
+/* The axis whose ranks are divided into stages. */
+static int staged_axis(const tsri_config_placement *p)
+{
+    int d = p->mesh.ndim - 1;
+    while (d > 0 && strcmp(p->mesh.name[d], "dp") != 0)
+        d--;
+    return d > 0 ? d : 0;
+}
+
+int tsri_experiment_stage(const tsri_experiment *e, int nstages,
+                          char out[TSRI_RELAY_MOST][TSRI_RELAY_TEXT])
+{
+    const tsri_config_placement *p = e->placements.items;
+    const tsri_words *said = &e->strategy;
+    const bool has_list = said->n > 1 && !said->by_axis;
+    char mesh[64];
+    int n = 0;
+    if (e->placements.n != 1 || strlen(p->head.name) > 30 || tsri_experiment_says(e, "stages") ||
+        !tsri_experiment_says(e, "model"))
+        return 0;
+    const int d = staged_axis(p);
+    if (nstages < 2 || p->ranks.dim[d] % nstages != 0 ||
+        !write_staged_mesh(p, d, nstages, has_list || said->by_axis, mesh))
+        return 0;
+    if (e->mesh.ndim)
+        snprintf(out[n++], TSRI_RELAY_TEXT, "mesh={%s}", mesh);
+    else
+        snprintf(out[n++], TSRI_RELAY_TEXT, "placements.%s={device: %s, mesh: {%s}}", p->head.name,
+                 tsri_target_names[p->device], mesh);
+    if (has_list) {
+        const tsri_field *words = tsri_section_field(&tsri_experiment_section, "strategy");
+        int used = snprintf(out[n], TSRI_RELAY_TEXT, "strategy=[data");
+        for (int i = 0; i < said->n; i++)
+            used += snprintf(out[n] + used, TSRI_RELAY_TEXT - (size_t)used, ", %s",
+                             words->words[said->words[i]]);
+        snprintf(out[n++] + used, TSRI_RELAY_TEXT - (size_t)used, "]");
+    }
+    snprintf(out[n++], TSRI_RELAY_TEXT, "stages={axis: pp, split: auto}");
+    return n;
+}
+
 int tsri_experiment_axis(const tsri_experiment *e, const char *name)
 {
     for (int d = 0; d < e->mesh.ndim; d++)

@@ -535,12 +535,13 @@ OWN = TRAIN + "parameters: [{match: '*', sbp: B}]\n"
 for batch, limit, overrides in ((8, 700000, 2), (20000, 480000, 3), (8, 300000, 2), (8, 3000, 0)):
     path = write(OWN, RANKS=[0, 1, 2, 3], BATCH=batch)
     _, err = tessera("plan", path, "-m", str(limit), code=1)
-    named = re.findall(r"^  what fits:( --set .*?)(?:, where the file has \d+)?$", err, re.M)
+    named = re.findall(r"^  what fits:( --set .*?)(?:, where .*)?$", err, re.M)
     for change in named:
         tessera("plan", path, "-m", str(limit), *shlex.split(change))
-    equal([change.count("--set") for change in named], [overrides] if overrides else [], err)
+    counts = [change.count("--set") for change in named]
+    check(overrides in counts if overrides else not counts, f"{limit}: {err}")
     equal(bool(named), "nothing fits of what was tried" not in err, f"{limit}: {err}")
-# What ranks could share comes first, in the word for it.
+# What ranks could share is named in the word for it.
 SHARING = """\
 tessera: 1
 mesh: {MESH}
@@ -554,8 +555,8 @@ for words, limit, first in (({"MESH": "dp: 8", "WORDS": "dp: zero1"}, "48M", "st
                             (TWO, "60M", "strategy.dp=zero3")):
     path = write(SHARING, **words)
     _, err = tessera("plan", path, "-m", limit, code=1)
-    named = re.findall(r"^  what fits:( --set .*?)(?:, where the file has \d+)?$", err, re.M)
-    check(named and first in shlex.split(named[0]), f"{words} within {limit}: {err}")
+    named = re.findall(r"^  what fits:( --set .*?)(?:, where .*)?$", err, re.M)
+    check(any(first in shlex.split(change) for change in named), f"{words} within {limit}: {err}")
     for change in named:
         tessera("plan", path, "-m", limit, *shlex.split(change))
 used_s = children_s()

@@ -26,8 +26,8 @@ KNOWN = [
     files("src/cli/box", "box others"),
     files("src/cli/flight", "judge text"),
     files("src/cli/launch", "join launch nodes output watch"),
-    files("src/cli/plan", "compare html json json_time layouts long make plan ranks screen sweep sweep_price sweep_table "
-          "text uneven why"),
+    files("src/cli/plan", "compare html json json_time long plan ranks screen text uneven why"),
+    files("src/cli/plan", "sweep sweep_table"),
     files("src/cli/run", "files page rank run show summary upkeep"),
 ]
 

@@ -123,13 +123,12 @@ static void list_layouts(trier *t)
     const int64_t node = cluster ? tsri_cluster_node(cluster) : 0;
     const int most = node > 0 && node < MOST_TP ? (int)node : MOST_TP;
     const int now = t->v->refused_limit ? 0 : tensor_ranks(&t->v->report->strategy);
-    if (t->nranks < 2) {
-        add_recomputed(t);
-        return;
-    }
-    if (now)
+    if (t->nranks >= 2 && now)
         add_beside(t, now);
-    add_recomputed(t);
+    if (!t->v->refused_limit) /* a refusal has tried it: add_fitting */
+        add_recomputed(t);
+    if (t->nranks < 2)
+        return;
     for (int i = 1; i <= most && i <= t->nranks; i *= 2) {
         const int tp = now ? i : most / i;
         if (tp != now && tp <= t->nranks)
@@ -137,6 +136,19 @@ static void list_layouts(trier *t)
     }
     if (t->nranks <= MOST_TP && !node && !t->v->from->ranks)
         add_layout(t, 1, 1, "data");
+}
+
+/* Adds the changes that were found to keep a refused limit, whose figures are known. */
+static void add_fitting(trier *t)
+{
+    for (int i = 0; i < t->v->nfitting && t->n < MOST_LAYOUTS; i++) {
+        const plan_tried *x = &t->v->fitting[i];
+        bool is_new = x->sets[0] != 0;
+        for (int j = 0; j < t->n; j++)
+            is_new &= !t->all[j].done || strcmp(t->all[j].tried.sets, x->sets) != 0;
+        if (is_new)
+            t->all[t->n++] = (layout){.tried = *x, .done = true};
+    }
 }
 
 /* --- planning them ---------------------------------------------------------------------------- */
@@ -297,15 +309,17 @@ int plan_try_layouts(const plan_view *v, plan_tried out[PLAN_TRIED_MOST], int *o
     trier t = {.v = v, .nranks = v->report->plan->ir.world->nranks};
     const size_t size = MOST_LAYOUTS * sizeof(layout);
     *out_left = 0;
-    if (!v->from || !is_whole(v->report) || !tsri_experiment_trains(v->experiment) ||
-        !strcmp(v->path, "-"))
+    if (!v->from || !tsri_experiment_trains(v->experiment) || !strcmp(v->path, "-"))
         return 0;
     void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return 0;
     t.all = shared;
-    list_layouts(&t);
-    plan_layouts(&t);
+    if (is_whole(v->report)) {
+        list_layouts(&t);
+        plan_layouts(&t);
+    }
+    add_fitting(&t);
     int n = choose(&t, out);
     for (int i = 0; i < t.n; i++)
         *out_left += !t.all[i].done && !t.all[i].illegal && !t.all[i].sought;

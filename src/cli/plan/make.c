@@ -65,6 +65,23 @@ int plan_failed(tsr_status status)
     return cli_fail("plan");
 }
 
+double plan_peak_flops(const tsri_cluster *cluster, const tsri_summary *sum)
+{
+    tsri_cluster_figures f = {0};
+    double seconds = 0;
+    if (!cluster)
+        return 0;
+    tsri_cluster whole = *cluster;
+    whole.efficiency = 1;
+    tsri_cluster_apply(&whole, &f);
+    for (int d = 0; d < TSR_DTYPE_COUNT_; d++) {
+        const double peak = f.flops_of_dtype[d] > 0 ? f.flops_of_dtype[d] : f.flops_per_s;
+        if (sum->flops_in[d] > 0 && peak > 0)
+            seconds += sum->flops_in[d] / peak;
+    }
+    return seconds > 0 ? sum->flops / seconds : 0;
+}
+
 plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times)
 {
     const tsri_summary *s = &r->summary;

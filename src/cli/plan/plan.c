@@ -121,23 +121,6 @@ static int show(const plan_args *a, const plan_view *v)
     return CLI_FAILED;
 }
 
-double plan_peak_flops(const tsri_cluster *cluster, const tsri_summary *sum)
-{
-    tsri_cluster_figures f = {0};
-    double seconds = 0;
-    if (!cluster)
-        return 0;
-    tsri_cluster whole = *cluster;
-    whole.efficiency = 1;
-    tsri_cluster_apply(&whole, &f);
-    for (int d = 0; d < TSR_DTYPE_COUNT_; d++) {
-        const double peak = f.flops_of_dtype[d] > 0 ? f.flops_of_dtype[d] : f.flops_per_s;
-        if (sum->flops_in[d] > 0 && peak > 0)
-            seconds += sum->flops_in[d] / peak;
-    }
-    return seconds > 0 ? sum->flops / seconds : 0;
-}
-
 static plan_source source_of(const plan_args *a, const char *path)
 {
     return (plan_source){.path = path,
@@ -167,10 +150,12 @@ static int refuse(const plan_args *a, plan_view *v, const tsri_program *program,
     const cli_fits fits = {v->path,       a->sets.n, a->sets.items,
                            v->experiment, &opts,     tsr_world_size(program->world),
                            false};
+    plan_tried fitting[PLAN_FITS_MOST];
     tsr_plan *plan;
     int code = cli_fail("plan");
     cli_say_limit_source(v->experiment, opts.memory_limit);
-    cli_say_what_fits(&fits);
+    v->nfitting = cli_say_what_fits(&fits, fitting);
+    v->fitting = fitting;
     v->refused_limit = opts.memory_limit;
     opts.memory_limit = 0;
     if (v->refused_limit && !a->json && !a->dot && !a->html && !a->full && !a->verbose &&

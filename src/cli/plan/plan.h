@@ -20,6 +20,8 @@ typedef struct plan_view {
     bool has_cluster, verbose;
     const char *limit_is; /* where the memory limit comes from; NULL: there is none */
     size_t refused_limit; /* that no plan keeps: this one was made without it; 0: none is */
+    int nfitting;         /* changes that were found to keep the refused limit */
+    const struct plan_tried *fitting;
 } plan_view;
 
 /* A line that is put together; what does not fit is cut. */
@@ -53,7 +55,7 @@ typedef struct plan_pace {
  * so many times the rows that the plan has, and the tokens and operations with them. */
 plan_pace plan_pace_of(const tsri_report *r, const tsri_experiment *e);
 plan_pace plan_pace_at(const tsri_report *r, const tsri_experiment *e, double step_s, double times);
-/* plan.c: operations a second that a rank of a cluster has at most for the operations of a plan:
+/* Operations a second that a rank of a cluster has at most for the operations of a plan:
  * each counts by the peak of the dtype that it is computed in. 0: not known. */
 double plan_peak_flops(const tsri_cluster *cluster, const tsri_summary *sum);
 
@@ -128,9 +130,11 @@ typedef struct cli_fits {
     bool with_devices; /* on threads that are ranks, kernels' scratch included; else in a virtual
                         * world */
 } cli_fits;
-/* Prints to stderr which changes would make it fit, as far as a few seconds of trying tell. Each
- * that is named was compiled within the limit. */
-void cli_say_what_fits(const cli_fits *how);
+/* Prints to stderr which changes would make it fit, as far as some seconds of trying tell, the
+ * quickest first. Each that is named was compiled within the limit. out: NULL, or gets those that
+ * keep the batch and whose figures are known. Returns how many. */
+enum { PLAN_FITS_MOST = 8 };
+int cli_say_what_fits(const cli_fits *how, plan_tried out[PLAN_FITS_MOST]);
 
 /* html.c: writes a page. beside: NULL, or a list of plans' JSON, to which this one's is added; the
  * page is written when it is the second. */

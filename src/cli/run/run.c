@@ -144,7 +144,7 @@ static int work(const run_args *a, run_job *job)
         const cli_fits fits = {job->path,  a->sets.n, a->sets.items, job->experiment,
                                &job->opts, ranks,     true};
         if (status == TSR_ERR_NO_MEMORY && !is_launched)
-            cli_say_what_fits(&fits);
+            cli_say_what_fits(&fits, NULL);
         return code;
     }
     int sig = job->stopped_by ? job->stopped_by : run_stop_signal();

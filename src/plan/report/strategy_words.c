@@ -364,7 +364,16 @@ static const char *lay_axes_out(tsri_strategist *s, const tsri_stage_strategy *s
     return names_text && does ? tsri_pool_printf(s->pool, "%s: %s", names_text, does) : NULL;
 }
 
-/* "parameters split, gathered layer by layer (ZeRO-3)" of one axis. */
+static const char *lay_axis_out(tsri_strategist *s, const tsri_axis_strategy *axis,
+                                const char *does)
+{
+    const char *name = plain[axis->kind].name;
+    return s->made->nstages > 1 ? tsri_pool_printf(s->pool, "%s x%d: %s", name, axis->size, does)
+                                : tsri_pool_printf(s->pool, "%s (%s)", does, name);
+}
+
+/* "parameters split, gathered layer by layer (ZeRO-3)" of one axis, or in a stage "ZeRO-3 x4:
+ * parameters split, gathered layer by layer". */
 static tsr_status lay_stage_out(tsri_strategist *s, tsri_stage_strategy *stage)
 {
     bool alike = stage->naxes > 1;
@@ -373,9 +382,8 @@ static tsr_status lay_stage_out(tsri_strategist *s, tsri_stage_strategy *stage)
     const char *one = stage->naxes == 1 ? plain_words(s, stage, 0) : NULL;
     stage->layout = stage->naxes == 0  ? stage->words
                     : stage->naxes > 1 ? lay_axes_out(s, stage, alike)
-                    : one
-                        ? tsri_pool_printf(s->pool, "%s (%s)", one, plain[stage->axis[0].kind].name)
-                        : NULL;
+                    : one              ? lay_axis_out(s, &stage->axis[0], one)
+                                       : NULL;
     return stage->layout ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
@@ -385,27 +393,44 @@ static const char *words_of(const tsri_strategy *made, int stage, bool layout)
     return layout ? made->stages[stage].layout : made->stages[stage].words;
 }
 
-static bool are_alike(const tsri_strategy *made, bool layout)
+/* Returns the number of stages from the first one on that have the same words. */
+static int count_alike(const tsri_strategy *made, int first, bool layout)
 {
-    for (int i = 1; i < made->nstages; i++)
-        if (strcmp(words_of(made, i, layout), words_of(made, 0, layout)) != 0)
-            return false;
-    return true;
+    int end = first + 1;
+    while (end < made->nstages &&
+           !strcmp(words_of(made, end, layout), words_of(made, first, layout)))
+        end++;
+    return end - first;
 }
 
-/* "pipeline of 2 stages, each data parallel x2", or one stage's words after the other. */
+/* Appends the words of each run of equal stages: "stages 0 to 2 data parallel x2; stage 3 one
+ * rank". Stages of a pipeline are numbered as the timetable numbers them. */
+static const char *add_stages(tsri_strategist *s, bool layout, const char *text)
+{
+    const tsri_strategy *made = s->made;
+    const char *what = made->pipeline ? "stage" : "placement";
+    for (int i = 0, n; i < made->nstages && text; i += n) {
+        char last[24] = "";
+        const int number = made->pipeline ? i : i + 1;
+        n = count_alike(made, i, layout);
+        if (n > 1)
+            snprintf(last, sizeof last, " to %d", number + n - 1);
+        text = tsri_pool_printf(s->pool, "%s%s %s%s %d%s %s", text, i ? ";" : ":", what,
+                                n > 1 ? "s" : "", number, last, words_of(made, i, layout));
+    }
+    return text;
+}
+
+/* "pipeline of 2 stages, each data parallel x2", or the words of one after the other. */
 static const char *say_stages(tsri_strategist *s, bool layout)
 {
     const tsri_strategy *made = s->made;
     const char *text = tsri_pool_printf(
         s->pool, made->pipeline ? "pipeline of %d stages" : "no common name: %d placements",
         made->nstages);
-    if (text && are_alike(made, layout))
-        return tsri_pool_printf(s->pool, "%s, each %s", text, words_of(made, 0, layout));
-    for (int i = 0; i < made->nstages && text; i++)
-        text = tsri_pool_printf(s->pool, "%s%s %d %s", text, i ? ";" : ":", i + 1,
-                                words_of(made, i, layout));
-    return text;
+    if (!text || count_alike(made, 0, layout) < made->nstages)
+        return text ? add_stages(s, layout, text) : NULL;
+    return tsri_pool_printf(s->pool, "%s, each %s", text, words_of(made, 0, layout));
 }
 
 tsr_status tsri_strategy_say(tsri_strategist *s)
