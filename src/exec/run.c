@@ -339,19 +339,19 @@ static tsr_status capture_range(tsr_plan *plan, tsri_capture *r, tsri_replay_ran
     return TSR_OK;
 }
 
-/* The number of copies that the steps of a segment distinguish. */
+/* The number of micro-batches after which the steps of a segment have the same pointers again. */
 static int copies_of(const tsr_plan *plan, int segment)
 {
     const tsri_walk *w = &plan->walk;
-    int most = 1;
+    int n = 1;
     for (int i = w->first_patch[segment]; i < w->first_patch[segment + 1]; i++)
-        most = w->patch[i].slots > most ? w->patch[i].slots : most;
+        n = tsri_copies_together(n, w->patch[i].slots);
     for (int i = w->first[segment]; i < w->last[segment]; i++) {
         const tsri_step *s = &plan->steps[i];
-        if (s->kind == TSRI_STEP_START && !tsri_step_is_apart(s) && s->call->slots > most)
-            most = s->call->slots;
+        if (s->kind == TSRI_STEP_START && !tsri_step_is_apart(s))
+            n = tsri_copies_together(n, s->call->slots);
     }
-    return most < plan->ir.parts ? most : plan->ir.parts;
+    return n < plan->ir.parts ? n : plan->ir.parts;
 }
 
 /* Lists the ranges of a plan's steps. */

@@ -44,6 +44,18 @@ bool tsri_parts_are_queued(const tsri_ir *ir)
     return false;
 }
 
+int tsri_copies_together(int a, int b)
+{
+    int rest = a > 1 ? a : 1, divisor = b > 1 ? b : 1;
+    const int product = rest * divisor;
+    while (rest) {
+        const int next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    return product / divisor;
+}
+
 /* Whether a stage has a rank on a placement. Most placements are within a stage. */
 static bool is_on(const tsri_ir *ir, const tsr_placement *p, int stage)
 {

@@ -172,10 +172,9 @@ static tsr_status point_calls(tsr_plan *plan, const tsri_step *step)
     first.slots = 1;
     for (int i = 0; i < it->nin; i++) {
         const int in = copies(plan, it->in[i], &stride), out = copies(plan, it->out[i], &stride);
-        first.slots = in > first.slots ? in : first.slots;
-        first.slots = out > first.slots ? out : first.slots;
+        first.slots = tsri_copies_together(first.slots, tsri_copies_together(in, out));
     }
-    for (int c = 0; c < first.slots; c++) { /* all numbers of copies divide the largest */
+    for (int c = 0; c < first.slots; c++) {
         tsri_segment *seg =
             tsri_pool_dup(&plan->pool, first.coll.seg, (size_t)it->nin * sizeof *seg);
         TSRI_NEED(seg);

@@ -202,22 +202,23 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
 }
 
 /* --- the call --------------------------------------------------------------------------------- */
-static int most_copies(const tsr_plan *plan, const tsri_item *it)
+/* The calls that an item needs, one for each copy of its operands and results, on any rank. */
+static int count_calls(const tsr_plan *plan, const tsri_item *it)
 {
-    int most = 1;
+    int n = 1;
     for (int i = 0; i < it->nin; i++)
         for (int side = 0; side < 2; side++) {
             const int root = tsri_ir_root(&plan->ir, side ? it->out[i] : it->in[i]);
-            most = plan->ir.values[root].slots > most ? plan->ir.values[root].slots : most;
+            n = tsri_copies_together(n, plan->ir.values[root].slots);
         }
-    return most;
+    return n;
 }
 
 tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_call)
 {
     tsr_world *w = plan->ir.world;
     const tsri_timetable *t = &plan->ir.timetable;
-    tsri_call *call = tsri_pool_alloc(&plan->pool, (size_t)most_copies(plan, it) * sizeof *call);
+    tsri_call *call = tsri_pool_alloc(&plan->pool, (size_t)count_calls(plan, it) * sizeof *call);
     tsri_segment *seg = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *seg);
     int *ranks, n;
     TSRI_NEED(call && seg);

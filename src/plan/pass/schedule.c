@@ -337,11 +337,12 @@ static void keep_copies(tsri_ir *ir, int root, int slots, int begin, int end)
 }
 
 /* Returns the number of copies of a value that queues start to receive when a task of segment
- * `from` is queued, so that no task of `user` finds a later part's. A multiple of the stage's
- * number by a power of two, so that the largest number of copies is a multiple of all others. */
+ * `from` is queued, so that no task of `user` finds a later part's. It divides the stage's number,
+ * or is a multiple of that by a power of two, so that few micro-batches differ in all copies. */
 static int copies_ahead(const tsri_timetable *t, int from, int user)
 {
-    int begun = 0, most = 1, slots = t->slots[t->segment[user].stage];
+    const int kept = t->slots[t->segment[user].stage];
+    int begun = 0, most = 1, slots = kept;
     for (int i = 0; i < t->ntasks; i++) {
         const tsri_task_of *task = &t->task[i];
         begun += task->segment == from;
@@ -350,6 +351,9 @@ static int copies_ahead(const tsri_timetable *t, int from, int user)
     }
     while (slots < most)
         slots *= 2;
+    for (int n = most; n < kept; n++)
+        if (kept % n == 0)
+            return n;
     return slots;
 }
 
