@@ -125,13 +125,17 @@ typedef struct tsri_coll {
     uint64_t flight;  /* of tsri_flight_schedule; 0: the recorder has not heard of it yet */
 } tsri_coll;
 
+enum { TSRI_LANE_SENDS = 2 };
+
 /* A group of ranks: made once per list of ranks and lane, then used for ever. */
 typedef struct tsri_group {
     struct tsri_comm *comm;
     int nranks, index; /* index: this rank's place in it */
     const int *ranks;  /* world ranks, in the placement's order */
-    int lane;          /* 0: small, critical; 1: bulk. Lanes have their own order and hand-shakes */
-    int flight;        /* its number in the flight recorder; 0: it has none */
+    /* 0: small, critical; 1: bulk; TSRI_LANE_SENDS and more: between stages. Lanes have their own
+     * order and hand-shakes. */
+    int lane;
+    int flight; /* its number in the flight recorder; 0: it has none */
     /* Peers get messages, and read no memory of this rank: src may lie anywhere, and be dst in an
      * all_reduce, a reduce, or a reduce_scatter along axis 0. */
     bool by_message;
@@ -226,6 +230,9 @@ typedef struct tsri_comm_ops {
     /* Optional: TSR_OK, or TSR_ERR_DEAD where a member that has not come to a call never will, with
      * a text that names it. */
     tsr_status (*lost)(tsri_group *g, const tsri_ticket *ticket);
+    /* Optional: prepares a call that differs from a prepared one by its pointers alone. Not
+     * collective. Unprepared before that one. */
+    tsr_status (*prepare_like)(tsri_group *g, const tsri_coll *like, tsri_coll *coll);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {

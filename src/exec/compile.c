@@ -31,8 +31,9 @@ static void release_parts(tsr_plan *plan)
             s->kernel->destroy(s->kernel);
         for (int j = 0; j < s->nparts; j++)
             s->parts[j]->destroy(s->parts[j]);
-        if (s->kind == TSRI_STEP_START && s->call->coll.prepared) /* it has one call */
-            s->call->group->comm->ops->unprepare(s->call->group, &s->call->coll);
+        for (int c = s->kind == TSRI_STEP_START ? s->call->slots : 0; c-- > 0;)
+            if (s->call[c].coll.prepared)
+                s->call->group->comm->ops->unprepare(s->call->group, &s->call[c].coll);
     }
     for (int i = 0; i < plan->ir.nports; i++) {
         tsri_ir_port *p = &plan->ir.ports[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_run: walks the steps, or replays them as one captured graph on a device that can. No
+/* tsr_run: walks the steps, or replays them as captured graphs on a device that can. No
  * allocation, no look-up, no text unless something fails. */
 #include <stdio.h>
 #include <string.h>
@@ -165,33 +165,66 @@ static tsr_status release_sent(tsr_plan *plan, int segment, bool all)
     return TSR_OK;
 }
 
-/* Runs a segment for one micro-batch. */
-static tsr_status run_task(tsr_plan *plan, const tsri_task_of *task, run_times *times)
+/* Starts to receive what another stage's task sends. All ranks come to tasks, and so to the calls
+ * between stages, in one order: devices that make them in that order cannot deadlock. */
+static tsr_status start_receives(tsr_plan *plan, const tsri_task_of *task)
+{
+    const tsri_walk *w = &plan->walk;
+    for (int i = w->first_receive[task->segment]; i < w->first_receive[task->segment + 1]; i++) {
+        tsri_step *s = &plan->steps[w->receive[i]];
+        const tsr_status status = run_step(s, task->part);
+        if (status != TSR_OK)
+            return fail_step(plan, s, status);
+    }
+    return TSR_OK;
+}
+
+static void set_patches(const tsr_plan *plan, int segment, int part)
+{
+    const tsri_walk *w = &plan->walk;
+    for (int i = w->first_patch[segment]; i < w->first_patch[segment + 1]; i++) {
+        const tsri_patch *p = &w->patch[i];
+        *p->at = p->base + (size_t)(part % p->slots) * p->stride;
+    }
+}
+
+/* Begins a task: *out_runs is whether it is one of this rank. */
+static tsr_status begin_task(tsr_plan *plan, const tsri_task_of *task, bool *out_runs)
 {
     tsri_walk *w = &plan->walk;
     const int s = task->segment;
+    TSRI_TRY(start_receives(plan, task));
+    *out_runs = w->first[s] < w->last[s];
+    if (!*out_runs)
+        return TSR_OK;
     w->part = task->part;
-    for (int i = w->first_patch[s]; i < w->first_patch[s + 1]; i++) {
-        const tsri_patch *p = &w->patch[i];
-        *p->at = p->base + (size_t)(task->part % p->slots) * p->stride;
-    }
+    set_patches(plan, s, task->part);
     TSRI_TRY(release_sent(plan, s, false));
     tsr_status status = set_words(plan, true, &w->number[task->part]);
-    if (status != TSR_OK)
-        return tsri_plan_fail(plan, status);
-    return run_range(plan, w->first[s], w->first[s + 1], task->part + 1 == plan->ir.parts, times);
+    return status == TSR_OK ? status : tsri_plan_fail(plan, status);
+}
+
+static tsr_status end_tasks(tsr_plan *plan)
+{
+    plan->walk.part = 0;
+    for (int s = 0; s < plan->ir.timetable.nsegments; s++)
+        TSRI_TRY(release_sent(plan, s, true));
+    return TSR_OK;
 }
 
 static tsr_status run_tasks(tsr_plan *plan, run_times *times)
 {
-    tsri_walk *w = &plan->walk;
-    const tsri_timetable *t = &plan->ir.timetable;
-    for (int i = 0; i < w->ntasks; i++)
-        TSRI_TRY(run_task(plan, &t->task[w->task[i]], times));
-    w->part = 0;
-    for (int s = 0; s < t->nsegments; s++)
-        TSRI_TRY(release_sent(plan, s, true));
-    return TSR_OK;
+    const tsri_walk *w = &plan->walk;
+    for (int i = 0; i < w->ntasks; i++) {
+        const tsri_task_of *task = &plan->ir.timetable.task[w->task[i]];
+        const int s = task->segment;
+        bool runs;
+        TSRI_TRY(begin_task(plan, task, &runs));
+        if (runs)
+            TSRI_TRY(
+                run_range(plan, w->first[s], w->last[s], task->part + 1 == plan->ir.parts, times));
+    }
+    return end_tasks(plan);
 }
 
 /* Step by step. */
@@ -221,15 +254,17 @@ static tsri_comm *captured_comm(const tsr_plan *plan)
     return NULL;
 }
 
-static tsr_status capture_step(tsri_step *s)
+static tsr_status capture_step(tsri_step *s, int copy)
 {
-    const tsr_status status = run_step(s, 0);
+    const tsr_status status = run_step(s, copy);
     return status == TSR_OK || s->kind != TSRI_STEP_KERNEL ? status
                                                            : tsri_item_fail(status, s->item);
 }
 
-/* Puts steps [first, end) into the stream that is captured; none of them runs. */
-static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured **out_captured)
+/* Puts steps [first, end) into the stream that is captured; none of them runs. copy: the copy of
+ * the values that they use. */
+static tsr_status capture_part(tsr_plan *plan, int first, int end, int copy,
+                               tsri_captured **out_captured)
 {
     tsri_device *d = plan->replay.device;
     tsr_status status = TSR_OK;
@@ -237,7 +272,7 @@ static tsr_status capture_part(tsr_plan *plan, int first, int end, tsri_captured
     TSRI_TRY(d->ops->capture_begin(d, d->stream));
     for (int i = first; i < end && status == TSR_OK; i++)
         if (tsri_step_is_due(&plan->steps[i]))
-            status = capture_step(&plan->steps[i]);
+            status = capture_step(&plan->steps[i], copy);
     snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
     tsr_status ended = d->ops->capture_end(d, d->stream, out_captured);
     return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
@@ -258,11 +293,12 @@ static tsr_status grow(tsr_plan *plan, tsri_capture *r)
     return TSR_OK;
 }
 
-/* Where a part that begins with step `first` ends: where the watch cuts, or where steps that are
- * captured meet steps that are not. */
-static int part_end(const tsr_plan *plan, int first)
+/* Where a part that begins with step `first` ends, before step `last` at the latest: where the
+ * watch cuts, or where steps that are captured meet steps that are not. */
+static int part_end(const tsr_plan *plan, int first, int last)
 {
-    const int cut = tsri_plan_watch_cut(plan, first);
+    int cut = tsri_plan_watch_cut(plan, first);
+    cut = cut < last ? cut : last;
     const bool is_apart = tsri_step_is_apart(&plan->steps[first]);
     int end = first + 1;
     while (end < cut && tsri_step_is_apart(&plan->steps[end]) == is_apart)
@@ -270,36 +306,104 @@ static int part_end(const tsr_plan *plan, int first)
     return end;
 }
 
-/* Captures all steps of the run that is under way, in parts. */
-static tsr_status capture_steps(tsr_plan *plan, tsri_capture *r)
+/* Adds to *sum what was counted since `before`, `times` over. */
+static void count_since(const tsr_plan *plan, const tsri_comm_stats *before, uint64_t times,
+                        tsri_comm_stats *sum)
 {
-    for (int first = 0, end; first < plan->nsteps; first = end) {
-        end = part_end(plan, first);
+    tsri_comm_stats after;
+    tsri_plan_stats(plan->ir.world, &after);
+    for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
+        sum->calls[k] += times * (after.calls[k] - before->calls[k]);
+        sum->bytes_read[k] += times * (after.bytes_read[k] - before->bytes_read[k]);
+    }
+}
+
+/* Captures a range, in parts; a run repeats it `times` times. */
+static tsr_status capture_range(tsr_plan *plan, tsri_capture *r, tsri_replay_range *range,
+                                uint64_t times)
+{
+    tsri_comm_stats before;
+    tsri_plan_stats(plan->ir.world, &before);
+    range->first_part = r->nparts;
+    for (int first = range->first, end; first < range->end; first = end) {
+        end = part_end(plan, first, range->end);
         TSRI_TRY(grow(plan, r));
         tsri_replay_part *part = &r->part[r->nparts];
         *part = (tsri_replay_part){.end = end};
         if (!tsri_step_is_apart(&plan->steps[first]))
-            TSRI_TRY(capture_part(plan, first, end, &part->captured));
+            TSRI_TRY(capture_part(plan, first, end, range->copy, &part->captured));
         r->nparts++;
     }
+    range->nparts = r->nparts - range->first_part;
+    count_since(plan, &before, times, &r->per_run);
     return TSR_OK;
+}
+
+/* The number of micro-batches after which the steps of a segment have the same pointers again. */
+static int copies_of(const tsr_plan *plan, int segment)
+{
+    const tsri_walk *w = &plan->walk;
+    int n = 1;
+    for (int i = w->first_patch[segment]; i < w->first_patch[segment + 1]; i++)
+        n = tsri_copies_together(n, w->patch[i].slots);
+    for (int i = w->first[segment]; i < w->last[segment]; i++) {
+        const tsri_step *s = &plan->steps[i];
+        if (s->kind == TSRI_STEP_START && !tsri_step_is_apart(s))
+            n = tsri_copies_together(n, s->call->slots);
+    }
+    return n < plan->ir.parts ? n : plan->ir.parts;
+}
+
+/* Lists the ranges of a plan's steps. */
+static tsr_status list_ranges(tsr_plan *plan, tsri_capture *r)
+{
+    const tsri_walk *w = &plan->walk;
+    const int nsegments = w->begin < w->end ? plan->ir.timetable.nsegments : 0;
+    int n = 2;
+    for (int s = 0; s < nsegments; s++)
+        n += copies_of(plan, s);
+    r->range = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *r->range);
+    r->first_range = tsri_pool_alloc(&plan->pool, ((size_t)nsegments + 1) * sizeof(int));
+    TSRI_NEED(r->range && r->first_range);
+    r->nranges = 0;
+    r->range[r->nranges++] = (tsri_replay_range){.end = w->begin};
+    for (int s = 0; s < nsegments; s++) {
+        r->first_range[s] = r->nranges;
+        for (int c = 0; c < copies_of(plan, s); c++)
+            r->range[r->nranges++] =
+                (tsri_replay_range){.first = w->first[s], .end = w->last[s], .copy = c};
+    }
+    r->first_range[nsegments] = r->nranges;
+    r->range[r->nranges++] = (tsri_replay_range){.first = w->end, .end = plan->nsteps};
+    return TSR_OK;
+}
+
+/* Captures all steps of the run that is under way. */
+static tsr_status capture_steps(tsr_plan *plan, tsri_capture *r)
+{
+    const int nsegments = plan->walk.begin < plan->walk.end ? plan->ir.timetable.nsegments : 0;
+    TSRI_TRY(list_ranges(plan, r));
+    r->per_run = (tsri_comm_stats){0};
+    TSRI_TRY(capture_range(plan, r, &r->range[0], 1));
+    for (int s = 0; s < nsegments; s++) {
+        const int n = r->first_range[s + 1] - r->first_range[s];
+        for (int c = 0; c < n; c++) {
+            const int times = (plan->ir.parts - c + n - 1) / n;
+            set_patches(plan, s, c);
+            TSRI_TRY(capture_range(plan, r, &r->range[r->first_range[s] + c], (uint64_t)times));
+        }
+    }
+    return capture_range(plan, r, &r->range[r->nranges - 1], 1);
 }
 
 static tsr_status capture(tsr_plan *plan, tsri_capture *r)
 {
     tsri_comm *comm = captured_comm(plan);
-    tsri_comm_stats before, after;
-    tsri_plan_stats(plan->ir.world, &before);
     if (comm && comm->ops->capture_begin)
         comm->ops->capture_begin(comm);
     tsr_status status = capture_steps(plan, r);
-    tsri_plan_stats(plan->ir.world, &after);
     if (comm && comm->ops->capture_end)
         comm->ops->capture_end(comm);
-    for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
-        r->per_run.calls[k] = after.calls[k] - before.calls[k];
-        r->per_run.bytes_read[k] = after.bytes_read[k] - before.bytes_read[k];
-    }
     return status;
 }
 
@@ -323,28 +427,48 @@ static tsr_status try_capture(tsr_plan *plan, tsri_capture *to)
     return TSR_OK;
 }
 
-/* Runs the parts, and tells of what each has completed. *out_apart: the step that failed by itself;
- * NULL otherwise. */
-static tsr_status run_parts(tsr_plan *plan, const tsri_capture *r, const tsri_step **out_apart)
+/* Replays a range. Watches are notified only in the last micro-batch. */
+static tsr_status replay_range(tsr_plan *plan, const tsri_capture *c,
+                               const tsri_replay_range *range, bool is_last)
 {
     tsri_device *d = plan->replay.device;
-    *out_apart = NULL;
-    for (int i = 0, step = 0; i < r->nparts; i++) {
-        const tsri_replay_part *part = &r->part[i];
+    for (int i = 0, step = range->first; i < range->nparts; i++) {
+        const tsri_replay_part *part = &c->part[range->first_part + i];
+        tsr_status status = TSR_OK;
         if (part->captured)
-            TSRI_TRY(d->ops->captured_run(d, part->captured, d->stream));
-        for (; step < part->end; step++) {
-            if (!tsri_step_is_due(&plan->steps[step]))
+            status = d->ops->captured_run(d, part->captured, d->stream);
+        for (; step < part->end && status == TSR_OK; step++) {
+            tsri_step *s = &plan->steps[step];
+            if (!tsri_step_is_due(s))
                 continue;
-            const tsr_status status = part->captured ? TSR_OK : run_step(&plan->steps[step], 0);
+            status = part->captured ? TSR_OK : run_step(s, plan->walk.part);
             if (status != TSR_OK)
-                *out_apart = &plan->steps[step];
-            TSRI_TRY(status);
-            if (plan->watch)
-                TSRI_TRY(tsri_plan_watched(plan, step));
+                return fail_step(plan, s, status);
+            if (plan->watch && is_last)
+                status = tsri_plan_watched(plan, step);
         }
+        if (status != TSR_OK)
+            return tsri_plan_fail(plan, status);
     }
     return TSR_OK;
+}
+
+static tsr_status replay_ranges(tsr_plan *plan, const tsri_capture *c)
+{
+    const tsri_walk *w = &plan->walk;
+    TSRI_TRY(replay_range(plan, c, &c->range[0], true));
+    for (int i = 0; i < w->ntasks; i++) {
+        const tsri_task_of *task = &plan->ir.timetable.task[w->task[i]];
+        const int first = c->first_range[task->segment],
+                  n = c->first_range[task->segment + 1] - first;
+        bool runs;
+        TSRI_TRY(begin_task(plan, task, &runs));
+        if (runs)
+            TSRI_TRY(replay_range(plan, c, &c->range[first + task->part % n],
+                                  task->part + 1 == plan->ir.parts));
+    }
+    TSRI_TRY(end_tasks(plan));
+    return replay_range(plan, c, &c->range[c->nranges - 1], true);
 }
 
 /* Finds the captures of the run that is under way; NULL: some conditions hold and others do not. */
@@ -371,14 +495,11 @@ static tsr_status replay(tsr_plan *plan, bool *out_ran)
     if (!c->nparts)
         return TSR_OK;
     double start = tsri_now_s();
-    const tsri_step *apart;
-    tsr_status status = run_parts(plan, c, &apart);
+    tsr_status status = replay_ranges(plan, c);
     plan->info.run_s += tsri_now_s() - start;
     *out_ran = true;
     tsri_plan_count_replay(plan, c);
-    return status == TSR_OK ? status
-           : apart          ? fail_step(plan, apart, status)
-                            : tsri_plan_fail(plan, status);
+    return status;
 }
 
 /* Names the item whose kernel met the error: an item of this plan, or of another one on the same

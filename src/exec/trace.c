@@ -6,7 +6,7 @@ static int nsteps_of(const tsr_plan *plan, int task)
 {
     const tsri_walk *w = &plan->walk;
     const int segment = plan->ir.timetable.task[w->task[task]].segment;
-    return w->first[segment + 1] - w->first[segment];
+    return w->last[segment] - w->first[segment];
 }
 
 /* A run does the steps of the parts in each of them. */

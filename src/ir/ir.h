@@ -293,6 +293,12 @@ int tsri_ir_stages_of(const tsri_ir *ir, const tsri_item *item);
 double tsri_ir_seconds(const tsri_ir *ir);
 /* The segment of an entry of the parts. */
 int tsri_ir_entry_segment(const tsri_ir *ir, const tsri_entry *entry);
+/* Whether devices that queue their work execute the parts. Then a stage starts to receive a value
+ * as soon as the task that sends it is queued. */
+bool tsri_parts_are_queued(const tsri_ir *ir);
+/* The least number of micro-batches after which both of two values with copies are in the same ones
+ * again. */
+int tsri_copies_together(int a, int b);
 /* Whether a rank has an entry of its item. */
 bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank);
 /* Whether an item's result is kept from part to part of a step: a total, or rows of the whole. */

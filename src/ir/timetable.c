@@ -33,6 +33,29 @@ bool tsri_entry_has(const tsri_ir *ir, const tsri_entry *entry, int rank)
     return tsr_placement_find(sends ? it->box.from : it->placement, rank) >= 0;
 }
 
+bool tsri_parts_are_queued(const tsri_ir *ir)
+{
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
+        if (it->turn == TSRI_TURN_PARTS && it->kind != TSRI_ITEM_DEAD &&
+            !tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY))
+            return true;
+    }
+    return false;
+}
+
+int tsri_copies_together(int a, int b)
+{
+    int rest = a > 1 ? a : 1, divisor = b > 1 ? b : 1;
+    const int product = rest * divisor;
+    while (rest) {
+        const int next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    return product / divisor;
+}
+
 /* Whether a stage has a rank on a placement. Most placements are within a stage. */
 static bool is_on(const tsri_ir *ir, const tsr_placement *p, int stage)
 {

@@ -31,6 +31,7 @@ TESTS = {
     "nccl_train": ("test_on_cuda_train", NCCL),
     "nccl_nd": ("test_on_cuda_nd", NCCL),
     "nccl_replay": ("test_nccl_replay", NCCL),
+    "nccl_pipelines": ("test_cuda_pipelines", NCCL),
 }
 SEEDS = (0, 1, 2, 5)  # the latest possible order first
 LIMIT = 30  # seconds; a fault may make a program hang

@@ -101,7 +101,7 @@ static void print_stages(const plan_view *v, const cli_style *style)
     plan_put(&t, "%d stages by %s%sbubble %.1f %%", ir->timetable.nstages,
              tsri_pipeline_name(ir->opts.pipeline), gap, 100 * tsri_stages_bubble(ir));
     if (!tsri_stages_run(ir))
-        plan_put(&t, "%sGPU runs do not follow it yet", gap);
+        plan_put(&t, "%sruns on several kinds of device do not follow it", gap);
     print_spaced("pipeline", &t, style);
 }
 

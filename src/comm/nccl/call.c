@@ -68,8 +68,23 @@ void tsri_nccl_call_free(tsri_nccl *n, tsri_nccl_call *c)
         cudaEventDestroy(c->done);
     if (c->name >= 0)
         tsri_watch_unname(n->watch, c->name);
-    tsri_nccl_plan_finish(&c->plan);
+    if (!c->is_like)
+        tsri_nccl_plan_finish(&c->plan);
     tsri_mem_free(c);
+}
+
+/* Gives a call whose plan is known what it needs to be made. */
+static tsr_status equip(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll, tsri_nccl_call *c)
+{
+    const int lane = tsri_nccl_lane(g->lane);
+    c->sends = lane == TSRI_NCCL_SENDS && tsri_coll_only_gives(coll, 0, coll->nseg, g->index);
+    if (c->plan.stage_bytes)
+        TSRI_TRY(take_stage(n, lane, c->plan.stage_bytes, &c->stage));
+    if (!c->plan.talks)
+        return TSR_OK;
+    TSRI_CUDA(cudaEventCreateWithFlags(&c->ready, cudaEventDisableTiming));
+    TSRI_CUDA(cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming));
+    return tsri_watch_name(n->watch, g, coll, &c->name);
 }
 
 static tsr_status fill_call(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
@@ -82,13 +97,7 @@ static tsr_status fill_call(tsri_nccl *n, const tsri_group *g, const tsri_coll *
                                             &words, false, &c->plan);
     tsri_mem_free((void *)(uintptr_t)words.words);
     TSRI_TRY(status);
-    if (c->plan.stage_bytes)
-        TSRI_TRY(take_stage(n, g->lane, c->plan.stage_bytes, &c->stage));
-    if (!c->plan.talks)
-        return TSR_OK;
-    TSRI_CUDA(cudaEventCreateWithFlags(&c->ready, cudaEventDisableTiming));
-    TSRI_CUDA(cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming));
-    return tsri_watch_name(n->watch, g, coll, &c->name);
+    return equip(n, g, coll, c);
 }
 
 /* A reduction that is NCCL's own may be in place; one in the order of members has staged sources.
@@ -111,6 +120,22 @@ tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_col
     }
     c->name = -1;
     tsr_status status = fill_call(n, g, coll, c);
+    if (status != TSR_OK) {
+        tsri_nccl_call_free(n, c);
+        return status;
+    }
+    *out_call = c;
+    return TSR_OK;
+}
+
+tsr_status tsri_nccl_call_make_like(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
+                                    const tsri_nccl_call *like, tsri_nccl_call **out_call)
+{
+    TSRI_TRY(tsri_watch_check(n->watch));
+    tsri_nccl_call *c = tsri_mem_alloc(&n->pub.world->mem, sizeof *c);
+    TSRI_NEED(c);
+    *c = (tsri_nccl_call){.plan = like->plan, .is_like = true, .name = -1};
+    const tsr_status status = equip(n, g, coll, c);
     if (status != TSR_OK) {
         tsri_nccl_call_free(n, c);
         return status;
@@ -157,7 +182,7 @@ static tsr_status do_steps(tsri_nccl *n, const tsri_nccl_group *g, const tsri_co
 tsr_status tsri_nccl_call_do(tsri_nccl *n, const tsri_nccl_group *g, const tsri_coll *coll,
                              const tsri_nccl_call *c, cudaStream_t user)
 {
-    int lane = g->pub.lane;
+    int lane = tsri_nccl_lane(g->pub.lane);
     cudaStream_t stream = n->stream[lane];
     if (!c->plan.talks)
         return do_steps(n, g, coll, c, user);

@@ -55,22 +55,33 @@ static tsr_status add_group(tsri_nccl *n, int nranks, const int *ranks, int lane
     return TSR_OK;
 }
 
+static tsri_nccl_group *known_group(const tsri_nccl *n, int nranks, const int *ranks, int lane)
+{
+    tsri_nccl_group *g = n->groups;
+    while (g && !tsri_group_is(&g->pub, nranks, ranks, lane))
+        g = g->next;
+    return g;
+}
+
 static tsr_status find_group(tsri_comm *c, int nranks, const int *ranks, int lane,
                              tsri_group **out_group)
 {
     tsri_nccl *n = of(c);
-    tsri_nccl_group *g;
     char text[256];
-    for (g = n->groups; g; g = g->next)
-        if (tsri_group_is(&g->pub, nranks, ranks, lane)) {
-            *out_group = &g->pub;
-            return TSR_OK;
-        }
+    tsri_nccl_group *g = known_group(n, nranks, ranks, lane);
+    if (g) {
+        *out_group = &g->pub;
+        return TSR_OK;
+    }
+    const int here = tsri_nccl_lane(lane);
+    const tsri_nccl_group *like = here != lane ? known_group(n, nranks, ranks, here) : NULL;
     bool alone = nranks == 1 && ranks[0] == c->world->rank;
-    if (lane < 0 || lane >= TSRI_NCCL_LANES || nranks < 1 || (!alone && !is_all(n, nranks, ranks)))
+    if (lane < 0 || nranks < 1 || (!alone && !like && !is_all(n, nranks, ranks)) ||
+        (!alone && !like && !n->parent[here]))
         return tsri_fail(TSR_ERR_STATE, "the group of ranks %s in lane %d was not made together",
                          tsri_ranks_text(nranks, ranks, text, sizeof text), lane);
-    TSRI_TRY(add_group(n, nranks, ranks, lane, alone ? NULL : n->parent[lane], false, &g));
+    struct ncclComm *comm = alone ? NULL : like ? like->comm : n->parent[here];
+    TSRI_TRY(add_group(n, nranks, ranks, lane, comm, false, &g));
     *out_group = &g->pub;
     return TSR_OK;
 }
@@ -163,6 +174,8 @@ static tsr_status make_groups(tsri_comm *c, const int *color, const int *key, in
     tsr_status status = note_groups(n, color, key, lane, &p);
     if (status != TSR_OK) /* the others wait */
         return tsri_watch_fail(n->watch, status, tsr_last_error());
+    if (!n->parent[lane] && n->n > 1)
+        TSRI_TRY(tsri_nccl_open_lane(n, lane));
     if (p.any)
         TSRI_TRY(tsri_nccl_split(n, lane, p.color, p.key));
     if (p.color < 0)
@@ -209,6 +222,15 @@ static tsr_status prepare(tsri_group *g, tsri_coll *coll)
     tsri_nccl_call *c;
     TSRI_ON_GPU(group_of(g)->owner->device);
     TSRI_TRY(tsri_nccl_call_make(group_of(g)->owner, g, coll, &c));
+    coll->prepared = c;
+    return TSR_OK;
+}
+
+static tsr_status prepare_like(tsri_group *g, const tsri_coll *like, tsri_coll *coll)
+{
+    tsri_nccl_call *c;
+    TSRI_ON_GPU(group_of(g)->owner->device);
+    TSRI_TRY(tsri_nccl_call_make_like(group_of(g)->owner, g, coll, like->prepared, &c));
     coll->prepared = c;
     return TSR_OK;
 }
@@ -269,19 +291,22 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
     TSRI_TRY(tsri_watch_check(n->watch));
     TSRI_TRY(tsri_coll_check_turn(coll, ticket->seq, g->finished + 1));
     g->finished++;
-    if (c->plan.talks)
+    if (c->plan.talks && !c->sends)
         TSRI_CUDA(cudaStreamWaitEvent(user_stream(n, coll), c->done, 0));
     tsri_flight_completed(n->pub.world->flight, ticket->priv[1]);
     return TSR_OK;
 }
 
-/* The stream waits for all of the call already, so src is not read any more either. */
+/* The stream waits for all of the call already, so src is not read any more either; unless it only
+ * sends, to which it can be late. */
 static tsr_status release(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_nccl *n = group_of(pub)->owner;
     tsri_nccl_call *c = (tsri_nccl_call *)(uintptr_t)ticket->priv[0];
     cudaStream_t compute = n->device->compute.handle;
     ticket->priv[0] = 0;
+    if (c->plan.talks && c->sends)
+        TSRI_CUDA(cudaStreamWaitEvent(user_stream(n, ticket->coll), c->done, 0));
     /* The next owner of its staging memory writes to it in the stream of compute. */
     if (c->temporary && c->plan.talks && user_stream(n, ticket->coll) != compute)
         TSRI_CUDA(cudaStreamWaitEvent(compute, c->done, 0));
@@ -352,6 +377,7 @@ static const tsri_comm_ops ops = {
     .finish = finish,
     .release = release,
     .prepare = prepare,
+    .prepare_like = prepare_like,
     .unprepare = unprepare,
     .partition = make_groups,
     .exchange = exchange,
@@ -373,7 +399,7 @@ static tsr_status open_streams(tsri_nccl *n)
     TSRI_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     for (int i = 0; i < TSRI_NCCL_LANES; i++)
         TSRI_CUDA(cudaStreamCreateWithPriority(&n->stream[i], cudaStreamNonBlocking,
-                                               i == 0 ? greatest : least));
+                                               i == 1 ? least : greatest));
     TSRI_TRY(d->ops->buffer_alloc(d, TSRI_NCCL_LANES * sizeof *n->counts, &counts));
     n->counts = counts;
     TSRI_CUDA(cudaStreamSynchronize(n->device->compute.handle)); /* they are zero for all streams */

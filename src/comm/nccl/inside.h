@@ -10,9 +10,10 @@
  *   watch.c  the watchdog
  *
  * Each lane has a stream and communicators of its own, so that what is small and critical does not
- * queue behind bulk. All of NCCL is used without blocking, so that it can be given up: NCCL
- * promises that for no other communicators. So each call outside of a graph has a thread within
- * NCCL (see docs/guides/gpus.md).
+ * queue behind bulk. All lanes of sends between stages have one stream: plans make these calls in
+ * one order on all ranks, so they do not wait for each other. All of NCCL is used without blocking,
+ * so that it can be given up: NCCL promises that for no other communicators. So each call outside
+ * of a graph has a thread within NCCL (see docs/guides/gpus.md).
  */
 #ifndef TESSERA_COMM_NCCL_INSIDE_H
 #define TESSERA_COMM_NCCL_INSIDE_H
@@ -23,7 +24,8 @@
 #include "src/comm/nccl/agree.h"
 #include "src/comm/nccl/watch.h"
 
-enum { TSRI_NCCL_LANES = 2 };
+/* SENDS: the lane here of all lanes from this one on. */
+enum { TSRI_NCCL_SENDS = TSRI_LANE_SENDS, TSRI_NCCL_LANES = 3 };
 
 struct ncclComm;
 
@@ -62,6 +64,8 @@ typedef struct tsri_nccl_call {
     cudaEvent_t ready, done; /* src may be read; dst may be */
     int name;                /* of the watch */
     bool temporary;          /* goes with its ticket */
+    bool is_like;            /* the plan is another call's */
+    bool sends;              /* a call between stages, of which this rank takes nothing */
 } tsri_nccl_call;
 
 /* The arena as one communicator has registered it. */
@@ -91,10 +95,18 @@ struct tsri_nccl {
     bool captures;
 };
 
+/* The lane of a group here. */
+static inline int tsri_nccl_lane(int lane)
+{
+    return lane < TSRI_NCCL_SENDS ? lane : TSRI_NCCL_SENDS;
+}
+
 /* nccl.c */
 extern const tsri_watch_ops tsri_nccl_watch_ops;
-/* Makes the communicators of the lanes, together with the other ranks. */
+/* Makes the communicators of lanes 0 and 1, together with the other ranks. */
 tsr_status tsri_nccl_join(tsri_nccl *n, const unsigned char id[128]);
+/* Makes that of another lane, as most programs need none. */
+tsr_status tsri_nccl_open_lane(tsri_nccl *n, int lane);
 /* Makes a communicator of those who give the same color; none for a negative one. Collective over
  * the lane's ranks. It is left in n->coming. */
 tsr_status tsri_nccl_split(tsri_nccl *n, int lane, int color, int key);
@@ -109,6 +121,9 @@ tsr_status tsri_nccl_talk(tsri_nccl *n, const tsri_nccl_group *g, const tsri_col
 /* call.c */
 tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
                                tsri_nccl_call **out_call);
+/* A call that differs from `like` by its pointers alone, and goes before it. */
+tsr_status tsri_nccl_call_make_like(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
+                                    const tsri_nccl_call *like, tsri_nccl_call **out_call);
 void tsri_nccl_call_free(tsri_nccl *n, tsri_nccl_call *c);
 /* Puts a call into its lane's stream, behind what is in the caller's. */
 tsr_status tsri_nccl_call_do(tsri_nccl *n, const tsri_nccl_group *g, const tsri_coll *coll,

@@ -229,12 +229,15 @@ tsr_status tsri_nccl_join(tsri_nccl *n, const unsigned char id[128])
     tsri_watch_leave(n->watch);
     TSRI_TRY(settle(n, n->parent[0], r, n->pub.world->timeout_s, "joining"));
     TSRI_TRY(register_arena(n, n->parent[0]));
-    for (int i = 1; i < TSRI_NCCL_LANES; i++) {
-        TSRI_TRY(tsri_nccl_split(n, 0, 0, n->index));
-        TSRI_TRY(tsri_watch_enter(n->watch));
-        n->parent[i] = n->coming;
-        tsri_watch_leave(n->watch);
-    }
+    return tsri_nccl_open_lane(n, 1);
+}
+
+tsr_status tsri_nccl_open_lane(tsri_nccl *n, int lane)
+{
+    TSRI_TRY(tsri_nccl_split(n, 0, 0, n->index));
+    TSRI_TRY(tsri_watch_enter(n->watch));
+    n->parent[lane] = n->coming;
+    tsri_watch_leave(n->watch);
     return TSR_OK;
 }
 
@@ -323,7 +326,7 @@ static ncclResult_t ask(const tsri_nccl_group *g, const tsri_coll *coll, const t
 tsr_status tsri_nccl_talk(tsri_nccl *n, const tsri_nccl_group *g, const tsri_coll *coll,
                           const tsri_nccl_call *c, int first, int end)
 {
-    cudaStream_t stream = n->stream[g->pub.lane];
+    cudaStream_t stream = n->stream[tsri_nccl_lane(g->pub.lane)];
     bool grouped = c->plan.steps[first].kind == TSRI_NCCL_GROUP_START;
     TSRI_TRY(tsri_watch_enter(n->watch));
     ncclComm_t comm = g->comm;

@@ -172,8 +172,7 @@ static tsr_status point_calls(tsr_plan *plan, const tsri_step *step)
     first.slots = 1;
     for (int i = 0; i < it->nin; i++) {
         const int in = copies(plan, it->in[i], &stride), out = copies(plan, it->out[i], &stride);
-        first.slots = in > first.slots ? in : first.slots;
-        first.slots = out > first.slots ? out : first.slots;
+        first.slots = tsri_copies_together(first.slots, tsri_copies_together(in, out));
     }
     for (int c = 0; c < first.slots; c++) {
         tsri_segment *seg =
@@ -216,41 +215,95 @@ static int segment_of(const tsr_plan *plan, const tsri_step *step)
     return tsri_ir_entry_segment(&plan->ir, &plan->ir.entries[step->entry]);
 }
 
-/* Finds the steps of each segment, and this rank's tasks. */
-static tsr_status find_walk(tsr_plan *plan)
+static bool starts(const tsri_step *step, tsri_entry_side side)
+{
+    return step->kind == TSRI_STEP_START && step->side == side;
+}
+
+/* Finds the steps of each segment, and those among them that start to send. Where the parts are
+ * queued, a segment begins behind the steps that start to receive. */
+static tsr_status find_segments(tsr_plan *plan, bool queued)
 {
     tsri_walk *w = &plan->walk;
-    const tsri_timetable *t = &plan->ir.timetable;
+    const int n = plan->ir.timetable.nsegments;
+    for (int s = 0, i = w->begin; s <= n; s++) {
+        w->first_send[s] = w->nsends;
+        while (queued && i < w->end && starts(&plan->steps[i], TSRI_SIDE_RECEIVES))
+            i++;
+        w->first[s] = i;
+        for (; i < w->end && segment_of(plan, &plan->steps[i]) == s; i++)
+            if (starts(&plan->steps[i], TSRI_SIDE_SENDS)) {
+                TSRI_NEED(TSRI_PUSH(&plan->pool, w->send, w->nsends, w->csends));
+                w->send[w->nsends++] = i;
+            }
+        w->last[s] = i;
+    }
+    return TSR_OK;
+}
+
+/* Finds the steps that start to receive what each segment sends, in the order in which it does. */
+static tsr_status find_receives(tsr_plan *plan)
+{
+    tsri_walk *w = &plan->walk;
+    const int n = plan->ir.timetable.nsegments;
+    for (int s = 0; s <= n; s++) {
+        w->first_receive[s] = w->nreceives;
+        for (int i = w->begin; i < w->end && s < n; i++) {
+            const tsri_step *step = &plan->steps[i];
+            if (!starts(step, TSRI_SIDE_RECEIVES) || step->item->segment != s)
+                continue;
+            TSRI_NEED(TSRI_PUSH(&plan->pool, w->receive, w->nreceives, w->creceives));
+            int at = w->nreceives++;
+            for (; at > w->first_receive[s] && plan->steps[w->receive[at - 1]].item > step->item;
+                 at--)
+                w->receive[at] = w->receive[at - 1];
+            w->receive[at] = i;
+        }
+    }
+    return TSR_OK;
+}
+
+static void find_turns(tsr_plan *plan)
+{
+    tsri_walk *w = &plan->walk;
     w->begin = w->end = plan->nsteps;
     for (int i = plan->nsteps; i-- > 0;) {
         const tsri_turn turn = plan->steps[i].item->turn;
         w->end = turn == TSRI_TURN_TAIL ? i : w->end;
         w->begin = turn != TSRI_TURN_HEAD ? i : w->begin;
     }
-    if (w->begin > w->end || !t->ntasks)
+    if (w->begin > w->end || !plan->ir.timetable.ntasks)
         w->begin = w->end;
+}
+
+/* Finds the steps of each segment, and this rank's tasks. */
+static tsr_status find_walk(tsr_plan *plan)
+{
+    tsri_walk *w = &plan->walk;
+    const tsri_timetable *t = &plan->ir.timetable;
+    const size_t n = (size_t)t->nsegments + 1;
+    const bool queued = t->nstages > 1 && tsri_parts_are_queued(&plan->ir);
+    find_turns(plan);
     if (!t->ntasks)
         return TSR_OK;
-    w->first = tsri_pool_alloc(&plan->pool, 2 * ((size_t)t->nsegments + 1) * sizeof *w->first);
+    w->first = tsri_pool_alloc(&plan->pool, 4 * n * sizeof *w->first);
     w->number = tsri_pool_alloc(&plan->pool, (size_t)plan->ir.parts * sizeof *w->number);
     w->task = tsri_pool_alloc(&plan->pool, (size_t)t->ntasks * sizeof *w->task);
     TSRI_NEED(w->first && w->number && w->task);
     for (int i = 0; i < plan->ir.parts; i++)
         w->number[i] = i;
-    w->first_send = w->first + t->nsegments + 1;
-    for (int s = 0, i = w->begin; s <= t->nsegments; s++) {
-        for (; i < w->end && segment_of(plan, &plan->steps[i]) < s; i++)
-            if (plan->steps[i].kind == TSRI_STEP_START && plan->steps[i].side == TSRI_SIDE_SENDS) {
-                TSRI_NEED(TSRI_PUSH(&plan->pool, w->send, w->nsends, w->csends));
-                w->send[w->nsends++] = i;
-            }
-        w->first[s] = i;
-        w->first_send[s] = w->nsends;
-    }
+    w->last = w->first + n;
+    w->first_send = w->first + 2 * n;
+    w->first_receive = w->first + 3 * n;
+    TSRI_TRY(find_segments(plan, queued));
+    if (queued)
+        TSRI_TRY(find_receives(plan));
     const int stage = tsri_ir_stage_of(&plan->ir, plan->ir.world->rank);
-    for (int i = 0; i < t->ntasks && w->begin < w->end; i++)
-        if (t->segment[t->task[i].segment].stage == stage)
+    for (int i = 0; i < t->ntasks && w->begin < w->end; i++) {
+        const int s = t->task[i].segment;
+        if (t->segment[s].stage == stage || w->first_receive[s + 1] > w->first_receive[s])
             w->task[w->ntasks++] = i;
+    }
     return TSR_OK;
 }
 
@@ -337,26 +390,34 @@ static tsr_status take_blocks(tsr_plan *plan)
 }
 
 /* Preparing is collective: what local graphs ask for is not prepared, nor are calls of which ranks
- * may have several. */
-static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
+ * may have several, unless those but the first can be prepared without the others. */
+static tsr_status prepare_calls(const tsri_item *it, tsri_call *call)
 {
-    const tsri_comm_ops *ops = call->group->comm->ops;
-    const bool is_alike = !it->box.ranks && !it->box.received_in && call->slots == 1;
-    return ops->prepare && is_alike ? ops->prepare(call->group, &call->coll) : TSR_OK;
+    const tsri_comm *comm = call->group->comm;
+    const bool alike = TSRI_COMM_HAS(comm, prepare_like);
+    if (!comm->ops->prepare || it->box.ranks ||
+        (!alike && (it->box.received_in || call->slots > 1)))
+        return TSR_OK;
+    TSRI_TRY(comm->ops->prepare(call->group, &call->coll));
+    for (int c = 1; c < call->slots; c++)
+        TSRI_TRY(comm->ops->prepare_like(call->group, &call->coll, &call[c].coll));
+    return TSR_OK;
 }
 
 bool tsri_step_is_apart(const tsri_step *s)
 {
-    return s->kind >= TSRI_STEP_START && s->item->box.ranks;
+    return s->kind >= TSRI_STEP_START && (s->item->box.ranks || s->side != TSRI_SIDE_ALL);
 }
 
-/* Whether captured runs can have the step: a call that is captured, or one of a group's side, which
- * is made between two captured parts. */
+/* Whether captured runs can have the step: a call that is captured, or one of a group's side or
+ * between stages, which is made between two captured parts. */
 static bool can_replay(const tsri_step *s)
 {
     if (s->kind < TSRI_STEP_START)
         return s->kind != TSRI_STEP_CROSS;
-    return tsri_step_is_apart(s) ? s->item->box.group != NULL : s->call->group->comm->capturable;
+    if (tsri_step_is_apart(s))
+        return s->item->box.group || s->side != TSRI_SIDE_ALL;
+    return s->call->group->comm->capturable;
 }
 
 /* The device whose stream all of the plan's work goes through, if it can be captured. */
@@ -365,8 +426,6 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
     const char *said = getenv("TESSERA_CUDA_GRAPH");
     tsri_device *device = NULL;
     if (said && !strcmp(said, "0"))
-        return NULL;
-    if (plan->ir.parts > 1) /* a capture would have one part */
         return NULL;
     /* Graphs that are launched by several threads of one process may wait for each other. */
     if (plan->ir.world->is_thread && !(said && !strcmp(said, "1")))
@@ -433,14 +492,42 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
     return TSR_OK;
 }
 
+/* Calls between stages are steps of different segments on the two sides, and so are prepared in the
+ * order of the items, behind all others. */
+static tsr_status list_calls(tsr_plan *plan, const tsri_step ***out_list, int *out_n)
+{
+    const tsri_step **of_item = tsri_pool_alloc(
+        &plan->ir.scratch, (size_t)(plan->nsteps + plan->ir.nitems) * sizeof(void *));
+    const tsri_step **list = of_item + plan->ir.nitems;
+    int n = 0;
+    TSRI_NEED(of_item);
+    for (int i = 0; i < plan->nsteps; i++) {
+        const tsri_step *s = &plan->steps[i];
+        if (s->kind == TSRI_STEP_START && s->side == TSRI_SIDE_ALL)
+            list[n++] = s;
+        else if (s->kind == TSRI_STEP_START)
+            of_item[s->item - plan->ir.items] = s;
+    }
+    for (int i = 0; i < plan->ir.nitems; i++)
+        if (of_item[i])
+            list[n++] = of_item[i];
+    *out_list = list;
+    *out_n = n;
+    return TSR_OK;
+}
+
 /* An error of one call keeps no rank from the others, to which its peers come. */
 tsr_status tsri_plan_prepare(tsr_plan *plan)
 {
     tsr_status first = TSR_OK;
     char text[2000] = "";
-    for (int i = 0; i < plan->nsteps && !plan->ir.world->is_virtual; i++) {
-        const tsri_step *s = &plan->steps[i];
-        tsr_status status = s->kind == TSRI_STEP_START ? prepare_call(s->item, s->call) : TSR_OK;
+    const tsri_step **list;
+    int n;
+    if (plan->ir.world->is_virtual)
+        return TSR_OK;
+    TSRI_TRY(list_calls(plan, &list, &n));
+    for (int i = 0; i < n; i++) {
+        tsr_status status = prepare_calls(list[i]->item, list[i]->call);
         if (status == TSR_OK || first != TSR_OK)
             continue;
         first = status;

@@ -202,14 +202,23 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
 }
 
 /* --- the call --------------------------------------------------------------------------------- */
+/* The calls that an item needs, one for each copy of its operands and results, on any rank. */
+static int count_calls(const tsr_plan *plan, const tsri_item *it)
+{
+    int n = 1;
+    for (int i = 0; i < it->nin; i++)
+        for (int side = 0; side < 2; side++) {
+            const int root = tsri_ir_root(&plan->ir, side ? it->out[i] : it->in[i]);
+            n = tsri_copies_together(n, plan->ir.values[root].slots);
+        }
+    return n;
+}
+
 tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_call)
 {
     tsr_world *w = plan->ir.world;
     const tsri_timetable *t = &plan->ir.timetable;
-    const int slots = it->turn == TSRI_TURN_PARTS && t->nstages > 1
-                          ? t->slots[tsri_ir_stage_of(&plan->ir, w->rank)]
-                          : 1;
-    tsri_call *call = tsri_pool_alloc(&plan->pool, (size_t)slots * sizeof *call);
+    tsri_call *call = tsri_pool_alloc(&plan->pool, (size_t)count_calls(plan, it) * sizeof *call);
     tsri_segment *seg = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *seg);
     int *ranks, n;
     TSRI_NEED(call && seg);
@@ -244,8 +253,9 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
         return TSR_OK;
     call->coll.stream = device ? device->stream : NULL;
     /* A lane for each pair of segments: its calls are in the order of parts on both sides. */
-    const int lane = it->box.received_in ? 2 + it->segment * t->nsegments + it->box.received_in - 1
-                                         : it->box.is_bucket;
+    const int lane = it->box.received_in
+                         ? TSRI_LANE_SENDS + it->segment * t->nsegments + it->box.received_in - 1
+                         : it->box.is_bucket;
     return comm->ops->group(comm, n, ranks, lane, &call->group);
 }
 

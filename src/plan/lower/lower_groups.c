@@ -172,7 +172,7 @@ static tsr_status make_partitions(tsr_plan *plan, tsr_device kind, tsri_comm *co
                          it->box.from,
                          it->box.step.dims,
                          it->box.broadcast,
-                         it->box.is_bucket};
+                         it->box.received_in ? TSRI_LANE_SENDS : it->box.is_bucket};
         if (is_known(known, p))
             continue;
         known = p;

@@ -91,39 +91,55 @@ typedef struct tsri_patch {
 
 /* The order in which a run executes the steps of the parts. */
 typedef struct tsri_walk {
-    int begin, end;  /* the steps of the parts; none without micro-batches */
-    int64_t *number; /* [ir.parts] 0, 1, ...: the values of words that tell the part */
-    int *first;      /* [nsegments + 1] each segment's first step */
+    int begin, end;    /* the steps of the parts; none without micro-batches */
+    int64_t *number;   /* [ir.parts] 0, 1, ...: the values of words that tell the part */
+    int *first, *last; /* [nsegments + 1] the steps [first, last) of each segment */
     tsri_patch *patch;
     int npatches, cpatches;
     int *first_patch; /* [nsegments + 1] each segment's first patch */
     int *send;        /* steps that start a call to another stage */
     int nsends, csends;
     int *first_send; /* [nsegments + 1] each segment's first one */
-    int *task;       /* this rank's tasks: their numbers in the timetable */
+    /* Steps that start to receive on a device that queues: in their order, and by the segment that
+     * sends. They are no steps of [first, last). */
+    int *receive;
+    int nreceives, creceives;
+    int *first_receive; /* [nsegments + 1] */
+    int *task; /* this rank's tasks, and those that it receives from: numbers in the timetable */
     int ntasks;
     int part; /* the micro-batch of the task that runs or ran last */
 } tsri_walk;
 
-/* Consecutive steps that were captured together; or sums over local graphs, whose steps every run
- * executes one by one. */
+/* Consecutive steps that were captured together; or sums over local graphs and calls between
+ * stages, whose steps every run executes one by one. */
 typedef struct tsri_replay_part {
     tsri_captured *captured; /* NULL: not captured */
     int end;                 /* number of the first step after the part */
 } tsri_replay_part;
 
+/* Steps that a run repeats as a whole. A segment has a range for each copy of its values, and the
+ * captures of that range have the pointers of that copy. */
+typedef struct tsri_replay_range {
+    int first, end; /* the steps [first, end) */
+    int copy;
+    int first_part, nparts; /* its parts in the capture */
+} tsri_replay_range;
+
 /* Runs in which all conditions hold, and those in which none does, have captures of their own. */
 enum { TSRI_CAPTURES = 2 };
 typedef struct tsri_capture {
     tsri_replay_part *part;
-    int nparts, cparts;      /* 0 before the capture */
-    tsri_comm_stats per_run; /* the communicators' counts during the capture */
+    int nparts, cparts;       /* 0 before the capture */
+    tsri_replay_range *range; /* first before the micro-batches, then their segments, then after */
+    int nranges;
+    int *first_range;        /* [nsegments + 1] each segment's first range */
+    tsri_comm_stats per_run; /* the communicators' counts of captured calls */
     int64_t nruns;           /* runs of this kind so far */
 } tsri_capture;
 
 /* The captures of a plan's steps on a device with streams. The first run executes them one by one,
- * so that libraries initialise; later runs replay a capture. It is one part, unless a watch
- * (src/exec/watch.h) or a sum over local graphs divides it. */
+ * so that libraries initialise; later runs replay a capture. It is one part for each range, unless
+ * a watch (src/exec/watch.h), a sum over local graphs or a call between stages divides it. */
 typedef struct tsri_replay {
     tsri_device *device; /* the device whose stream is captured; NULL: no capture */
     tsri_capture capture[TSRI_CAPTURES];
@@ -147,8 +163,8 @@ size_t tsri_plan_scratch(const tsr_plan *plan);
 tsri_arg tsri_plan_arg(const tsri_value *v);
 /* Returns this rank's bytes of a value for the micro-batch of the current task. */
 void *tsri_plan_value_now(const tsr_plan *plan, int value);
-/* Whether a step belongs to a sum over local graphs. Captures exclude it, since other ranks may
- * capture different steps or none. */
+/* Whether a step belongs to a sum over local graphs, or to a call between stages. Captures exclude
+ * it, since other ranks may capture different steps or none. */
 bool tsri_step_is_apart(const tsri_step *s);
 /* Prefixes a kernel's error with the item's source location, op and name, unless it already begins
  * with the op's name. Returns `status`. */

@@ -263,6 +263,58 @@ static tsr_status enter_reads(checker *c, int entry)
     return TSR_OK;
 }
 
+/* Returns the copies of a value that queues receive ahead from another stage, in *out_from the
+ * segment that sends it; 0: it is none. */
+static int received_copies(const checker *c, int v, int *out_from)
+{
+    const tsri_ir *ir = c->ir;
+    const int root = tsri_ir_root(ir, v), maker = c->maker[root];
+    const tsri_item *it = maker < 0 ? NULL : &ir->items[maker];
+    if (!it || it->kind != TSRI_ITEM_COLLECTIVE || !it->box.received_in ||
+        ir->values[root].storage != TSRI_STORAGE_ARENA)
+        return 0;
+    *out_from = it->segment;
+    return ir->values[root].slots > 1 ? ir->values[root].slots : 1;
+}
+
+/* A queue receives part i of a value when it has been sent part i: then all tasks that use the part
+ * whose copy it overwrites are over. */
+static tsr_status check_ahead(const checker *c)
+{
+    const tsri_ir *ir = c->ir;
+    const tsri_timetable *t = &ir->timetable;
+    const size_t n = (size_t)t->nsegments;
+    int *least = tsri_pool_alloc(c->pool, n * n * sizeof *least); /* copies; 0: any number */
+    int *done = tsri_pool_alloc(c->pool, n * sizeof *done);
+    TSRI_NEED(least && done);
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
+        const bool receives = it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in;
+        if (it->turn != TSRI_TURN_PARTS || it->kind == TSRI_ITEM_DEAD)
+            continue;
+        for (int j = 0, from; j < (receives ? it->nout : it->nin); j++) {
+            const int copies = received_copies(c, receives ? it->out[j] : it->in[j], &from);
+            const size_t user = (size_t)(receives ? tsri_item_arrival(it) : it->segment);
+            int *at = copies ? &least[(size_t)from * n + user] : NULL;
+            if (at && (!*at || copies < *at))
+                *at = copies;
+        }
+    }
+    for (int i = 0; i < t->ntasks; i++) {
+        const tsri_task_of *task = &t->task[i];
+        for (int user = 0; user < t->nsegments; user++) {
+            const int copies = least[(size_t)task->segment * n + (size_t)user];
+            if (copies && done[user] <= task->part - copies)
+                return tsri_fail(TSR_ERR_INTERNAL,
+                                 "the plan is wrong after the pass '%s': segment %d has too few "
+                                 "copies of what segment %d sends",
+                                 tsri_pass_name(c->after), user, task->segment);
+        }
+        done[task->segment]++;
+    }
+    return TSR_OK;
+}
+
 /* The timetable has each task once, parts ascend in each segment, and a task comes after the tasks
  * that it waits for: those of its operands' producers, and those of the consumers of the copies
  * that it overwrites. */
@@ -313,7 +365,7 @@ static tsr_status check_timetable(checker *c)
             return tsri_fail(TSR_ERR_INTERNAL,
                              "the plan is wrong after the pass '%s': segment %d has %d of %d tasks",
                              tsri_pass_name(c->after), s, done[s], ir->parts);
-    return TSR_OK;
+    return tsri_parts_are_queued(ir) ? check_ahead(c) : TSR_OK;
 }
 
 /* An item of the parts must not overwrite a value from before the parts: the next part reads it. */

@@ -28,6 +28,7 @@ typedef struct scheduler {
     int ncalls, nstarted, nfinished;
     int *done; /* items of calls that are finished, but not released */
     int ndone, cdone;
+    bool queues; /* see tsri_parts_are_queued */
 } scheduler;
 
 /* --- outputs ---------------------------------------------------------------------------------- */
@@ -159,14 +160,20 @@ static tsr_status start_buckets(scheduler *s, int i)
     return TSR_OK;
 }
 
+/* The executor releases the call before the copy that is sent is written again. */
+static tsr_status send(scheduler *s, int i)
+{
+    TSRI_TRY(emit_for(s, i, TSRI_PHASE_START, TSRI_SIDE_SENDS));
+    return emit_for(s, i, TSRI_PHASE_FINISH, TSRI_SIDE_SENDS);
+}
+
 static tsr_status do_item(scheduler *s, int i)
 {
     tsri_ir *ir = s->ir;
     const tsri_item *it = &ir->items[i];
     if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in) {
-        /* The executor releases it before the copy that is sent is written again. */
-        TSRI_TRY(emit_for(s, i, TSRI_PHASE_START, TSRI_SIDE_SENDS));
-        TSRI_TRY(emit_for(s, i, TSRI_PHASE_FINISH, TSRI_SIDE_SENDS));
+        if (!s->queues)
+            TSRI_TRY(send(s, i));
     } else if (it->kind == TSRI_ITEM_COLLECTIVE) {
         TSRI_TRY(start_call(s, i));
         TSRI_TRY(finish_call(s, i));
@@ -186,14 +193,36 @@ static tsr_status end_turn(scheduler *s)
     return release_finished(s);
 }
 
-/* Receives the values that other stages send to a segment. */
-static tsr_status receive(scheduler *s, int segment)
+/* Emits phases [first, last] of the calls by which other stages send to a segment. */
+static tsr_status emit_receives(scheduler *s, int segment, tsri_phase first, tsri_phase last)
 {
     for (int i = 0; i < s->ir->nitems; i++) {
         const tsri_item *it = &s->ir->items[i];
-        for (int phase = TSRI_PHASE_START; phase <= TSRI_PHASE_RELEASE; phase++)
+        for (int phase = (int)first; phase <= (int)last; phase++)
             if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in == segment + 1)
                 TSRI_TRY(emit_for(s, i, (tsri_phase)phase, TSRI_SIDE_RECEIVES));
+    }
+    return TSR_OK;
+}
+
+/* Receives the values that other stages send to a segment. Queues make the starts earlier than the
+ * task, so these come first. */
+static tsr_status receive(scheduler *s, int segment)
+{
+    if (!s->queues)
+        return emit_receives(s, segment, TSRI_PHASE_START, TSRI_PHASE_RELEASE);
+    TSRI_TRY(emit_receives(s, segment, TSRI_PHASE_START, TSRI_PHASE_START));
+    return emit_receives(s, segment, TSRI_PHASE_FINISH, TSRI_PHASE_RELEASE);
+}
+
+/* Sends what a segment has for other stages, in the order of the items: queues do so at its end, so
+ * that all else of the segment can be captured as one. */
+static tsr_status send_all(scheduler *s, int segment)
+{
+    for (int i = 0; i < s->ir->nitems && s->queues; i++) {
+        const tsri_item *it = &s->ir->items[i];
+        if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.received_in && it->segment == segment)
+            TSRI_TRY(send(s, i));
     }
     return TSR_OK;
 }
@@ -205,6 +234,8 @@ static tsr_status turn_to(scheduler *s, const tsri_item *before, const tsri_item
         return TSR_OK;
     if (before)
         TSRI_TRY(end_turn(s));
+    if (before && before->turn == TSRI_TURN_PARTS)
+        TSRI_TRY(send_all(s, before->segment));
     return it->turn == TSRI_TURN_PARTS ? receive(s, it->segment) : TSR_OK;
 }
 
@@ -224,7 +255,8 @@ static tsr_status make_entries(scheduler *s, int nitems)
         for (int k = i; k < end; k++)
             TSRI_TRY(start_buckets(s, k));
     }
-    return end_turn(s);
+    TSRI_TRY(end_turn(s));
+    return before && before->turn == TSRI_TURN_PARTS ? send_all(s, before->segment) : TSR_OK;
 }
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
@@ -299,14 +331,60 @@ static void keep_copies(tsri_ir *ir, int root, int slots, int begin, int end)
     tsri_value *v = &ir->values[root];
     if (v->storage != TSRI_STORAGE_ARENA)
         return;
-    v->slots = slots;
+    v->slots = slots > v->slots ? slots : v->slots;
     live(ir, root, begin);
     live(ir, root, end - 1);
 }
 
+/* Returns the number of copies of a value that queues start to receive when a task of segment
+ * `from` is queued, so that no task of `user` finds a later part's. It divides the stage's number,
+ * or is a multiple of that by a power of two, so that few micro-batches differ in all copies. */
+static int copies_ahead(const tsri_timetable *t, int from, int user)
+{
+    const int kept = t->slots[t->segment[user].stage];
+    int begun = 0, most = 1, slots = kept;
+    for (int i = 0; i < t->ntasks; i++) {
+        const tsri_task_of *task = &t->task[i];
+        begun += task->segment == from;
+        if (task->segment == user && begun - task->part > most)
+            most = begun - task->part;
+    }
+    while (slots < most)
+        slots *= 2;
+    for (int n = most; n < kept; n++)
+        if (kept % n == 0)
+            return n;
+    return slots;
+}
+
+/* Gives copies to the values that queues receive ahead of the tasks that use them. */
+static tsr_status find_copies_ahead(tsri_ir *ir, int begin, int end)
+{
+    int *sent_in = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *sent_in);
+    TSRI_NEED(sent_in);
+    memset(sent_in, -1, (size_t)ir->nvalues * sizeof *sent_in);
+    for (int e = begin; e < end; e++) {
+        const tsri_entry *entry = &ir->entries[e];
+        const tsri_item *it = &ir->items[entry->item];
+        const bool receives = entry->side == TSRI_SIDE_RECEIVES;
+        const int n = receives ? it->nout : it->nin, *values = receives ? it->out : it->in;
+        for (int i = 0; i < n; i++) {
+            const int root = tsri_ir_root(ir, values[i]);
+            if (receives)
+                sent_in[root] = it->segment;
+            if (sent_in[root] >= 0)
+                keep_copies(
+                    ir, root,
+                    copies_ahead(&ir->timetable, sent_in[root], tsri_ir_entry_segment(ir, entry)),
+                    begin, end);
+        }
+    }
+    return TSR_OK;
+}
+
 /* Gives copies to the values of the parts that outlive their task: another segment uses them, or
  * another stage receives them. */
-static tsr_status find_copies(tsri_ir *ir)
+static tsr_status find_copies(tsri_ir *ir, bool queues)
 {
     const tsri_timetable *t = &ir->timetable;
     int begin, end;
@@ -330,7 +408,7 @@ static tsr_status find_copies(tsri_ir *ir)
             if (!tsri_item_collects(it))
                 made_in[tsri_ir_root(ir, it->out[i])] = segment;
     }
-    return TSR_OK;
+    return queues ? find_copies_ahead(ir, begin, end) : TSR_OK;
 }
 
 /* Steps that lowering joins, or may join, run at the first one's time, so what one of them reads
@@ -379,7 +457,7 @@ static void share_in_place(tsri_ir *ir)
         int root = tsri_ir_root(ir, it->in[0]);
         tsri_value *in = &ir->values[root], *out = &ir->values[it->out[0]];
         if (in->storage != TSRI_STORAGE_ARENA || out->storage != TSRI_STORAGE_ARENA ||
-            in->last != e || (it->turn == TSRI_TURN_PARTS && in->first < begin) ||
+            in->last != e || in->slots > 1 || (it->turn == TSRI_TURN_PARTS && in->first < begin) ||
             !reads_once(ir, it, root) ||
             !tsri_layout_equal(&ir->values[it->in[0]].layout, &out->layout))
             continue;
@@ -395,7 +473,7 @@ tsr_status tsri_plan_schedule(tsri_ir *ir)
 {
     TSRI_TRY(place_outputs(ir));
     TSRI_TRY(tsri_plan_settle_chains(ir));
-    scheduler s = {.ir = ir};
+    scheduler s = {.ir = ir, .queues = tsri_parts_are_queued(ir)};
     int nitems = ir->nitems;
     s.maker = tsri_pool_alloc(&ir->scratch, (size_t)ir->nvalues * sizeof *s.maker);
     /* Merged buckets are appended: at most one per item. */
@@ -412,7 +490,7 @@ tsr_status tsri_plan_schedule(tsri_ir *ir)
     TSRI_TRY(make_entries(&s, nitems));
     find_lifetimes(ir);
     keep_over_parts(ir);
-    TSRI_TRY(find_copies(ir));
+    TSRI_TRY(find_copies(ir, s.queues));
     keep_joined_apart(ir);
     share_in_place(ir);
     return tsri_plan_once(ir);

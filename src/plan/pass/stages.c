@@ -95,13 +95,14 @@ static int doer(const finder *f, const tsri_item *it)
 }
 
 /* Sets *out_divides to whether the parts can be divided: each stage does something, nobody
- * overwrites a value, and calls are made by the host, in any number of lanes. In a virtual world,
- * where nothing runs, any device will do. */
+ * overwrites a value, and devices of one kind execute all parts, which a virtual world, where
+ * nothing runs, does not need. */
 static tsr_status find_whether_divides(const finder *f, bool *out_divides)
 {
     const tsri_ir *ir = f->ir;
     bool *does = tsri_pool_alloc(&f->ir->scratch, (size_t)f->nstages);
     int ndo = 0;
+    const tsr_placement *first = NULL;
     TSRI_NEED(does);
     *out_divides = false;
     for (int i = 0; i < ir->nitems; i++) {
@@ -113,9 +114,12 @@ static tsr_status find_whether_divides(const finder *f, bool *out_divides)
         for (int j = 0; j < it->nout && is_part(it) && !tsri_item_shows(it); j++)
             if (ir->values[it->out[j]].storage == TSRI_STORAGE_ALIAS)
                 return TSR_OK;
-        const bool on_host = tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY);
-        if (is_part(it) && ((!on_host && !ir->world->is_virtual) ||
-                            (it->kind == TSRI_ITEM_COLLECTIVE && it->box.ranks)))
+        if (!is_part(it))
+            continue;
+        first = first ? first : it->placement;
+        if ((!ir->world->is_virtual &&
+             tsr_placement_device(first) != tsr_placement_device(it->placement)) ||
+            (it->kind == TSRI_ITEM_COLLECTIVE && it->box.ranks))
             return TSR_OK;
     }
     *out_divides = ndo == f->nstages && f->nstages > 1;

@@ -137,11 +137,16 @@ static void draw(const tsri_ir *ir, int stage, int turn_depth, tsri_put_line *pu
 
 bool tsri_stages_run(const tsri_ir *ir)
 {
-    bool on_host = true;
-    for (int i = 0; i < ir->nitems; i++)
-        if (ir->items[i].turn == TSRI_TURN_PARTS && ir->items[i].kind != TSRI_ITEM_DEAD)
-            on_host &= tsri_placement_can(ir->items[i].placement, TSRI_CAN_HOST_MEMORY);
-    return on_host;
+    const tsr_placement *first = NULL;
+    bool is_one_kind = true;
+    for (int i = 0; i < ir->nitems; i++) {
+        const tsri_item *it = &ir->items[i];
+        if (it->turn != TSRI_TURN_PARTS || it->kind == TSRI_ITEM_DEAD)
+            continue;
+        first = first ? first : it->placement;
+        is_one_kind &= tsr_placement_device(first) == tsr_placement_device(it->placement);
+    }
+    return is_one_kind;
 }
 
 void tsri_report_stages(const tsr_plan *plan, tsri_stages_shown shown, tsri_put_line *put,
@@ -167,7 +172,9 @@ void tsri_report_stages(const tsr_plan *plan, tsri_stages_shown shown, tsri_put_
             put_parameters(ir, s, put, arg);
     }
     if (!tsri_stages_run(ir))
-        put("runs on GPUs do not follow this timetable yet: one stage runs after another", arg);
+        put("runs on several kinds of device do not follow this timetable: one stage runs after "
+            "another",
+            arg);
     put("by time, digits forward, letters back (a is micro-batch 0), dots idle:", arg);
     for (int s = 0; s < n; s++)
         draw(ir, s, turn_depth, put, arg);

@@ -20,7 +20,8 @@ void tsri_report_stages(const tsr_plan *plan, tsri_stages_shown shown, tsri_put_
 /* The part of the stages' time, from the first task to the last, in which they are idle; 0 without
  * stages. */
 double tsri_stages_bubble(const tsri_ir *ir);
-/* Whether runs follow the timetable of a plan with stages: on devices they do not so far. */
+/* Whether runs follow the timetable of a plan with stages: on several kinds of device they do not.
+ */
 bool tsri_stages_run(const tsri_ir *ir);
 /* "1f1b", "gpipe". */
 const char *tsri_pipeline_name(tsr_pipeline pipeline);

@@ -22,6 +22,7 @@ typedef struct chain {
     tsr_pipeline pipeline;
     double forward_s, back_s; /* of a micro-batch */
     unsigned seed;            /* not 0: costs are random, and some stages read an earlier one's */
+    const char *device;       /* NULL: "cpu" */
     int nvalues, nitems;
     char *values, *items;
     size_t values_size, items_size;
@@ -102,7 +103,7 @@ static char *text_of(chain *c)
     assert_non_null(all);
     fprintf(all, "plan 1 ranks %d rank 0 parts %d\n", c->stages, c->parts);
     for (int s = 0; s < c->stages; s++)
-        fprintf(all, "p%d cpu:[%d]\n", s, s);
+        fprintf(all, "p%d %s:[%d]\n", s, c->device ? c->device : "cpu", s);
     fprintf(all, "%s%s", c->values, c->items);
     fclose(all);
     free(c->values);
@@ -189,7 +190,8 @@ static void test_random_stages(void **state)
                        .forward_s = 1e-3,
                        .back_s = 2e-3,
                        .chunks = 1 + (int)(seed / 7 % 3),
-                       .seed = seed * 7919});
+                       .seed = seed * 7919,
+                       .device = seed / 2 % 2 ? "cuda" : NULL});
     }
 }
 
