@@ -374,9 +374,12 @@ static tsr_status begin(tsr_graph *graph, const tsr_compile_opts *opts, bool fix
     tsr_graph *copy;
     TSRI_TRY(tsri_graph_status(graph));
     TSRI_TRY(tsri_graph_copy(graph, &copy));
-    copy->step = (tsri_step_form){.parts = opts->microbatches,
-                                  .regathers = opts->reshard_after_forward,
-                                  .stops = opts->on_nan == TSR_NAN_STOP};
+    copy->step =
+        (tsri_step_form){.parts = opts->microbatches,
+                         .regathers = opts->reshard_after_forward,
+                         /* Virtual ranks run nothing: prices of a plan at other sizes
+                          * (src/plan/price) need the declared ops. */
+                         .stops = opts->on_nan == TSR_NAN_STOP && !graph->world->is_virtual};
     tsr_status status = tsri_rewrite(copy);
     if (status != TSR_OK) {
         tsri_graph_copy_free(copy);

@@ -88,6 +88,8 @@ static tsr_status replace_numbers(tsr_graph *g, tsr_tensor *numbers, int declare
         op->name = like->name;
         op->label = like->label;
         op->region = 0;
+        op->origin = op->id; /* of no declared op: the rewrite changes its own number */
+        op->out[0]->origin = op->out[0]->id;
     }
     for (int i = out->before; i < declared; i++)
         for (int j = 0; j < g->ops[i]->nin; j++)

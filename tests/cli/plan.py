@@ -554,7 +554,7 @@ TWO = {"MESH": "dp: 4, tp: 2", "WORDS": "dp: data, tp: megatron"}
 for words, limit, first in (({"MESH": "dp: 8", "WORDS": "dp: zero1"}, "48M", "strategy=zero3"),
                             (TWO, "60M", "strategy.dp=zero3")):
     path = write(SHARING, **words)
-    _, err = tessera("plan", path, "-m", limit, code=1)
+    _, err = tessera("plan", path, "-m", limit, code=1, timeout=110)
     named = re.findall(r"^  what fits:( --set .*?)(?:, where .*)?$", err, re.M)
     check(any(first in shlex.split(change) for change in named), f"{words} within {limit}: {err}")
     for change in named:

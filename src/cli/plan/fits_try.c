@@ -7,6 +7,7 @@
 #include "src/exec/exec.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Seconds after which one change is abandoned, and after which no further change is started. The
- * refusal counts the abandoned and the unstarted changes. */
+/* Seconds after which one change is abandoned, and after which all are. The refusal counts the
+ * abandoned and the unstarted changes. */
 static const double MOST_S = 20, ALL_S = 40;
 /* Seconds after which the figures of one change, and of all, are given up: lines have none then. */
 static const double MOST_PRICE_S = 8, ALL_PRICES_S = ALL_S + 12;
@@ -167,7 +168,7 @@ fits_verdict fits_try(fits_trials *t, const fits_change *c)
         pid_t child = fork();
         if (child == 0)
             _exit(verdict_of(compile_change(t->how, c)));
-        v = child < 0 ? ILLEGAL : await_child(child, what, MOST_S);
+        v = child < 0 ? ILLEGAL : await_child(child, what, fmin(MOST_S, t->until_s - tsri_now_s()));
         cli_progress_clear();
     }
     t->cut += v == CUT_SHORT;
@@ -211,7 +212,8 @@ fits_verdict fits_find_price(fits_trials *t, const fits_change *c, fits_price *o
     pid_t child = fork();
     if (child == 0)
         _exit(price_change(t->how, c, shared));
-    const fits_verdict v = child < 0 ? CUT_SHORT : await_child(child, what, MOST_PRICE_S);
+    const double most_s = fmin(MOST_PRICE_S, t->priced_until_s - tsri_now_s());
+    const fits_verdict v = child < 0 ? CUT_SHORT : await_child(child, what, most_s);
     cli_progress_clear();
     if (v == FITS)
         *out = *shared;

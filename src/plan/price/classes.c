@@ -161,6 +161,8 @@ static tsr_status learn_work(const taker *t, int op, tsri_priced_kernel *x)
 static tsr_status take_kernel(taker *t, const tsri_item *it)
 {
     tsri_pricer *p = t->p;
+    if (it->kernel.id >= t->g->nops)
+        return tsri_fail(TSR_ERR_UNSUPPORTED, "an op of it is not in the declared program");
     const tsri_op *op = t->g->ops[it->kernel.id];
     const tsri_nd_signature *sig = t->ir->chosen[it->kernel.id];
     const tsri_mesh mesh = tsri_mesh_of(op->placement);
