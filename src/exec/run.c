@@ -165,8 +165,8 @@ static tsr_status release_sent(tsr_plan *plan, int segment, bool all)
     return TSR_OK;
 }
 
-/* Starts to receive what another stage's task sends. All ranks come to tasks, and so to the calls
- * between stages, in one order: devices that make them in that order cannot deadlock. */
+/* Starts to receive the values that another stage's task sends. All ranks take the tasks, and so
+ * the calls between stages, in one order, so that devices cannot deadlock. */
 static tsr_status start_receives(tsr_plan *plan, const tsri_task_of *task)
 {
     const tsri_walk *w = &plan->walk;
@@ -306,7 +306,7 @@ static int part_end(const tsr_plan *plan, int first, int last)
     return end;
 }
 
-/* Adds to *sum what was counted since `before`, `times` over. */
+/* Adds the calls and bytes since `before` to *sum, multiplied by `times`. */
 static void count_since(const tsr_plan *plan, const tsri_comm_stats *before, uint64_t times,
                         tsri_comm_stats *sum)
 {

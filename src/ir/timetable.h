@@ -5,8 +5,8 @@
  * exchanges with other stages are a *segment*. A *task* is a segment's items for one micro-batch.
  * Ranks of a stage execute its tasks in the timetable's order, which is one order over all stages:
  * each task comes after the tasks that it waits for, so the stages cannot deadlock. Devices that
- * queue their work also send in that order, one call after the other: what a task sends comes right
- * behind it, for the sender as for the receiver.
+ * queue their work make the calls between stages in that order too, one call after the other:
+ * sender and receiver both queue the call for a value directly after the task that produces it.
  */
 #ifndef TESSERA_IR_TIMETABLE_H
 #define TESSERA_IR_TIMETABLE_H

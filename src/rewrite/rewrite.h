@@ -55,9 +55,10 @@ tsr_status tsri_rewrite_replace(tsr_graph *copy, const tsr_tensor *from, tsr_ten
  * outputs and adds one output `name` in B. */
 tsr_status tsri_rewrite_only(tsr_graph *copy, int tensor, const char *name);
 
-/* With copy->step.stops, lets updates that depend on the numbers of a tsr_variable with .leaves_out
- * be left out where a loss before them is not finite, on devices without host memory: on hosts the
- * run ends before them. */
+/* With copy->step.stops: makes updates depend on their losses, so that they change nothing if a
+ * loss is not finite. Updates are the consumers of a tsr_variable with .leaves_out; losses are
+ * those declared before them, of which one is on a device without host memory (a host ends the run
+ * before the updates). */
 tsr_status tsri_rewrite_stop(tsr_graph *copy);
 
 /* Cuts a step into copy->step.parts micro-batches; up to one, the graph stays. Errors: see

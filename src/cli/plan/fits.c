@@ -81,7 +81,7 @@ static void print_found(const findings *f)
     }
 }
 
-/* Writes what the first screen calls a change: "4 stages, 16 parts". */
+/* Writes a change's name for the first screen: "4 stages, 16 parts". */
 static void write_name(const found *x, char *name, size_t size)
 {
     if (x->layout && x->parts)
@@ -247,8 +247,8 @@ static int list_parts(const fits_trials *t, const fits_change *with, int64_t par
     return n;
 }
 
-/* Finds the fewest micro-batches that fit beside what a change has already: fewer are quicker.
- * Returns the verdict of the most. */
+/* Finds the fewest micro-batches that fit together with a change: fewer are quicker. Returns the
+ * verdict of the most. */
 static fits_verdict try_parts(fits_trials *t, const found *with, findings *f)
 {
     int64_t parts[MOST_PARTS];

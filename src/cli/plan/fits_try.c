@@ -126,7 +126,7 @@ static fits_verdict verdict_of(tsr_status status)
     return status == TSR_OK ? FITS : status == TSR_ERR_NO_MEMORY ? DOES_NOT_FIT : ILLEGAL;
 }
 
-/* Waits for a child and tells how far it is; kills it when its time is over. */
+/* Waits for a child process and shows its progress; kills it after most_s. */
 static fits_verdict await_child(pid_t child, const char *what, double most_s)
 {
     double started_at = tsri_now_s();

@@ -73,7 +73,7 @@ void tsri_nccl_call_free(tsri_nccl *n, tsri_nccl_call *c)
     tsri_mem_free(c);
 }
 
-/* Gives a call whose plan is known what it needs to be made. */
+/* Gives a planned call its staging memory, its events and its name for the watch. */
 static tsr_status equip(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll, tsri_nccl_call *c)
 {
     const int lane = tsri_nccl_lane(g->lane);

@@ -220,8 +220,8 @@ static bool starts(const tsri_step *step, tsri_entry_side side)
     return step->kind == TSRI_STEP_START && step->side == side;
 }
 
-/* Finds the steps of each segment, and those among them that start to send. Where the parts are
- * queued, a segment begins behind the steps that start to receive. */
+/* Finds the steps of each segment, and the steps among them that start to send. If the device
+ * queues its work, the steps that start to receive come first and are not in [first, last). */
 static tsr_status find_segments(tsr_plan *plan, bool queued)
 {
     tsri_walk *w = &plan->walk;
@@ -241,7 +241,8 @@ static tsr_status find_segments(tsr_plan *plan, bool queued)
     return TSR_OK;
 }
 
-/* Finds the steps that start to receive what each segment sends, in the order in which it does. */
+/* Finds, for each segment that sends, the steps that start to receive its values, in the order of
+ * the sends. */
 static tsr_status find_receives(tsr_plan *plan)
 {
     tsri_walk *w = &plan->walk;
@@ -493,7 +494,7 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
 }
 
 /* Calls between stages are steps of different segments on the two sides, and so are prepared in the
- * order of the items, behind all others. */
+ * order of the items, after all other calls. */
 static tsr_status list_calls(tsr_plan *plan, const tsri_step ***out_list, int *out_n)
 {
     const tsri_step **of_item = tsri_pool_alloc(

@@ -277,8 +277,8 @@ static int received_copies(const checker *c, int v, int *out_from)
     return ir->values[root].slots > 1 ? ir->values[root].slots : 1;
 }
 
-/* A queue receives part i of a value when it has been sent part i: then all tasks that use the part
- * whose copy it overwrites are over. */
+/* A queue receives a value of part i as soon as its producer's task of part i is queued. By then
+ * all consumers of the part that had the same copy must be done. */
 static tsr_status check_ahead(const checker *c)
 {
     const tsri_ir *ir = c->ir;
@@ -307,7 +307,7 @@ static tsr_status check_ahead(const checker *c)
             if (copies && done[user] <= task->part - copies)
                 return tsri_fail(TSR_ERR_INTERNAL,
                                  "the plan is wrong after the pass '%s': segment %d has too few "
-                                 "copies of what segment %d sends",
+                                 "copies of the values that segment %d sends",
                                  tsri_pass_name(c->after), user, task->segment);
         }
         done[task->segment]++;

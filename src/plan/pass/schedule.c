@@ -215,8 +215,8 @@ static tsr_status receive(scheduler *s, int segment)
     return emit_receives(s, segment, TSRI_PHASE_FINISH, TSRI_PHASE_RELEASE);
 }
 
-/* Sends what a segment has for other stages, in the order of the items: queues do so at its end, so
- * that all else of the segment can be captured as one. */
+/* Sends a segment's results to other stages, in the order of the items. Queues send at its end, so
+ * that all other steps of the segment are one capture. */
 static tsr_status send_all(scheduler *s, int segment)
 {
     for (int i = 0; i < s->ir->nitems && s->queues; i++) {

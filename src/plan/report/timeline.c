@@ -224,8 +224,8 @@ static int find_latest(const clockwork *c)
     return latest;
 }
 
-/* Lets the groups of the current stage wait as the timetable lets task i: for the end of the task
- * that its start is the end of, or for the start of one that begins with it. */
+/* Moves the hands of the current stage's groups to the start of task i. In the timetable a task
+ * starts when another one ends, or starts together with one; the clock takes its time of that. */
 static void wait_for_task(clockwork *c, const task_span *done, int i)
 {
     const tsri_task_of *task = c->plan->ir.timetable.task;
