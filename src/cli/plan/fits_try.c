@@ -19,7 +19,7 @@
 
 /* Seconds after which one change is abandoned, and after which all are. The refusal counts the
  * abandoned and the unstarted changes. */
-static const double MOST_S = 20, ALL_S = 40;
+static const double MOST_S = 20, ALL_S = 60;
 /* Seconds after which the figures of one change, and of all, are given up: lines have none then. */
 static const double MOST_PRICE_S = 8, ALL_PRICES_S = ALL_S + 12;
 
