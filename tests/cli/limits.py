@@ -41,10 +41,10 @@ check(said[0].startswith("tessera plan: no plan fits memory_limit, 2.15 GB a ran
 check(any(line.startswith("    optimizer states ") for line in said), "a table by kind: " + err)
 check("  a smaller batch is not enough: --set data.batch_size=1 does not fit" in said, err)
 named = [line for line in said if line.startswith("  what fits: --set ")]
-check(named or "nothing fits of what was tried" in err or (IS_INSTRUMENTED and "not tried to the end" in err), err)
+check(len(named) == 1 or "nothing fits of what was tried" in err or (IS_INSTRUMENTED and "not tried to the end" in err), err)
 for line in named:
     change = shlex.split(line.split(":", 1)[1].split(", where ")[0])
-    check(any("optimizer.state" in c or "zero3" in c or "stages" in c for c in change), f"states are more than the limit: {line}")
+    check(any("optimizer.state" in c or "zero3" in c for c in change), f"states are more than the limit: {line}")
     tessera("plan", PATH, "-m", "2GiB", *change, timeout=110)
 
 # On a terminal the line is written over, and is gone in the end.
