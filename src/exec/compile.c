@@ -365,6 +365,22 @@ static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
     }
 }
 
+tsr_status tsri_compile_copy(const tsr_graph *graph, const tsr_compile_opts *opts,
+                             tsr_graph **out_copy)
+{
+    tsr_graph *copy;
+    TSRI_TRY(tsri_graph_copy(graph, &copy));
+    copy->step = (tsri_step_form){.parts = opts->microbatches,
+                                  .regathers = opts->reshard_after_forward,
+                                  .stops = opts->on_nan == TSR_NAN_STOP};
+    tsr_status status = tsri_rewrite(copy);
+    if (status != TSR_OK)
+        tsri_graph_copy_free(copy);
+    else
+        *out_copy = copy;
+    return status;
+}
+
 /* Begins a compile with a copy of the graph. Not collective. Where it fails, nothing is to be
  * ended.
  */
@@ -373,18 +389,7 @@ static tsr_status begin(tsr_graph *graph, const tsr_compile_opts *opts, bool fix
 {
     tsr_graph *copy;
     TSRI_TRY(tsri_graph_status(graph));
-    TSRI_TRY(tsri_graph_copy(graph, &copy));
-    copy->step =
-        (tsri_step_form){.parts = opts->microbatches,
-                         .regathers = opts->reshard_after_forward,
-                         /* Virtual ranks run nothing: prices of a plan at other sizes
-                          * (src/plan/price) need the declared ops. */
-                         .stops = opts->on_nan == TSR_NAN_STOP && !graph->world->is_virtual};
-    tsr_status status = tsri_rewrite(copy);
-    if (status != TSR_OK) {
-        tsri_graph_copy_free(copy);
-        return status;
-    }
+    TSRI_TRY(tsri_compile_copy(graph, opts, &copy));
     tsri_pool_init(pool, &graph->world->mem);
     tsri_choosing_begin(graph, copy, opts, fixes, pool, c);
     return TSR_OK;

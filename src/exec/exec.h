@@ -14,6 +14,10 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
 /* As tsr_compile_with. If `fixes` is false, variables without a signature are left without one. */
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan);
+/* Makes the copy of a graph that a compile with these options works on: rewritten, and without
+ * signatures. Free it with tsri_graph_copy_free. Not collective. */
+tsr_status tsri_compile_copy(const tsr_graph *graph, const tsr_compile_opts *opts,
+                             tsr_graph **out_copy);
 /* Whether the search of a compile finds a plan within opts->memory_limit, in a virtual world.
  * Unlike a compile, it does not report what the leanest plan needs. */
 tsr_status tsri_plan_fits(tsr_graph *graph, const tsr_compile_opts *opts, bool *out_fits);

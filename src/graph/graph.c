@@ -222,6 +222,7 @@ static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape
         shape.d[i] = 0;
     *t = (tsr_tensor){.graph = g,
                       .id = g->ntensors,
+                      .origin = g->ntensors,
                       .dtype = dtype,
                       .shape = shape,
                       .placement = op->placement,
@@ -259,6 +260,7 @@ tsri_op *tsri_graph_append(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *at
     if (!op || !TSRI_PUSH(&g->pool, g->ops, g->nops, g->cops))
         goto no_memory;
     *op = (tsri_op){.id = g->nops,
+                    .origin = g->nops,
                     .kind = kind,
                     .nin = nin,
                     .nout = nout,

@@ -40,7 +40,7 @@ typedef struct tsri_condition {
 struct tsr_tensor {
     tsr_graph *graph;
     int id;     /* index into graph->tensors */
-    int origin; /* in a compile's copy: the id of the declared tensor, also of a recomputed one */
+    int origin; /* its id when it was declared; of a recomputed one: the first one's */
     tsr_dtype dtype;
     tsr_dims shape;
     const tsr_placement *placement;
@@ -62,7 +62,7 @@ struct tsr_tensor {
 
 struct tsri_op {
     int id;     /* index into graph->ops */
-    int origin; /* in a compile's copy: the id of the declared op, also of a recomputed one */
+    int origin; /* its id when it was declared; of a recomputed one: the first one's */
     tsri_op_kind kind;
     tsri_attrs attrs;
     int nin, nout;

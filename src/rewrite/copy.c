@@ -19,7 +19,6 @@ static tsr_status copy_tensors(const tsr_graph *g, tsr_graph *copy)
         tsr_tensor *t = copy->tensors[i] = &all[i];
         *t = *g->tensors[i];
         t->graph = copy;
-        t->origin = i;
         t->op = copy->ops[t->op->id];
         t->full = t->copies = t->next_copy =
             NULL; /* these and the casts serve declarations alone */
@@ -42,7 +41,6 @@ static tsr_status copy_ops(const tsr_graph *g, tsr_graph *copy)
     for (int i = 0; i < g->nops; i++) {
         tsri_op *op = copy->ops[i] = &all[i];
         *op = *g->ops[i];
-        op->origin = i;
     }
     TSRI_TRY(copy_tensors(g, copy));
     for (int i = 0; i < g->nops; i++) {

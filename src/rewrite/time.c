@@ -57,7 +57,6 @@ static tsr_status add(writer *w, tsri_op_kind kind, const tsri_attrs *attrs, int
     tsri_op *op = tsri_graph_append(w->c.g, kind, attrs, nin, in, 1, &shape, &dtype,
                                     like->op->placement, like->op->loc);
     TSRI_NEED(op);
-    op->origin = op->id;
     op->name = like->op->name;
     op->label = like->op->label;
     op->backward = like->op->backward;
@@ -250,10 +249,8 @@ static tsr_status put_early(writer *w, const tsri_op *op)
     tsr_graph *g = w->c.g;
     for (int j = 0; j < op->nout; j++) {
         const tsri_over_time *x = &w->c.of[op->out[j]->id];
-        for (int i = x->early_begin; i < x->early_end && x->early; i++) {
-            g->ops[i]->origin = i;
+        for (int i = x->early_begin; i < x->early_end && x->early; i++)
             TSRI_TRY(put(w, g->ops[i], TSRI_TURN_HEAD, key_of(op) + 1));
-        }
     }
     return TSR_OK;
 }

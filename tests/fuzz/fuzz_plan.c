@@ -18,9 +18,11 @@
 #include <unistd.h>
 
 #include "src/cli/plan/ask.h"
+#include "src/exec/exec.h"
 #include "src/plan/agree.h"
 #include "src/plan/pass/pass.h"
 #include "src/plan/price/price.h"
+#include "src/rewrite/rewrite.h"
 #include "tests/fuzz/experiment.h"
 
 enum {
@@ -244,11 +246,14 @@ static void check_figures(const tsri_report *r)
  * refuses. */
 static void check_price(const tsri_report *r, const tsr_graph *g)
 {
-    const tsri_price_sizes sizes = {.graph = {g}};
+    tsr_graph *copy;
     tsri_pricer *pricer = NULL;
     tsri_price price;
     const int rank = r->memory[0].rank;
+    FUZZ_MUST(tsri_compile_copy(g, &r->plan->ir.opts, &copy) == TSR_OK, "a copy");
+    const tsri_price_sizes sizes = {.graph = {copy}};
     const tsr_status status = tsri_pricer_create(r->plan, &sizes, 1, &rank, &pricer);
+    tsri_graph_copy_free(copy);
     FUZZ_MUST_TELL(status);
     FUZZ_MUST(status == TSR_OK || status == TSR_ERR_UNSUPPORTED, "a pricer");
     if (status != TSR_OK)

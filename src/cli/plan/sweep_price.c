@@ -4,6 +4,7 @@
 #include "src/cli/plan/ask.h"
 #include "src/exec/exec.h"
 #include "src/plan/price/price.h"
+#include "src/rewrite/rewrite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,15 +64,25 @@ static int list_batches(const sweep_grid *g, int64_t base, int64_t *out, int mos
     return n;
 }
 
+/* Makes the copy of a program's graph that a compile works on, in one part: pricers refuse plans of
+ * several. */
+static tsr_status copy_graph(const sweep_pricer *p, const plan_made *m, tsr_graph **out_copy)
+{
+    tsr_compile_opts opts = p->base.opts;
+    opts.microbatches = 1;
+    return tsri_compile_copy(m->program->graph, &opts, out_copy);
+}
+
 /* Opens the program at two other batches, if any is swept: small ones may leave ops out. */
 static tsr_status learn_batches(const sweep_pricer *p, const sweep_grid *g, tsri_price_sizes *sizes,
-                                plan_made *other)
+                                plan_made *other, tsr_graph *graph[3])
 {
     enum { MOST = 64 };
     int64_t batches[MOST], base = tsri_experiment_batch_size(p->base.experiment);
     int n = base ? list_batches(g, base, batches, MOST) : 0, learned = 0;
     sizes->size[0] = base;
-    sizes->graph[0] = p->base.program->graph;
+    TSRI_TRY(copy_graph(p, &p->base, &graph[0]));
+    sizes->graph[0] = graph[0];
     for (int i = 0; i < n && learned < 2; i++) {
         bool is_new = batches[i] > 1 && batches[i] != base && batches[i] != sizes->size[1];
         if (!is_new)
@@ -80,7 +91,8 @@ static tsr_status learn_batches(const sweep_pricer *p, const sweep_grid *g, tsri
         if (open_at(p, batches[i], &other[learned]) != TSR_OK)
             continue;
         sizes->size[1 + learned] = batches[i];
-        sizes->graph[1 + learned] = other[learned].program->graph;
+        TSRI_TRY(copy_graph(p, &other[learned], &graph[1 + learned]));
+        sizes->graph[1 + learned] = graph[1 + learned];
         learned++;
     }
     if (n && learned < 2)
@@ -98,15 +110,18 @@ tsr_status sweep_pricer_plan(const plan_source *from, sweep_pricer *p)
 tsr_status sweep_pricer_learn(sweep_pricer *p, const sweep_grid *g)
 {
     plan_made other[2] = {0};
+    tsr_graph *graph[3] = {NULL};
     tsri_price_sizes sizes = {0};
     const tsri_report *r = p->base.report;
     int *ranks = calloc((size_t)r->nmemory, sizeof *ranks);
     for (int i = 0; ranks && i < r->nmemory; i++)
         ranks[i] = r->memory[i].rank;
-    tsr_status status = ranks ? learn_batches(p, g, &sizes, other) : TSR_ERR_NO_MEMORY;
+    tsr_status status = ranks ? learn_batches(p, g, &sizes, other, graph) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)
         status = tsri_pricer_create(p->base.plan, &sizes, r->nmemory, ranks, &p->pricer);
     free(ranks);
+    for (int k = 0; k < 3; k++)
+        tsri_graph_copy_free(graph[k]);
     plan_drop(&other[0]);
     plan_drop(&other[1]);
     return status;
@@ -136,9 +151,13 @@ static tsr_status check_batch(sweep_pricer *p, const tsri_experiment *e)
         return TSR_ERR_NO_MEMORY;
     p->checked = grown;
     plan_made m;
+    tsr_graph *copy = NULL;
     tsr_status status = open_at(p, batch, &m);
     if (status == TSR_OK)
-        status = tsri_pricer_check(p->pricer, m.program->graph, batch);
+        status = copy_graph(p, &m, &copy);
+    if (status == TSR_OK)
+        status = tsri_pricer_check(p->pricer, copy, batch);
+    tsri_graph_copy_free(copy);
     checked_batch *x = &p->checked[p->nchecked++];
     *x = (checked_batch){.batch = batch};
     if (status != TSR_OK)

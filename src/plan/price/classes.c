@@ -41,6 +41,8 @@ typedef struct taker {
     const tsri_ir *ir;
     const tsr_graph *g;
     const tsri_price_sizes *sizes;
+    const tsri_op **op[3]; /* of each size by origin; of several ops, as of one and its
+                            * recomputation, the first */
 } taker;
 
 /* Learns a length from its values at the three sizes; false: it is no line through them. */
@@ -80,6 +82,18 @@ static tsr_status check_graphs(const tsri_price_sizes *s)
         if (s->graph[k]->ntensors != s->graph[0]->ntensors || tsri_ops_hash(s->graph[k]) != ops)
             return tsri_fail(TSR_ERR_UNSUPPORTED, "the program has other ops at size %lld",
                              (long long)s->size[k]);
+    return TSR_OK;
+}
+
+static tsr_status index_ops(taker *t)
+{
+    for (int k = 0; k < 3 && t->sizes->graph[k]; k++) {
+        const tsr_graph *g = t->sizes->graph[k];
+        t->op[k] = tsri_pool_alloc(&t->p->pool, (size_t)g->nops * sizeof(tsri_op *));
+        TSRI_NEED(t->op[k]);
+        for (int i = g->nops; i-- > 0;)
+            t->op[k][g->ops[i]->origin] = g->ops[i];
+    }
     return TSR_OK;
 }
 
@@ -126,11 +140,11 @@ static tsr_status learn_work(const taker *t, int op, tsri_priced_kernel *x)
     tsri_op_work work[3];
     tsri_pool pool;
     tsr_status status = TSR_OK;
-    const tsri_op *first = t->g->ops[op];
+    const tsri_op *first = t->op[0][op];
     int n = t->sizes->graph[1] ? 3 : 1;
     tsri_pool_init(&pool, &t->ir->world->mem);
     for (int k = 0; k < n && status == TSR_OK; k++)
-        status = tsri_op_work_of(&pool, t->sizes->graph[k]->ops[op], &work[k]);
+        status = tsri_op_work_of(&pool, t->op[k][op], &work[k]);
     tsri_pool_finish(&pool);
     TSRI_TRY(status);
     x->nindices = work[0].nindices;
@@ -162,8 +176,8 @@ static tsr_status take_kernel(taker *t, const tsri_item *it)
 {
     tsri_pricer *p = t->p;
     if (it->kernel.id >= t->g->nops)
-        return tsri_fail(TSR_ERR_UNSUPPORTED, "an op of it is not in the declared program");
-    const tsri_op *op = t->g->ops[it->kernel.id];
+        return tsri_fail(TSR_ERR_UNSUPPORTED, "an op of it is not in the graph");
+    const tsri_op *op = t->op[0][it->kernel.id];
     const tsri_nd_signature *sig = t->ir->chosen[it->kernel.id];
     const tsri_mesh mesh = tsri_mesh_of(op->placement);
     tsri_priced_kernel x;
@@ -171,7 +185,7 @@ static tsr_status take_kernel(taker *t, const tsri_item *it)
     x.every = tsri_item_every(it);
     x.placement = op->placement;
     memcpy(x.split, sig->split, sizeof x.split);
-    TSRI_TRY(learn_work(t, op->id, &x));
+    TSRI_TRY(learn_work(t, op->origin, &x));
     for (int i = 0; i < op->nin + op->nout; i++) {
         const tsr_tensor *arg = i < op->nin ? op->in[i] : op->out[i - op->nin];
         tsri_layout layout =
@@ -272,17 +286,18 @@ static tsr_status take_lives(taker *t)
 
 tsr_status tsri_price_classes(tsri_pricer *p, const tsri_ir *ir, const tsri_price_sizes *sizes)
 {
-    taker t = {p, ir, sizes->graph[0], sizes};
+    taker t = {.p = p, .ir = ir, .g = sizes->graph[0], .sizes = sizes};
     p->shapes.size = sizeof(tsri_shape);
     p->parts.size = sizeof(tsri_priced_part);
     p->kernels.size = sizeof(tsri_priced_kernel);
     p->boxes.size = sizeof(tsri_priced_box);
     if (!ir->chosen)
         return tsri_fail(TSR_ERR_STATE, "the plan was compiled without .alternatives");
-    /* The ops of micro-batches are not in the declared program, whose sizes are known. */
+    /* Prices count each item once. */
     if (ir->parts > 1)
         return tsri_fail(TSR_ERR_UNSUPPORTED, "its step is cut into %d micro-batches", ir->parts);
     TSRI_TRY(check_graphs(sizes));
+    TSRI_TRY(index_ops(&t));
     TSRI_TRY(take_shapes(&t));
     for (int i = 0; i < ir->nitems; i++)
         TSRI_TRY(take_item(&t, &ir->items[i]));

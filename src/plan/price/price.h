@@ -11,8 +11,8 @@
 
 typedef struct tsri_pricer tsri_pricer;
 
-/* How a program depends on a size: it is declared three times, of which the first is the plan's
- * and the others teach it; the third tells whether what the second taught holds. */
+/* How a program depends on a size: the copies of three graphs that a compile works on. The first is
+ * the plan's; the second teaches how lengths grow, and the third tests that. */
 typedef struct tsri_price_sizes {
     int64_t size[3];
     const tsr_graph *graph[3];
@@ -26,7 +26,8 @@ typedef struct tsri_price {
 } tsri_price;
 
 /*
- * Makes a pricer of a plan that was compiled from sizes->graph[0] with .alternatives. It needs
+ * Makes a pricer of a plan that was compiled with .alternatives from sizes->graph[0], or, where no
+ * rewrite adds ops, from the graph that this is a copy of. It needs
  * neither afterwards, but their world. With graph[1] NULL, all sizes are the plan's.
  * ranks[nranks]: those whose memory is told. Errors: TSR_ERR_UNSUPPORTED, naming an op in which the
  * programs differ by more than lengths, or the item that the pricer can't give the plan's own price
