@@ -9,20 +9,25 @@
 #include "src/graph/op.h"
 #include "src/rewrite/rewrite.h"
 
-/* The numbers of an update, and the ops that were declared for them. */
+/* Ops that were declared, and the declared op that they are placed before. */
 typedef struct insertion {
-    tsr_tensor *numbers, *joined;
-    int before; /* the declared op that the ops are placed before */
-    int begin, end;
+    int before, begin, end;
 } insertion;
+
+/* The numbers of an update, and the tensor that replaces them. */
+typedef struct replacement {
+    tsr_tensor *from, *to;
+} replacement;
 
 typedef struct stopper {
     tsr_graph *g;
     int declared;
-    bool *follows; /* per tensor: a number that is computed from a loss */
+    bool *follows;      /* per tensor: a number that is computed from a loss */
+    tsr_tensor **fault; /* per tensor: of a loss, infinity if it is not finite, else 0; or NULL */
     tsr_tensor **losses;
     insertion *list;
-    int n;
+    replacement *replaced;
+    int n, nreplaced;
 } stopper;
 
 /* Lists the losses that are declared before an op, without those that are computed from others, and
@@ -48,6 +53,33 @@ static int find_losses(const stopper *s, int before)
     return away ? n : 0;
 }
 
+/* Notes the ops that were declared since there were `begin` of them; they are named as `like` is.
+ */
+static void note(stopper *s, int before, int begin, const tsri_op *like)
+{
+    s->list[s->n++] = (insertion){before, begin, s->g->nops};
+    for (int i = begin; i < s->g->nops; i++) {
+        tsri_op *op = s->g->ops[i];
+        op->backward = like->backward;
+        op->name = like->name;
+        op->label = like->label;
+        op->region = 0;
+    }
+}
+
+/* Returns the fault of a loss, which is computed directly after it. */
+static tsr_tensor *fault_of(stopper *s, tsr_tensor *loss)
+{
+    const tsri_op *op = loss->op;
+    const int begin = s->g->nops;
+    tsr_tensor **fault = &s->fault[loss->id];
+    if (!*fault) {
+        *fault = tsri_make_cast(tsri_make_fault(loss, false, op->loc), TSR_F64, op->loc);
+        note(s, op->id + 1, begin, op);
+    }
+    return *fault;
+}
+
 /* Returns x on a placement, in a signature that inference chooses. */
 static tsr_tensor *bring(tsr_tensor *x, const tsr_placement *p, tsri_loc loc)
 {
@@ -58,18 +90,17 @@ static tsr_tensor *bring(tsr_tensor *x, const tsr_placement *p, tsri_loc loc)
     return op ? op->out[0] : &x->graph->failure.tensor;
 }
 
-/* Returns `numbers` plus infinity at the element that leaves the update out, if a loss is not
- * finite. */
-static tsr_tensor *add_fault(tsr_tensor *numbers, tsr_tensor *loss)
+/* Returns `numbers`, which are of `variable`, with a fault added at the element that leaves the
+ * update out. */
+static tsr_tensor *add_fault(tsr_tensor *numbers, const tsr_variable *variable, tsr_tensor *fault)
 {
     const tsri_loc loc = numbers->op->loc;
     const tsri_attrs add = {.binary.fn = TSRI_BINARY_ADD};
     tsri_attrs pad = {0};
-    tsr_tensor *fault = tsri_make_cast(tsri_make_fault(loss, false, loc), TSR_F64, loc);
     fault = bring(fault, numbers->placement, loc);
     for (int d = 0; d < TSR_MAX_NDIM; d++)
         pad.slice.step[d] = 1;
-    pad.slice.start[0] = numbers->op->variable->leaves_out - 1;
+    pad.slice.start[0] = variable->leaves_out - 1;
     tsr_tensor *in[2] = {numbers, tsri_graph_add_like(TSRI_OP_PAD, &pad, 1, &fault, numbers, loc)};
     return tsri_graph_add_like(TSRI_OP_BINARY, &add, 2, in, numbers, loc);
 }
@@ -88,20 +119,19 @@ static int first_consumer(const stopper *s, const tsr_tensor *t)
 static tsr_status join(stopper *s, tsr_tensor *numbers)
 {
     tsr_graph *g = s->g;
-    insertion *x = &s->list[s->n];
-    *x = (insertion){numbers, numbers, first_consumer(s, numbers), g->nops, g->nops};
-    const int n = x->before < s->declared ? find_losses(s, x->before) : 0;
+    const int before = first_consumer(s, numbers);
+    const int n = before < s->declared ? find_losses(s, before) : 0;
+    tsr_tensor *joined = numbers;
     for (int i = 0; i < n; i++)
-        x->joined = add_fault(i ? x->joined : numbers, s->losses[i]);
+        fault_of(s, s->losses[i]);
+    const int begin = g->nops;
+    for (int i = 0; i < n; i++)
+        joined = add_fault(joined, numbers->op->variable, s->fault[s->losses[i]->id]);
     TSRI_TRY(tsri_graph_status(g));
-    const tsri_op *like = n ? g->ops[x->before] : NULL;
-    for (; x->end < g->nops; x->end++) {
-        g->ops[x->end]->backward = like->backward;
-        g->ops[x->end]->name = like->name;
-        g->ops[x->end]->label = like->label;
-        g->ops[x->end]->region = 0;
+    if (n > 0) {
+        note(s, before, begin, g->ops[before]);
+        s->replaced[s->nreplaced++] = (replacement){numbers, joined};
     }
-    s->n += n > 0;
     return TSR_OK;
 }
 
@@ -120,8 +150,8 @@ static tsr_status put(const stopper *s)
     }
     for (int i = 0; i < g->nops; i++)
         g->ops[i]->id = i;
-    for (int k = 0; k < s->n; k++)
-        TSRI_TRY(tsri_rewrite_replace(g, s->list[k].numbers, s->list[k].joined));
+    for (int k = 0; k < s->nreplaced; k++)
+        TSRI_TRY(tsri_rewrite_replace(g, s->replaced[k].from, s->replaced[k].to));
     return TSR_OK;
 }
 
@@ -134,8 +164,10 @@ tsr_status tsri_rewrite_stop(tsr_graph *copy)
         return TSR_OK;
     s.follows = tsri_pool_alloc(&copy->pool, ntensors * sizeof *s.follows);
     s.losses = tsri_pool_alloc(&copy->pool, ntensors * sizeof(tsr_tensor *));
-    s.list = tsri_pool_alloc(&copy->pool, (size_t)s.declared * sizeof *s.list);
-    TSRI_NEED(s.follows && s.losses && s.list);
+    s.fault = tsri_pool_alloc(&copy->pool, ntensors * sizeof(tsr_tensor *));
+    s.list = tsri_pool_alloc(&copy->pool, (ntensors + (size_t)s.declared) * sizeof *s.list);
+    s.replaced = tsri_pool_alloc(&copy->pool, (size_t)s.declared * sizeof *s.replaced);
+    TSRI_NEED(s.follows && s.losses && s.fault && s.list && s.replaced);
     copy->now.only_if = NULL;
     for (int i = 0; i < s.declared; i++) {
         const tsri_op *op = copy->ops[i];
