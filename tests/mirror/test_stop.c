@@ -8,7 +8,8 @@ enum { ROWS = 8, WIDTH = 4, MOST = 64 };
 typedef struct kind {
     const char *name;
     int ranks;
-    bool adam, lamb, clips, stages, scales;
+    bool adam, lamb, own, clips, stages, scales, applies;
+    bool two_losses, two_optimizers; /* a finite loss beside the one that is not */
     int microbatches, accumulate;
 } kind;
 
@@ -38,9 +39,46 @@ static tsr_status read_one(tsr_variable *v, const char *name, void *arg)
 
 typedef struct program {
     tsr_module *m;
-    tsr_optimizer *optimizer;
     tsr_plan *plan;
 } program;
+
+/* p - lr g, with the step in a state. */
+static void descend(tsr_update *u)
+{
+    u->new_state[0] = tsr_mul(u->grad, u->lr);
+    u->new_param = tsr_sub(u->param, u->new_state[0]);
+}
+
+static tsr_optimizer *make_optimizer(const kind *k, tsr_module *m)
+{
+    return k->own    ? tsr_optimizer_create(m, "descend", NULL)
+           : k->adam ? tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.1))
+           : k->lamb ? tsr_lamb(m, TSR_ADAM_OPTS(.lr = 0.1))
+                     : tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.5));
+}
+
+/* Declares the updates of all parameters, by one optimizer or by one for each module. */
+static void minimize(tsr_world *w, const kind *k, tsr_module *all, tsr_tensor *loss,
+                     tsr_tensor *finite)
+{
+    tsr_module *first = tsr_module_child(all, "first"), *second = tsr_module_child(all, "second");
+    tsr_grad_scaler *scaler = k->scales ? tsr_grad_scaler_create(w, NULL) : NULL;
+    tsr_tensor *losses[] = {finite, loss};
+    if (k->two_optimizers) {
+        tsr_minimize(make_optimizer(k, second), loss);
+        tsr_minimize(make_optimizer(k, first), loss);
+    } else if (k->applies) {
+        tsr_variable *v[] = {tsr_module_find(first, "a"), tsr_module_find(second, "b")};
+        tsr_tensor *x[] = {tsr_use(first, "a", loss), tsr_use(second, "b", loss)}, *dx[2];
+        tsr_gradients(loss, 2, x, dx);
+        tsr_apply_gradients(make_optimizer(k, all), 2, v, dx);
+    } else {
+        tsr_minimize_with(make_optimizer(k, all), k->two_losses ? 2 : 1,
+                          k->two_losses ? losses : &loss,
+                          TSR_MINIMIZE_OPTS(.clip_norm = k->clips ? 1 : 0, .scaler = scaler,
+                                            .accumulate = k->accumulate + !k->accumulate));
+    }
+}
 
 /* mean(log((x a + 2) b)), whose loss is NaN for a row that is below 0. */
 static tsr_status declare(tsr_world *w, const kind *k, tsr_on_nan on_nan, program *out)
@@ -52,23 +90,18 @@ static tsr_status declare(tsr_world *w, const kind *k, tsr_on_nan on_nan, progra
     const tsr_nn_opts o2 = {.placement = last, .sbp = TSR_B, .dtype = TSR_F32};
     const tsr_init ones = {.kind = TSR_INIT_ONES};
     tsr_module *m = tsr_module_create(w, &o, NULL, NULL, NULL);
-    tsr_module *second = tsr_module_create(w, &o2, NULL, NULL, NULL);
-    tsr_module_param(m, "a", TSR_DIMS(WIDTH), TSR_B, ones);
+    tsr_module *one = tsr_module_add(m, "first", tsr_module_create(w, &o, NULL, NULL, NULL));
+    tsr_module *second = tsr_module_add(m, "second", tsr_module_create(w, &o2, NULL, NULL, NULL));
+    tsr_module_param(one, "a", TSR_DIMS(WIDTH), TSR_B, ones);
     tsr_module_param(second, "b", TSR_DIMS(WIDTH), TSR_B, ones);
-    tsr_module_add(m, "second", second);
     tsr_graph *g = tsr_graph_create(w, NULL);
     tsr_tensor *x = tsr_input_with(g, "x", TSR_F32, TSR_DIMS(ROWS, WIDTH), first,
                                    k->stages ? TSR_B : TSR_S(0), TSR_INPUT_OPTS(.batch_axis = 0));
-    tsr_tensor *y = tsr_mul(x, tsr_use(m, "a", x));
+    tsr_tensor *y = tsr_mul(x, tsr_use(one, "a", x));
     y = k->stages ? tsr_to_global(y, last, TSR_B) : y;
     tsr_tensor *loss = tsr_mean(tsr_log(tsr_mul(y, tsr_use(second, "b", y))), TSR_ALL_AXES, false);
-    const float norm = k->clips ? 1 : 0;
-    out->optimizer = k->adam   ? tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.1))
-                     : k->lamb ? tsr_lamb(m, TSR_ADAM_OPTS(.lr = 0.1))
-                               : tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.5));
-    tsr_minimize_with(
-        out->optimizer, 1, &loss,
-        TSR_MINIMIZE_OPTS(.clip_norm = norm, .accumulate = k->accumulate + !k->accumulate));
+    tsr_tensor *finite = tsr_mean(tsr_square(tsr_use(second, "b", y)), TSR_ALL_AXES, false);
+    minimize(w, k, m, loss, finite);
     tsr_output(g, "loss", loss, last, TSR_B);
     out->m = m;
     return tsr_compile_with(g, TSR_COMPILE_OPTS(.on_nan = on_nan, .microbatches = k->microbatches),
@@ -93,6 +126,8 @@ static tsr_status train(tsr_world *w, void *arg)
     values before = {0}, bad = {0}, good = {0}, skipped = {0};
     const int times = t->kind->accumulate > 1 ? t->kind->accumulate : 1;
     double loss;
+    TRY(tsr_optimizer_define(
+        w, TSR_OPTIMIZER_DEF(.name = "descend", .update = descend, .states = {"step"})));
     TRY(declare(w, t->kind, TSR_NAN_STOP, &stops));
     TRY(declare(w, t->kind, TSR_NAN_IGNORE, &ignores));
     for (int i = 0; i < times; i++) {
@@ -135,6 +170,16 @@ static void test_stop(void **state)
          .ranks = 2,
          .adam = true,
          .clips = true,
+         .microbatches = 4},
+        {.name = "an own optimizer", .ranks = 2, .own = true},
+        {.name = "two losses", .ranks = 2, .two_losses = true},
+        {.name = "two optimizers", .ranks = 2, .two_optimizers = true},
+        {.name = "applied gradients", .ranks = 2, .applies = true},
+        {.name = "a loss scaler", .ranks = 2, .scales = true},
+        {.name = "two losses in parts and stages",
+         .ranks = 2,
+         .two_losses = true,
+         .stages = true,
          .microbatches = 4},
         {.name = "sgd in two runs", .ranks = 2, .accumulate = 2},
         {.name = "sgd in stages", .ranks = 2, .stages = true, .microbatches = 2},
