@@ -43,6 +43,20 @@ def talks(p):
                   for b in p["boxing"] if b["communicates"])
 
 
+def check_stop(cuda, warns, name):
+    """On GPUs updates depend on the loss, unless a NaN is to warn alone: an op of one number for each loss, and for each placement
+    of updates the vector that it is added in."""
+    count = {}
+    for p, sign in ((cuda, 1), (warns, -1)):
+        for op in p["ops"]:
+            count[op["op"]] = count.get(op["op"], 0) + sign
+    more = {k: n for k, n in count.items() if n}
+    updates = {"adam", "sgd", "lamb"} & {op["op"] for op in cuda["ops"]}
+    equal = more.get("find_inf", 0) == (1 if updates else 0) and more.get("pad", 0) == more.get("add", 0)
+    check(equal and set(more) <= {"find_inf", "reshape", "cast", "pad", "add", "to_global"}, f"{name}: {more}")
+    check(0 <= cuda["totals"]["bytes"] - warns["totals"]["bytes"] <= 8 * more.get("pad", 0), f"{name}: bytes that stop updates")
+
+
 def main():
     tessera, folder = sys.argv[1:3]
     paths = sorted(glob.glob(os.path.join(folder, "*.yaml")))
@@ -51,7 +65,8 @@ def main():
         name = os.path.basename(path)
         # Fusions that there are on CPUs alone: what lies between takes no memory.
         fused = plan(tessera, path, "cpu")
-        cpu, cuda = plan(tessera, path, "cpu", "fusion.rows=false", "fusion.updates=false"), plan(tessera, path, "cuda")
+        cpu, cuda = plan(tessera, path, "cpu", "fusion.rows=false", "fusion.updates=false"), plan(tessera, path, "cuda", "train.on_nan=warn")
+        check_stop(plan(tessera, path, "cuda"), cuda, name)
         for a, b in zip(fused["memory"], cpu["memory"]):
             check(a["total"] <= 1.02 * b["total"], f"{name}: {a['total']} bytes fused, {b['total']} not")
         count = {}
