@@ -45,6 +45,10 @@ typedef enum tsr_fusion {
     /* On CPUs: element-wise ops and reductions of f32 that share rows, by pieces likewise. */
     TSR_FUSE_ROWS = 32,
     TSR_FUSE_POOLS = 64, /* on CPUs: a ReLU before max pooling goes behind it, to fewer elements */
+    /* On CPUs: convolutions keep their packed weights from run to run, where the graph neither
+     * writes nor differentiates these. A weight that changes is packed again before the next run.
+     * Nothing is kept under a memory_limit. */
+    TSR_FUSE_KEPT = 128,
 } tsr_fusion;
 
 /* The order in which stages work on micro-batches. It changes no value, and no bit of one. */
@@ -251,6 +255,7 @@ typedef struct tsr_plan_info {
     /* The model's estimate of the plan's steps: cost_s, but for what became of it (fused ops,
      * shared conversions), which tsr_plan_explain lists. */
     double step_s;
+    size_t kept_bytes; /* of packed weights that kernels keep from run to run (TSR_FUSE_KEPT) */
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);

@@ -390,6 +390,7 @@ static void place(via32 *k, operand *o)
 static tsri_kernel_desc describe(const via32 *k, const tsri_kernel_desc *desc, int64_t n)
 {
     tsri_kernel_desc d = *desc;
+    d.fixed = 0; /* its operands are copies */
     for (int i = 0; i < d.nin + d.nout; i++) {
         tsri_arg *a = i < d.nin ? &d.in[i] : &d.out[i - d.nin];
         const operand *o = i < d.nin ? &k->in[i] : &k->out[i - d.nin];

@@ -204,6 +204,7 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     /* A gradient may be a tensor that the program already has: that of x * u to x is u. The user
      * gets a view of it, so that gradients of the view do not hold what other readers of u add. */
     for (int i = 0; i < n && ok; i++) {
+        x[i]->op->differentiated = true;
         tsr_tensor *dx = w.depends[y->id] ? collect_all(&w, x[i], loc) : NULL;
         out[i] = dx && dx->id < ntensors ? tsri_as_result(dx, dx, loc) : dx;
     }

@@ -198,7 +198,7 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
             (e->fusion.activations ? 0 : TSR_FUSE_ACTIVATIONS) |
             (e->fusion.softmax ? 0 : TSR_FUSE_SOFTMAX) | (e->fusion.chains ? 0 : TSR_FUSE_CHAINS) |
             (e->fusion.updates ? 0 : TSR_FUSE_UPDATES) | (e->fusion.rows ? 0 : TSR_FUSE_ROWS) |
-            (e->fusion.pools ? 0 : TSR_FUSE_POOLS);
+            (e->fusion.pools ? 0 : TSR_FUSE_POOLS) | (e->fusion.kept ? 0 : TSR_FUSE_KEPT);
 }
 
 tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e)

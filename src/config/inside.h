@@ -245,7 +245,7 @@ enum {
 
 typedef struct tsri_config_fusion {
     tsri_head head;
-    bool activations, softmax, chains, updates, rows, pools;
+    bool activations, softmax, chains, updates, rows, pools, kept;
 } tsri_config_fusion;
 
 /* A pattern of modules that are recomputed in the backward pass. */

@@ -451,6 +451,9 @@ static const tsri_field fusion_fields[] = {
         "consumer; on GPUs: the parts of the gradients' norm."),
     FUSION(rows, "On CPUs: element-wise ops and reductions of f32 that share rows, likewise."),
     FUSION(pools, "On CPUs: a ReLU before max pooling goes behind it, to fewer elements."),
+    FUSION(kept,
+           "On CPUs: convolutions keep packed weights that training does not change from run to "
+           "run."),
 };
 const tsri_section tsri_fusion_section = {
     .name = "fusion", .size = sizeof(tsri_config_fusion), FIELDS(fusion_fields)};

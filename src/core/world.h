@@ -38,6 +38,7 @@ struct tsr_world {
     bool is_virtual;
     bool is_thread; /* one of several ranks of its process */
     int threads;
+    uint64_t writes; /* number of writes to variables so far: see tsri_variable_wrote */
     double timeout_s;
     tsr_log_fn *log;
     void *log_arg;

@@ -41,6 +41,7 @@ static void release_parts(tsr_plan *plan)
         if (p->ptr)
             device->ops->buffer_free(device, p->ptr, p->bytes);
     }
+    tsri_kept_free(plan);
     for (int i = 0; i < plan->nwords; i++)
         plan->words[i].device->ops->buffer_free(plan->words[i].device, plan->words[i].ptr,
                                                 sizeof(int64_t));
@@ -269,8 +270,10 @@ static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
     tsr_status status = prepare_variables(plan);
     if (status == TSR_OK)
         status = tsri_plan_bind(plan);
-    if (status == TSR_OK && !g->world->is_virtual)
+    if (status == TSR_OK && !g->world->is_virtual) {
         tsri_plan_note_inputs(plan);
+        status = tsri_kept_create(plan);
+    }
     if (status == TSR_OK && compares && g->world->comm && !g->local)
         status = tsri_compare_create(plan);
     if (status == TSR_OK)
@@ -440,6 +443,7 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
     for (int k = 0; k < TSRI_DEVICES; k++)
         plan->info.activation_bytes += plan->part[k].arena_bytes;
     plan->info.scratch_bytes = tsri_plan_scratch(plan);
+    plan->info.kept_bytes = plan->kept.bytes;
     plan->info.compile_s = tsri_now_s() - t;
     tsri_error_settled();
     *out_plan = plan;

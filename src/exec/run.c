@@ -562,6 +562,8 @@ tsr_status tsri_plan_walk(tsr_plan *plan)
     if (plan->compare)
         TSRI_TRY(tsri_compare_run(plan));
     tsr_status status = set_up(plan);
+    if (status == TSR_OK)
+        status = tsri_kept_update(plan);
     if (status != TSR_OK)
         return tsri_plan_fail(plan, status);
     bool ran;

@@ -74,6 +74,7 @@ struct tsri_op {
     tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
     tsr_tensor *latest;     /* VARIABLE: the result of the last update declared so far, or NULL */
     const char *said_by;    /* as of tsr_variable */
+    bool differentiated;    /* VARIABLE: gradients with respect to it were asked for */
     bool from_local;        /* INPUT: fed per rank */
     int8_t batch_axis;      /* INPUT: 1 + the axis along which micro-batches cut it; 0: none */
     tsri_turn turn;         /* in a compile's copy */
@@ -600,6 +601,7 @@ struct tsr_variable {
     size_t bytes;
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
+    uint64_t version; /* the world's number of the last write to this rank's shard */
     bool ready;
     bool given; /* its value was set or loaded, so that it can't be made again from `init` */
     bool used;  /* by a graph or an optimizer: it stays where it is */
@@ -626,6 +628,9 @@ bool tsri_variable_can_move(const tsr_variable *v);
  * read sees all work that was queued. */
 tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes);
 tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes);
+/* Gives this rank's shard a new version. Whoever writes to it calls this, before or behind the
+ * write, so that no plan uses what it has kept of the bytes from before. */
+void tsri_variable_wrote(tsr_variable *v);
 /* Gives its memory back. The struct is its owner's. */
 void tsri_variable_finish(tsr_variable *v);
 /* "features.0.0" into buf; "" for a root and NULL. */

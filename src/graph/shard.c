@@ -52,10 +52,16 @@ int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset
     return at;
 }
 
+void tsri_variable_wrote(tsr_variable *v)
+{
+    v->version = ++v->world->writes;
+}
+
 tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes)
 {
     if (!v->data || !bytes)
         return TSR_OK;
+    tsri_variable_wrote(v);
     return v->device->ops->copy_in(v->device, (char *)v->data + at, from, bytes, v->device->stream);
 }
 

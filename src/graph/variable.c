@@ -204,6 +204,7 @@ static tsr_status take_shard(tsr_variable *v, tsr_sbp sbp)
     bool is_here = tsr_placement_find(v->placement, v->world->rank) >= 0;
     v->bytes = is_here ? (size_t)tsr_dims_count(v->lshape) * tsr_dtype_size(v->dtype) : 0;
     v->held = sbp;
+    tsri_variable_wrote(v);
     if (!v->bytes || v->world->is_virtual)
         return TSR_OK;
     tsr_status status = tsri_device_get(v->world, tsr_placement_device(v->placement), &v->device);
@@ -408,6 +409,7 @@ tsr_status tsri_variable_prepare(tsr_variable *v)
         size_t run_bytes = (size_t)length * tsr_dtype_size(v->dtype);
         /* Memory that the host does not see is filled by way of the host's. */
         bool is_seen = !v->device->stream;
+        tsri_variable_wrote(v);
         char *to = is_seen ? v->data : tsri_mem_alloc(&v->world->mem, v->bytes);
         tsr_status status = to ? TSR_OK : TSR_ERR_NO_MEMORY;
         for (int64_t i = 0; i < runs && status == TSR_OK; i++)

@@ -27,6 +27,7 @@ struct tsr_plan {
     struct tsri_finite *finite;   /* see src/exec/finite.h; NULL if off or without losses */
     struct tsri_compare *compare; /* see src/exec/compare.h; NULL if off */
     tsri_replay replay;
+    tsri_kept kept;
     tsr_plan_info info;
     bool is_cut;        /* search_s ended the search for signatures */
     double search_work; /* units of work of the search, if search_s is set */

@@ -245,6 +245,7 @@ static tsr_status send_value(tsr_ddp *d, tsr_variable *v)
     TSRI_TRY(tsri_variable_prepare(v));
     if (!d->opts.init_sync || !v->bytes || d->side)
         return TSR_OK;
+    tsri_variable_wrote(v);
     return tsr_broadcast(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
                          tsr_group_world_rank(d->group, 0));
 }

@@ -43,6 +43,8 @@ static tsr_status need_block(tsr_ddp *d, size_t bytes)
 
 tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root)
 {
+    for (int i = 0; i < n; i++)
+        tsri_variable_wrote(v[i]);
     if (d->side && d->nranks > 1)
         return tsri_ddp_send_on_device(d, n, v, root);
     for (int at = 0, m; at < n && d->nranks > 1; at += m) {

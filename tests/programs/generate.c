@@ -566,8 +566,8 @@ static void append_layers(gen *g)
 static unsigned no_fusion(rnd *r)
 {
     const unsigned all = TSR_FUSE_ACTIVATIONS | TSR_FUSE_SOFTMAX | TSR_FUSE_CHAINS |
-                         TSR_FUSE_UPDATES | TSR_FUSE_ROWS | TSR_FUSE_POOLS;
-    const unsigned one = (unsigned)TSR_FUSE_ACTIVATIONS << rnd_below(r, 6);
+                         TSR_FUSE_UPDATES | TSR_FUSE_ROWS | TSR_FUSE_POOLS | TSR_FUSE_KEPT;
+    const unsigned one = (unsigned)TSR_FUSE_ACTIVATIONS << rnd_below(r, 7);
     const int way = rnd_below(r, 10);
     return way < 5 ? 0 : way < 7 ? TSR_FUSE_ANYTHING : way < 9 ? all & ~one : one;
 }

@@ -9,6 +9,8 @@ typedef struct edges {
     tsri_ref ref;
     tsri_kernel *inner;
     void (*destroy)(tsri_kernel *k);
+    bool keeps;     /* whether the fixed weights are finite: a bool at */
+    size_t kept_at; /* this byte of the kept memory, behind the inner kernel's */
 } edges;
 
 /* The axes of sums: x (n, i, h, w), w (o, i of a group, kh, kw), y (n, o, p, q). */
@@ -178,6 +180,22 @@ static void compute(const shape *s, const tsri_kernel_desc *d, int64_t c, void *
     }
 }
 
+static tsr_status edges_keep(const tsri_kernel *k, void *const *in, void *kept, void *scratch)
+{
+    const edges *v = (const edges *)k;
+    if (v->inner->keep)
+        TSRI_TRY(v->inner->keep(v->inner, in, kept, scratch));
+    *((bool *)kept + v->kept_at) = is_finite(&v->ref.desc.in[1], in[1]);
+    return TSR_OK;
+}
+
+/* Whether the weights are finite, or of dw dy. */
+static bool are_factors_finite(const edges *v, void *const *in)
+{
+    const tsri_kernel_desc *d = &v->ref.desc;
+    return v->keeps ? *((const bool *)in[d->nin] + v->kept_at) : is_finite(&d->in[1], in[1]);
+}
+
 static tsr_status edges_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const edges *v = (const edges *)k;
@@ -193,7 +211,7 @@ static tsr_status edges_run(const tsri_kernel *k, void *const *in, void *const *
     s.to = s.w->shape[0] / d->groups;
     const int64_t channels = d->out[0].shape[dw ? 0 : 1];
     TSRI_TRY(v->inner->run(v->inner, in, out, scratch));
-    if (is_finite(&d->in[1], in[1])) /* the weights, or of dw dy */
+    if (are_factors_finite(v, in))
         return TSR_OK;
     TSRI_REF_EACH(c, 0, channels, true, {
         if (meets_infinity(&s, d->op, c))
@@ -236,6 +254,13 @@ tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ke
     v->destroy = v->ref.base.destroy;
     v->ref.base.destroy = edges_destroy;
     v->ref.base.scratch_bytes = inner->scratch_bytes;
+    v->keeps = d->fixed >> 1 & 1;
+    if (v->keeps) {
+        enum { ALIGNMENT = 64 };
+        v->kept_at = (inner->kept_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        v->ref.base.keep = edges_keep;
+        v->ref.base.kept_bytes = v->kept_at + ALIGNMENT;
+    }
     v->ref.base.impl = inner->impl;
     *kernel = &v->ref.base;
     return TSR_OK;

@@ -102,10 +102,11 @@ static cJSON *json_rank(const run_rank *r, int rank)
     cJSON_AddNumberToObject(memory, "variables", (double)f->variables);
     cJSON_AddNumberToObject(memory, "activations", (double)f->activations);
     cJSON_AddNumberToObject(memory, "scratch", (double)f->scratch);
+    cJSON_AddNumberToObject(memory, "kept", (double)f->kept);
     cJSON_AddNumberToObject(memory, "inputs_outputs", (double)f->ports);
     cJSON_AddNumberToObject(memory, "host", (double)f->host);
     cJSON_AddNumberToObject(memory, "peak",
-                            (double)(f->variables + f->activations + f->ports + f->host));
+                            (double)run_memory(f));
     cJSON_AddItemToObject(json, "memory", memory);
     cJSON_AddItemToObject(json, "collectives", json_collectives(r, f, 1));
     return json;

@@ -171,6 +171,7 @@ static tsr_status take_figures(run_rank *r)
     m->variables = info.variable_bytes;
     m->activations = info.activation_bytes;
     m->scratch = info.scratch_bytes;
+    m->kept = info.kept_bytes;
     m->ports = info.port_bytes;
     m->host = info.host_bytes;
     for (int i = 0; i < r->plan->nsteps && !r->all; i++) { /* once */

@@ -33,6 +33,7 @@ typedef struct run_figures {
     double run_s, compute_s, comm_s;              /* in tsr_run, of all steps */
     uint64_t variables, activations, ports, host; /* bytes */
     uint64_t scratch; /* of activations: kernels', which a plan without devices does not know */
+    uint64_t kept;    /* packed weights; as scratch */
     struct {
         uint64_t calls, bytes;                 /* as the communicator counted them, of all steps */
         uint64_t planned_calls, planned_bytes; /* of each step */

@@ -37,7 +37,7 @@ static char *count_text(int64_t n, char buf[CLI_NUMBER_MAX])
 
 uint64_t run_memory(const run_figures *f)
 {
-    return f->variables + f->activations + f->ports + f->host;
+    return f->variables + f->activations + f->ports + f->kept + f->host;
 }
 
 void run_show_header(const run_rank *r)
@@ -66,9 +66,11 @@ void run_show_header(const run_rank *r)
     cli_say("planned: %s a step; %s on rank %d, which needs most",
             cli_seconds(r->mine.step_s, step), cli_bytes((double)run_memory(f), bytes), most);
     cli_say(":\n  %s tensors, as in `tessera plan`",
-            cli_bytes((double)(run_memory(f) - f->scratch - f->host), bytes));
+            cli_bytes((double)(run_memory(f) - f->scratch - f->kept - f->host), bytes));
     if (f->scratch)
         cli_say("; %s kernels' scratch", cli_bytes((double)f->scratch, bytes));
+    if (f->kept)
+        cli_say("; %s packed weights", cli_bytes((double)f->kept, bytes));
     cli_say("; %s records\n", cli_bytes((double)f->host, bytes));
     cli_flush();
 }

@@ -144,19 +144,22 @@ static void print_bytes(const run_rank *r)
 static void print_memory(const run_rank *r)
 {
     char planned[CLI_NUMBER_MAX], measured[CLI_NUMBER_MAX];
-    double bytes = 0, scratch = 0, records = 0,
+    double bytes = 0, scratch = 0, kept = 0, records = 0,
            grown = run_process_bytes("VmHWM:") - r->job->base_bytes;
     for (int i = 0; i < tsr_world_size(r->world); i++)
         if (!run_is_launched() || i == tsr_world_rank(r->world)) {
             bytes += (double)run_memory(&r->all[i]);
             scratch += (double)r->all[i].scratch;
+            kept += (double)r->all[i].kept;
             records += (double)r->all[i].host;
         }
     if (r->is_alone)
         return;
     cli_say("  %-22s %10s %10s  this process, data and threads with it\n", "memory",
             cli_bytes(bytes, planned), cli_bytes(grown > 0 ? grown : 0, measured));
-    cli_say("  %-22s %10s %10s\n", "  tensors", cli_bytes(bytes - scratch - records, planned), "-");
+    cli_say("  %-22s %10s %10s\n", "  tensors", cli_bytes(bytes - scratch - kept - records, planned), "-");
+    if (kept > 0)
+        cli_say("  %-22s %10s %10s\n", "  packed weights", cli_bytes(kept, planned), "-");
     if (scratch > 0)
         cli_say("  %-22s %10s %10s\n", "  kernels' scratch", cli_bytes(scratch, planned), "-");
     cli_say("  %-22s %10s %10s\n", "  plans' own records", cli_bytes(records, planned), "-");

@@ -11,12 +11,25 @@
 #include "src/plan/lower/lower.h"
 
 /* --- kernels ---------------------------------------------------------------------------------- */
+/* The operands (bits) of which the kernel may keep another form. Kept memory is in no plan of
+ * memory before kernels are made, so a limit leaves it out. */
+static uint32_t fixed_operands(const tsr_plan *plan, const tsri_item *it)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < it->nin; i++) {
+        const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->in[i])];
+        bits |= (uint32_t)(v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed) << i;
+    }
+    return tsri_plan_fuses(&plan->ir, TSR_FUSE_KEPT) && !plan->ir.opts.memory_limit ? bits : 0;
+}
+
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
-    const tsri_kernel_desc d = tsri_lower_desc(plan, it);
+    tsri_kernel_desc d = tsri_lower_desc(plan, it);
+    d.fixed = fixed_operands(plan, it);
     step->device = plan->part[tsr_placement_device(it->placement)].device;
     step->kind = TSRI_STEP_KERNEL;
-    TSRI_TRY(tsri_lower_ports(plan, step, it->nin, it->nout));
+    TSRI_TRY(tsri_lower_ports(plan, step, it->nin + 1, it->nout)); /* and what is kept */
     double t = tsri_now_s();
     tsr_status status =
         tsri_kernel_create(&plan->ir.world->mem, step->device->ops->kernels(), &d, &step->kernel);

@@ -50,6 +50,7 @@ typedef struct tsri_step {
     tsri_local_box *box;
     tsri_device *device; /* the executing device; CROSS: the one that is not the host's */
     char *scratch;       /* KERNEL */
+    char *kept;          /* KERNEL: what the kernel keeps, 64-byte aligned; NULL: nothing */
     size_t bytes;        /* CROSS */
     tsri_call *call;     /* [call->slots] */
     tsri_entry_side side;
@@ -88,6 +89,19 @@ typedef struct tsri_patch {
     size_t stride;
     int slots;
 } tsri_patch;
+
+/* What kernels keep of variables that no run of the plan writes, from run to run. */
+typedef struct tsri_kept {
+    tsr_variable **of; /* the variables that kernels keep something of */
+    int nof, cof;
+    tsr_variable **written; /* the variables that a run writes */
+    int nwritten, cwritten;
+    uint64_t version; /* newest version of the variables of which the kept bytes are made */
+    uint64_t writes;  /* the world's writes when it was compared last */
+    bool is_made;
+    void *block;        /* the memory of all steps; or NULL */
+    size_t bytes, most; /* of all steps, and of one */
+} tsri_kept;
 
 /* The order in which a run executes the steps of the parts. */
 typedef struct tsri_walk {

@@ -234,6 +234,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
         v->storage = TSRI_STORAGE_VARIABLE;
         v->variable = op->variable;
         v->source = true;
+        v->fixed = op->variable->scope && !op->latest && !op->differentiated;
         return TSR_OK;
     }
     v->storage = TSRI_STORAGE_PORT;

@@ -236,6 +236,9 @@ static tsr_status put_memory(FILE *f, tsr_plan *plan)
         tsri_fshow(f, "  %4d %14zu %14zu %14zu\n", r, variables,
                    activations + tsri_plan_scratch(plan), ports);
     }
+    if (plan->info.kept_bytes)
+        tsri_fshow(f, "  and %zu here for packed weights that kernels keep from run to run\n",
+                   plan->info.kept_bytes);
     return TSR_OK;
 }
 

@@ -170,6 +170,8 @@ static tsr_status move_run(loading *l, const run *r)
     const size_t size = tsr_dtype_size(r->entry->dtype), own = tsr_dtype_size(r->v->dtype);
     const uint64_t at = (uint64_t)r->from * size;
     const bool same = r->entry->dtype == r->v->dtype, seen = !r->v->device->stream;
+    if (l->writes)
+        tsri_variable_wrote(r->v);
     if (!l->writes || (same && seen))
         return tsri_ckpt_shard_read(r->shard, r->entry, at, (size_t)r->n * size,
                                     l->writes ? (char *)r->v->data + (size_t)r->to * own : NULL);

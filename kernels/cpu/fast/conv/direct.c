@@ -61,6 +61,8 @@ typedef struct direct {
     tsri_fast base;
     tsri_fast_conv conv;
     bool dx, copies;
+    bool keeps;                /* packed weights are kept */
+    int kept_in;               /* and are this operand of a run */
     int64_t k, n, kg, ng;      /* channels read and written; these of a group */
     int64_t in[2], out[2];     /* dw: of x and dy */
     int64_t step[2], apart[2]; /* phases: as many as apart */
@@ -100,7 +102,7 @@ static int64_t line_floats(const direct *k)
 static room room_of(const direct *k, void *scratch, int part)
 {
     room r = {.w = scratch};
-    r.packed = r.w + padded(weight_count(k));
+    r.packed = k->keeps ? NULL : r.w + padded(weight_count(k));
     r.lines = r.w + k->weights + part * k->part;
     r.sums = r.lines + line_floats(k);
     r.block = r.sums + padded(weight_count(k));
@@ -194,9 +196,20 @@ static void pack_cell(const direct *k, int64_t i, int part, const room *r)
 static void pack_weights(const tsri_fast *f, const tsri_fast_part *p)
 {
     const direct *k = (const direct *)f;
-    const room r = room_of(k, p->scratch, 0);
+    room r = room_of(k, p->scratch, 0);
+    r.packed = k->keeps ? p->out[0] : r.packed;
     for (int64_t i = 0; i < k->apart[0] * k->apart[1]; i++)
         pack_cell(k, i, p->index, &r);
+}
+
+static tsr_status keep_weights(const tsri_kernel *kernel, void *const *in, void *kept,
+                               void *scratch)
+{
+    direct packs = *(const direct *)kernel;
+    packs.base.begin = order_weights;
+    packs.base.part = pack_weights;
+    packs.base.end = NULL;
+    return tsri_fast_run(&packs.base.base, in, &kept, scratch);
 }
 
 /* Sums over all runs of a zone, a panel's columns; b: the panel. */
@@ -275,10 +288,11 @@ static void results_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const direct *k = (const direct *)f;
     const room r = room_of(k, p->scratch, p->index);
+    const float *packed = k->keeps ? p->in[k->kept_in] : r.packed;
     for (int64_t i = p->begin; i < p->end; i++) {
         const chunk c = take_chunk(k, p->in[0], i, r.lines);
         for (int64_t e = 0; e < k->apart[0] * k->apart[1]; e++)
-            cell_results(k, e, &c, r.packed, k->conv.bias ? p->in[2] : NULL, p->out[0]);
+            cell_results(k, e, &c, packed, k->conv.bias ? p->in[2] : NULL, p->out[0]);
     }
 }
 
@@ -649,7 +663,8 @@ static tsr_status plan(direct *k, bool dw)
     TSRI_TRY(plan_phases(k));
     plan_chunks(k, dw);
     TSRI_TRY(plan_cells(k, dw, &packed));
-    k->weights = dw ? 0 : padded(weight_count(k)) + padded(packed);
+    k->weights = dw ? 0 : padded(weight_count(k)) + (k->keeps ? 0 : padded(packed));
+    k->base.base.kept_bytes = k->keeps ? (size_t)packed * sizeof(float) : 0;
     k->part = line_floats(k);
     if (dw)
         k->part += padded(weight_count(k)) * (c->n * k->out[0] * k->out[1] > LONG_ROWS ? 2 : 1);
@@ -663,13 +678,16 @@ tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const t
 {
     const bool dw = desc->op == TSRI_OP_CONV2D_DW;
     const int64_t rows = c->n * c->out[0] * c->out[1], taps = (int64_t)c->kernel[0] * c->kernel[1];
-    direct *k = tsri_fast_make(mem, desc, dw ? sums_part : pack_weights, sizeof *k,
-                               rows * taps * (c->ci / c->groups), 0);
+    direct *k = tsri_fast_make(mem, desc, NULL, sizeof *k, rows * taps * (c->ci / c->groups), 0);
     TSRI_NEED(k);
     tsri_pool_init(&k->pool, mem);
     k->conv = *c;
     k->dx = desc->op == TSRI_OP_CONV2D_DX;
-    k->base.begin = dw ? NULL : order_weights;
+    k->keeps = !dw && desc->fixed >> 1 & 1;
+    k->kept_in = desc->nin;
+    k->base.base.keep = k->keeps ? keep_weights : NULL;
+    k->base.begin = dw || k->keeps ? NULL : order_weights;
+    k->base.part = dw ? sums_part : k->keeps ? NULL : pack_weights;
     k->base.end = dw ? sums_end : results_part;
     k->base.base.destroy = direct_destroy;
     const tsr_status status = plan(k, dw);

@@ -31,7 +31,8 @@ enum {
 
 typedef struct winograd {
     tsri_fast base;
-    bool dx, bias;
+    bool dx, bias, keeps;  /* keeps: the weights' points, of all groups */
+    int kept_in;           /* and they are this operand of a run */
     int64_t k, n;          /* channels of the image that is read and of the result; dw: ci, co */
     int64_t kp, np;        /* these in whole vectors, n of a group's */
     int64_t in[2], out[2]; /* dw: of x and dy */
@@ -88,6 +89,7 @@ typedef struct job {
     const winograd *k;
     void *const *in, *const *out;
     char *scratch;
+    float *u;             /* the group's weights as points */
     int64_t first, count; /* the group's columns; of dw: each part's tiles */
     tsri_wino_rows rows;
     bool add, last;
@@ -139,7 +141,7 @@ static void weights_part(void *arg, int part)
     const int64_t w = k->base.isa->width, width = whole(j->count, w),
                   pitch = point_pitch(k->k, width);
     const int64_t end = tsri_fast_cut(k->k, k->base.threads, part + 1, 1);
-    float *u = (float *)(void *)j->scratch, *taps = room_of(k, j->scratch, part).more;
+    float *taps = room_of(k, j->scratch, part).more;
     memset(taps, 0, (size_t)(9 * width) * sizeof *taps);
     for (int64_t i = tsri_fast_cut(k->k, k->base.threads, part, 1); i < end; i++) {
         const float *from =
@@ -148,8 +150,8 @@ static void weights_part(void *arg, int part)
         for (int64_t v = 0, nv; v < width / w; v += nv) {
             nv = tsri_fast_panel(width / w - v);
             k->base.isa->wino_weights(taps + (k->dx ? 8 * width : 0) + v * w,
-                                      k->dx ? -width : width, nv * w, u + v * w * k->k + i * nv * w,
-                                      pitch);
+                                      k->dx ? -width : width, nv * w,
+                                      j->u + v * w * k->k + i * nv * w, pitch);
         }
     }
 }
@@ -159,7 +161,7 @@ static void multiply(const job *j, int64_t tiles, const room *r)
     const winograd *k = j->k;
     const int64_t w = k->base.isa->width, width = whole(j->count, w);
     const int64_t sums = (k->k + K_MOST - 1) / K_MOST, terms = (k->k + sums - 1) / sums;
-    const float *u = (const float *)(const void *)j->scratch;
+    const float *u = j->u;
     tsri_fast_tile t = {.ar = k->kp, .ak = 1, .ldc = width, .rows = tiles, .packed = true};
     for (int point = 0; point < POINTS; point++, u += point_pitch(k->k, width))
         for (int64_t v = 0, nv; v < width / w; v += nv) {
@@ -208,15 +210,36 @@ static void tiles_part(void *arg, int part)
     }
 }
 
+/* Floats of a group's weights as points. */
+static int64_t group_floats(const winograd *k)
+{
+    return (int64_t)(floats(POINTS * point_pitch(k->k, k->np)) / sizeof(float));
+}
+
 static tsr_status winograd_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                                void *scratch)
 {
     const winograd *k = (const winograd *)kernel;
     job j = {.k = k, .in = in, .out = out, .scratch = scratch};
+    j.u = k->keeps ? in[k->kept_in] : scratch;
     for (; j.first < k->n; j.first += k->group) {
         j.count = tsri_fast_least(k->group, k->n - j.first);
-        tsri_team(k->base.threads, weights_part, &j);
+        if (!k->keeps)
+            tsri_team(k->base.threads, weights_part, &j);
         tsri_team(k->base.threads, tiles_part, &j);
+        j.u += k->keeps ? group_floats(k) : 0;
+    }
+    return TSR_OK;
+}
+
+static tsr_status keep_weights(const tsri_kernel *kernel, void *const *in, void *kept,
+                               void *scratch)
+{
+    const winograd *k = (const winograd *)kernel;
+    job j = {.k = k, .in = in, .scratch = scratch, .u = kept};
+    for (; j.first < k->n; j.first += k->group, j.u += group_floats(k)) {
+        j.count = tsri_fast_least(k->group, k->n - j.first);
+        tsri_team(k->base.threads, weights_part, &j);
     }
     return TSR_OK;
 }
@@ -388,7 +411,16 @@ tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc, const
     k->np = whole(k->group, w);
     k->pairs = dw && POINTS * k->n * k->kp * (int64_t)sizeof(float) > SUM_BYTES;
     plan_block(k, dw);
-    k->shared_bytes = floats(dw ? k->n * 9 * k->kp : POINTS * point_pitch(k->k, k->np));
+    k->keeps = !dw && desc->fixed >> 1 & 1;
+    k->kept_in = desc->nin;
+    k->shared_bytes = dw         ? floats(k->n * 9 * k->kp)
+                      : k->keeps ? 0
+                                 : (size_t)group_floats(k) * sizeof(float);
+    if (k->keeps) {
+        const int64_t groups = (k->n + k->group - 1) / k->group;
+        k->base.base.keep = keep_weights;
+        k->base.base.kept_bytes = (size_t)(groups * group_floats(k)) * sizeof(float);
+    }
     const int64_t points = k->pairs ? PAIR_POINTS : POINTS;
     k->part_bytes = floats(widest(k)) + floats(points * k->v_pitch) + floats(points * k->m_pitch) +
                     floats(dw ? points * k->sum_pitch : 9 * k->np);
