@@ -61,7 +61,7 @@ typedef struct tsri_kernel_desc {
     const tsri_attrs *attrs;
     int nin, nout;
     tsri_arg in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
-    uint32_t fixed;      /* operands (bits) that stay the same until the kernel's `keep` is called */
+    uint32_t fixed;      /* operands (bits) that stay as they are until `keep` is called again */
     int64_t groups;      /* convolutions: this shard's groups */
     int threads;         /* that do its work; 0: as many as it is worth */
     tsri_stream *stream; /* on which it will run; NULL on a CPU */
@@ -159,7 +159,7 @@ struct tsri_kernel {
      * in kept_bytes of zeroed memory, 64-byte aligned, which the caller owns. A run then gets that
      * memory behind its operands, in in[nin]. Other operands of in[] are not read. */
     tsr_status (*keep)(const tsri_kernel *k, void *const *in, void *kept, void *scratch);
-    size_t kept_bytes; /* 0: the kernel keeps nothing */
+    size_t kept_bytes;                /* 0: the kernel keeps nothing */
     const char *impl;                 /* "ref", "fast:avx512", "onednn", "via32": static */
     const tsri_kernel_pieces *pieces; /* optional; lives as long as the kernel */
     /* Optional: runs, but hands result 0 to `sink`, each element once, in place of out[0]. */

@@ -56,6 +56,7 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_SCALE_SHIFT] = tsri_fast_bn_one,
              [TSRI_OP_BN_PARAM_GRAD] = tsri_fast_bn_params,
              [TSRI_OP_BN_RUNNING] = tsri_fast_bn_params,
+             [TSRI_OP_BN_FOLD] = tsri_fast_bn_fold,
              [TSRI_OP_BN_ACT] = tsri_fast_batch_norm,
              [TSRI_OP_BN_ACT_BWD_STATS] = tsri_fast_batch_norm,
              [TSRI_OP_BN_ACT_BWD_APPLY] = tsri_fast_batch_norm,

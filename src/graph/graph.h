@@ -589,8 +589,10 @@ struct tsr_variable {
     const char *said_by;
     tsri_loc said_at;
     bool trainable;
-    tsr_role role; /* in tensor parallelism, along role_axis */
-    int role_axis;
+    struct {
+        tsr_role kind;
+        int axis;
+    } role; /* in tensor parallelism */
     tsr_init init;
     int64_t zero_row; /* 1 + the row of axis 0 whose initial values are zeros; 0: none */
     uint64_t seed;
@@ -628,8 +630,8 @@ bool tsri_variable_can_move(const tsr_variable *v);
  * read sees all work that was queued. */
 tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes);
 tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes);
-/* Gives this rank's shard a new version. Whoever writes to it calls this, before or behind the
- * write, so that no plan uses what it has kept of the bytes from before. */
+/* Gives this rank's shard a new version. Every write to the shard calls this function, before it or
+ * behind it, so that no plan uses packed weights of the bytes from before. */
 void tsri_variable_wrote(tsr_variable *v);
 /* Gives its memory back. The struct is its owner's. */
 void tsri_variable_finish(tsr_variable *v);

@@ -153,8 +153,8 @@ tsr_status tsr_variable_set_role(tsr_variable *v, tsr_role role, int axis)
         return tsri_fail(TSR_ERR_INVALID, "%s: %s has shape (%s), and no axis %d", __func__, name,
                          tsri_dims_format(v->shape, dims), axis);
     }
-    v->role = role;
-    v->role_axis = axis;
+    v->role.kind = role;
+    v->role.axis = axis;
     return TSR_OK;
 }
 

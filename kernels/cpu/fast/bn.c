@@ -373,7 +373,7 @@ tsr_status tsri_fast_bn_one(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
 typedef struct params {
     tsri_fast base;
     int64_t channels;
-    double n, momentum;
+    double n, momentum, eps;
 } params;
 
 static tsr_status param_grad_run(const tsri_kernel *kernel, void *const *in, void *const *out,
@@ -440,6 +440,41 @@ tsr_status tsri_fast_bn_params(tsri_mem *mem, const tsri_kernel_desc *desc,
     k->channels = desc->in[0].shape[2];
     k->n = running ? tsri_bn_count(desc->attrs, part) : 0;
     k->momentum = desc->attrs->bn.momentum;
+    *out_kernel = &k->base.base;
+    return TSR_OK;
+}
+
+static tsr_status fold_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                           void *scratch)
+{
+    (void)scratch;
+    const params *k = (const params *)kernel;
+    const float *restrict gamma = in[0], *restrict beta = in[1], *restrict mean = in[2],
+                          *restrict var = in[3];
+    float *restrict scales = out[0], *restrict shifts = out[1];
+    for (int64_t c = 0; c < k->channels; c++) {
+        const double scale = (double)gamma[c] / sqrt((double)var[c] + k->eps);
+        scales[c] = (float)scale;
+        shifts[c] = (float)((double)beta[c] - (double)mean[c] * scale);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_fast_bn_fold(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
+{
+    bool takes = tsri_arg_count(&desc->out[0]) > 0;
+    for (int i = 0; i < 6; i++) {
+        const tsri_arg *a = i < 4 ? &desc->in[i] : &desc->out[i - 4];
+        takes &= a->dtype == TSR_F32 && a->shape[a->ndim - 1] == desc->out[0].shape[0] &&
+                 (a->stride[a->ndim - 1] == 1 || a->shape[a->ndim - 1] == 1);
+    }
+    if (!takes)
+        return tsri_fast_decline(desc);
+    params *k = tsri_fast_make(mem, desc, NULL, sizeof *k, 0, 0);
+    TSRI_NEED(k);
+    k->base.base.run = fold_run;
+    k->channels = desc->out[0].shape[0];
+    k->eps = desc->attrs->bn.eps;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

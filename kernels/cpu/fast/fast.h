@@ -191,7 +191,7 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_add_n, tsri_fast_fill, tsri_fast_cast, tsri_fast_copy, tsri_fast_permute,
     tsri_fast_concat, tsri_fast_slice, tsri_fast_pad, tsri_fast_dropout, tsri_fast_max_pool,
     tsri_fast_avg_pool, tsri_fast_adaptive_pool, tsri_fast_optim, tsri_fast_bn_params,
-    tsri_fast_gather, tsri_fast_layer_norm, tsri_fast_reduce, tsri_fast_softmax,
+    tsri_fast_bn_fold, tsri_fast_gather, tsri_fast_layer_norm, tsri_fast_reduce, tsri_fast_softmax,
     tsri_fast_cross_entropy, tsri_fast_causal_mask, tsri_fast_flash_attention, tsri_fast_recurrent,
     tsri_fast_random, tsri_fast_lines, tsri_fast_order, tsri_fast_resize, tsri_fast_expand,
     tsri_fast_scan, tsri_fast_argmax, tsri_fast_rows, tsri_fast_total;

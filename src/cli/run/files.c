@@ -105,8 +105,7 @@ static cJSON *json_rank(const run_rank *r, int rank)
     cJSON_AddNumberToObject(memory, "kept", (double)f->kept);
     cJSON_AddNumberToObject(memory, "inputs_outputs", (double)f->ports);
     cJSON_AddNumberToObject(memory, "host", (double)f->host);
-    cJSON_AddNumberToObject(memory, "peak",
-                            (double)run_memory(f));
+    cJSON_AddNumberToObject(memory, "peak", (double)run_memory(f));
     cJSON_AddItemToObject(json, "memory", memory);
     cJSON_AddItemToObject(json, "collectives", json_collectives(r, f, 1));
     return json;

@@ -157,7 +157,8 @@ static void print_memory(const run_rank *r)
         return;
     cli_say("  %-22s %10s %10s  this process, data and threads with it\n", "memory",
             cli_bytes(bytes, planned), cli_bytes(grown > 0 ? grown : 0, measured));
-    cli_say("  %-22s %10s %10s\n", "  tensors", cli_bytes(bytes - scratch - kept - records, planned), "-");
+    cli_say("  %-22s %10s %10s\n", "  tensors",
+            cli_bytes(bytes - scratch - kept - records, planned), "-");
     if (kept > 0)
         cli_say("  %-22s %10s %10s\n", "  packed weights", cli_bytes(kept, planned), "-");
     if (scratch > 0)

@@ -39,9 +39,9 @@ typedef struct reader {
 static tsr_role module_role(const tsr_module *m)
 {
     const tsr_variable *v = m->first_variable;
-    while (v && v->role == TSR_ROLE_NONE)
+    while (v && v->role.kind == TSR_ROLE_NONE)
         v = v->next;
-    return v ? v->role : TSR_ROLE_NONE;
+    return v ? v->role.kind : TSR_ROLE_NONE;
 }
 
 static bool has_child_of(const tsr_module *m, tsr_role role)
@@ -56,10 +56,10 @@ static tsr_status find_positions(tsr_variable *v, const char *name, void *arg)
 {
     (void)name;
     tsri_pair_rules *out = arg;
-    out->pairs |=
-        v->role == TSR_ROLE_COLUMN || v->role == TSR_ROLE_ROW || v->role == TSR_ROLE_HEADS;
-    out->positions |=
-        v->role == TSR_ROLE_EMBEDDING || v->role == TSR_ROLE_HEADS || v->role == TSR_ROLE_NORM;
+    out->pairs |= v->role.kind == TSR_ROLE_COLUMN || v->role.kind == TSR_ROLE_ROW ||
+                  v->role.kind == TSR_ROLE_HEADS;
+    out->positions |= v->role.kind == TSR_ROLE_EMBEDDING || v->role.kind == TSR_ROLE_HEADS ||
+                      v->role.kind == TSR_ROLE_NORM;
     return TSR_OK;
 }
 
@@ -105,11 +105,11 @@ static tsr_status read_module(reader *r, tsr_module *m, const char *name)
     const bool is_root = !name[0];
     tsri_pair_rule rule;
     for (const tsr_variable *v = m->first_variable; v; v = v->next) {
-        rule = (tsri_pair_rule){NULL, tsri_variable_saved_dims(v).ndim, v->role_axis, v->role_axis,
+        rule = (tsri_pair_rule){NULL, tsri_variable_saved_dims(v).ndim, v->role.axis, v->role.axis,
                                 TSRI_PAIR_CUT};
         TSRI_TRY(add_entry(r, PARAMETER,
                            tsri_pool_printf(r->pool, "%s%s%s", name, is_root ? "" : ".", v->name),
-                           v->role != TSR_ROLE_NONE && v->role != TSR_ROLE_NORM, rule));
+                           v->role.kind != TSR_ROLE_NONE && v->role.kind != TSR_ROLE_NORM, rule));
     }
     for (tsr_module *c = m->first_child; c; c = c->sibling) {
         const char *below =

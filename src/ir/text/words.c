@@ -32,10 +32,13 @@ const tsri_text_flag tsri_text_box[] = {BOX("crosses", step.crosses),
                                         BOX("bucket", is_bucket),
                                         BOX("joins", joint.joins),
                                         {0}};
-const tsri_text_flag tsri_text_value[] = {
-    VALUE("source", source),   VALUE("fixed", fixed),  VALUE("nhwc", nhwc),
-    VALUE("by_head", by_head), VALUE("loss", is_loss), VALUE("said", said),
-    {0}};
+const tsri_text_flag tsri_text_value[] = {VALUE("source", source),
+                                          VALUE("fixed", fixed),
+                                          VALUE("nhwc", nhwc),
+                                          VALUE("by_head", by_head),
+                                          VALUE("loss", is_loss),
+                                          VALUE("said", said),
+                                          {0}};
 
 const tsri_text_number tsri_text_value_numbers[] = {
     {"tensor", offsetof(tsri_value, tensor), TSRI_TEXT_INT, 1, -1},

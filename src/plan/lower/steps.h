@@ -90,7 +90,9 @@ typedef struct tsri_patch {
     int slots;
 } tsri_patch;
 
-/* What kernels keep of variables that no run of the plan writes, from run to run. */
+/* The packed weights that kernels keep from run to run, of variables that no run of the plan
+ * writes.
+ */
 typedef struct tsri_kept {
     tsr_variable **of; /* the variables that kernels keep something of */
     int nof, cof;

@@ -60,9 +60,8 @@ typedef struct cell {
 typedef struct direct {
     tsri_fast base;
     tsri_fast_conv conv;
-    bool dx, copies;
-    bool keeps;                /* packed weights are kept */
-    int kept_in;               /* and are this operand of a run */
+    bool dx, copies, keeps;
+    int kept_in;               /* keeps: the operand of a run that is the packed weights */
     int64_t k, n, kg, ng;      /* channels read and written; these of a group */
     int64_t in[2], out[2];     /* dw: of x and dy */
     int64_t step[2], apart[2]; /* phases: as many as apart */

@@ -4,7 +4,7 @@
  * them in each run give the same bits, behind every way in which weights change; and where a graph
  * trains some of its weights, it keeps those of the others alone.
  */
-#include "rank.h"
+#include "../rank.h"
 
 #include <unistd.h>
 
