@@ -657,7 +657,8 @@ static tsr_status plan(direct *k, bool dw)
         k->in[i] = k->dx ? c->out[i] : c->in[i];
         k->out[i] = k->dx ? c->in[i] : c->out[i];
         k->step[i] = k->dx ? 1 : c->stride[i];
-        k->apart[i] = k->dx ? c->stride[i] : 1;
+        /* A stride that is longer than the image has phases without results. */
+        k->apart[i] = k->dx && k->out[i] > 0 ? tsri_fast_least(c->stride[i], k->out[i]) : 1;
     }
     TSRI_TRY(plan_phases(k));
     plan_chunks(k, dw);

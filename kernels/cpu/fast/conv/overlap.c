@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backward-data of dense convolutions of stride 1 with few channels, which would leave much of a
- * vector empty: vectors are of all channels of all pixels that a pixel of dy reaches along its
- * line, which are neighbours in memory. The register tiles sum over the taps down a window and the
- * channels of dy, and add each such run of pixels to those that it overlaps. Taps that meet no line
- * of dy are left out.
+ * Backward-data of dense convolutions with few channels, which would leave much of a vector empty:
+ * vectors are of all channels of all pixels that a pixel of dy reaches along its line, which are
+ * neighbours in memory. The register tiles sum over the taps down a window and the channels of dy,
+ * and add each such run of pixels to those that it overlaps. Taps that meet no line of dy are left
+ * out.
  */
 #include "kernels/cpu/fast/fast.h"
 
@@ -17,9 +17,11 @@ enum {
                              * is worth its additions */
 };
 
-/* Lines of results that read the same taps [k0, k1) of a window. */
+/* Lines of results, a stride apart, that read the same taps of a window. A line reads each
+ * stride-th tap; of these it reads [k0, k1). */
 typedef struct band {
     int64_t lines, k0, k1;
+    int64_t packed;           /* taps before its first one among the packed weights */
     const tsri_fast_row *row; /* of a chunk: [column][image][line] */
 } band;
 
@@ -27,7 +29,8 @@ typedef struct overlap {
     tsri_fast base;
     int64_t ci, co, chunk;         /* chunk: images at a time */
     int64_t in[2], out[2], pad[2]; /* dy's and dx's sizes */
-    int64_t kernel[2];
+    int64_t kernel[2], stride[2];
+    int64_t *tap;  /* down a window, as weights are packed: those a stride apart are neighbours */
     int64_t width; /* floats of a run of pixels */
     int64_t pitch; /* floats of a line of results, */
     bool copies;   /* which is longer than dx's */
@@ -52,7 +55,7 @@ static int64_t result_floats(const overlap *k)
     return k->copies ? (k->chunk * k->out[0] * k->pitch + 15) / 16 * 16 : 0;
 }
 
-/* Packs w[co][ci][kh][kw] as [panel][kh][co][kw][ci]. */
+/* Packs w[co][ci][kh][kw] as [panel][kh][co][kw][ci], with kh in the order of `tap`. */
 static void pack_weights(const tsri_fast *f, const tsri_fast_part *p)
 {
     const overlap *k = (const overlap *)f;
@@ -66,10 +69,9 @@ static void pack_weights(const tsri_fast *f, const tsri_fast_part *p)
         for (int64_t i = p->index; i < depth; i += f->threads)
             for (int64_t j = 0; j < nv * w; j++) {
                 const int64_t at = v * w + j, c = at % k->ci, tap = at / k->ci;
-                to[i * nv * w + j] =
-                    at < k->width
-                        ? from[(i % k->co * k->ci + c) * taps + i / k->co * k->kernel[1] + tap]
-                        : 0;
+                to[i * nv * w + j] = at < k->width ? from[(i % k->co * k->ci + c) * taps +
+                                                          k->tap[i / k->co] * k->kernel[1] + tap]
+                                                   : 0;
             }
     }
 }
@@ -90,7 +92,7 @@ static void add_band(const overlap *k, const band *b, int64_t images, const floa
         for (int64_t i = b->k0; i < b->k1; i += t.runs) {
             t.runs = tsri_fast_least(joined, b->k1 - i);
             t.a_at = k->at + i;
-            t.b = packed + v * w * depth + i * k->co * nv * w;
+            t.b = packed + v * w * depth + (b->packed + i) * k->co * nv * w;
             /* Rows are there for a whole chunk, [column][image][line]. */
             t.rows = images == k->chunk ? k->in[1] * images * b->lines : images * b->lines;
             for (int64_t column = 0; column < k->in[1]; column += t.rows / (images * b->lines)) {
@@ -125,28 +127,31 @@ static void overlap_destroy(tsri_kernel *kernel)
     tsri_mem_free(k);
 }
 
-/* Sets the taps [*k0, *k1) down a window from which line `line` of dx gets something. */
+/* Sets [*k0, *k1): of the taps down a window that are a stride apart, those from which line `line`
+ * of dx gets something. */
 static void taps_inside(const tsri_fast_conv *c, int64_t line, int64_t *k0, int64_t *k1)
 {
-    const int64_t first = line + c->pad[0];
+    const int64_t stride = c->stride[0], phase = (line + c->pad[0]) % stride;
+    const int64_t last = (line + c->pad[0]) / stride; /* the line of dy that the first one reads */
     *k0 = 0;
-    *k1 = c->kernel[0];
-    while (*k0 < *k1 && first - *k0 >= c->out[0])
+    *k1 = phase < c->kernel[0] ? (c->kernel[0] - phase - 1) / stride + 1 : 0;
+    while (*k0 < *k1 && last - *k0 >= c->out[0])
         ++*k0;
-    while (*k1 > *k0 && first - (*k1 - 1) < 0)
+    while (*k1 > *k0 && last - (*k1 - 1) < 0)
         --*k1;
 }
 
 bool tsri_fast_overlap_suits(const tsri_kernel_desc *desc, const tsri_fast_conv *c)
 {
     const tsri_fast_isa *isa = tsri_fast_isa_best();
-    return desc->op == TSRI_OP_CONV2D_DX && c->groups == 1 && !c->bf16 && c->stride[0] == 1 &&
-           c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 &&
+    const int64_t blocks = (c->in[1] + c->stride[1] - 1) / c->stride[1];
+    return desc->op == TSRI_OP_CONV2D_DX && c->groups == 1 && !c->bf16 && c->dilation[0] == 1 &&
+           c->dilation[1] == 1 && c->stride[0] <= c->kernel[0] && c->stride[1] <= c->kernel[1] &&
            5 * c->out[1] * vectors(isa, c->kernel[1] * c->ci) <=
-               WORTH * c->in[1] * vectors(isa, c->ci) * c->kernel[1];
+               WORTH * blocks * vectors(isa, c->ci) * c->kernel[1];
 }
 
-/* Lists the rows of a band: lines of dx from `line` on, which are neighbours. */
+/* Lists the rows of a band: lines of dx from `line` on. */
 static tsr_status plan_band(overlap *k, int64_t line, band *b)
 {
     tsri_fast_row *row =
@@ -155,32 +160,50 @@ static tsr_status plan_band(overlap *k, int64_t line, band *b)
     b->row = row;
     for (int64_t w = 0; w < k->in[1]; w++)
         for (int64_t m = 0; m < k->chunk; m++)
-            for (int64_t l = line; l < line + b->lines; l++)
-                *row++ = (tsri_fast_row){((m * k->in[0] + l + k->pad[0]) * k->in[1] + w) * k->co,
-                                         (m * k->out[0] + l) * k->pitch + w * k->ci};
+            for (int64_t i = 0, l = line; i < b->lines; i++, l += k->stride[0])
+                *row++ = (tsri_fast_row){
+                    ((m * k->in[0] + (l + k->pad[0]) / k->stride[0]) * k->in[1] + w) * k->co,
+                    (m * k->out[0] + l) * k->pitch + w * k->stride[1] * k->ci};
     return TSR_OK;
 }
 
-static tsr_status plan(overlap *k, const tsri_fast_conv *c)
+/* Adds the bands of the lines `line`, line + stride and so on. */
+static tsr_status plan_bands(overlap *k, const tsri_fast_conv *c, int64_t line)
 {
-    k->band = tsri_pool_alloc(&k->pool, (size_t)k->out[0] * sizeof *k->band);
-    k->at = tsri_pool_alloc(&k->pool, (size_t)k->kernel[0] * sizeof *k->at);
-    TSRI_NEED(k->band && k->at);
-    for (int64_t i = 0; i < k->kernel[0]; i++)
-        k->at[i] = -i * k->in[1] * k->co;
-    for (int64_t line = 0; line < k->out[0];) {
+    const int64_t stride = k->stride[0], phase = (line + k->pad[0]) % stride;
+    const int64_t rest = k->kernel[0] % stride; /* phases that have one tap more than others */
+    while (line < k->out[0]) {
         band b = {.lines = 1};
         int64_t k0, k1;
+        b.packed = phase * (k->kernel[0] / stride) + tsri_fast_least(phase, rest);
         taps_inside(c, line, &b.k0, &b.k1);
-        for (; line + b.lines < k->out[0]; b.lines++) {
-            taps_inside(c, line + b.lines, &k0, &k1);
+        for (; line + b.lines * stride < k->out[0]; b.lines++) {
+            taps_inside(c, line + b.lines * stride, &k0, &k1);
             if (k0 != b.k0 || k1 != b.k1)
                 break;
         }
         TSRI_TRY(plan_band(k, line, &b));
         k->band[k->nbands++] = b;
-        line += b.lines;
+        line += b.lines * stride;
     }
+    return TSR_OK;
+}
+
+static tsr_status plan(overlap *k, const tsri_fast_conv *c)
+{
+    const int64_t stride = k->stride[0];
+    int64_t n = 0;
+    k->band = tsri_pool_alloc(&k->pool, (size_t)k->out[0] * sizeof *k->band);
+    k->at = tsri_pool_alloc(&k->pool, (size_t)k->kernel[0] * sizeof *k->at);
+    k->tap = tsri_pool_alloc(&k->pool, (size_t)k->kernel[0] * sizeof *k->tap);
+    TSRI_NEED(k->band && k->at && k->tap);
+    for (int64_t i = 0; i < k->kernel[0]; i++)
+        k->at[i] = -i * k->in[1] * k->co;
+    for (int64_t phase = 0; phase < stride && phase < k->kernel[0]; phase++)
+        for (int64_t tap = phase; tap < k->kernel[0]; tap += stride)
+            k->tap[n++] = tap;
+    for (int64_t line = 0; line < stride && line < k->out[0]; line++)
+        TSRI_TRY(plan_bands(k, c, line));
     return TSR_OK;
 }
 
@@ -200,10 +223,12 @@ tsr_status tsri_fast_overlap(tsri_mem *mem, const tsri_kernel_desc *desc, const 
         k->in[i] = c->out[i];
         k->out[i] = c->in[i];
         k->kernel[i] = c->kernel[i];
+        k->stride[i] = c->stride[i];
         k->pad[i] = c->pad[i];
     }
     k->width = k->kernel[1] * k->ci;
-    k->pitch = (k->in[1] + k->kernel[1] - 1) * k->ci;
+    const int64_t reach = (k->in[1] - 1) * k->stride[1] + k->kernel[1], end = k->pad[1] + k->out[1];
+    k->pitch = (reach > end ? reach : end) * k->ci;
     k->copies = k->pitch != k->out[1] * k->ci;
     const int64_t own = (c->n + k->base.threads - 1) / k->base.threads; /* as even as can be */
     const int64_t fit = CHUNK_BYTES / (k->in[0] * k->in[1] * k->co * (int64_t)sizeof(float));
