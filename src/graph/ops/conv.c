@@ -138,6 +138,28 @@ static void grad_conv(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[2] = tsri_make_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, false, 1, op->loc);
 }
 
+/* The result's gradient takes the place of the data's. */
+static void grad_dx(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *dy = op->in[0], *w = op->in[1], *g = dout[0];
+    tsr_tensor *dy_in[2] = {g, w}, *w_in[2] = {g, dy};
+    if (want[0])
+        din[0] = tsri_graph_add_like(TSRI_OP_CONV2D, &op->attrs, 2, dy_in, dy, op->loc);
+    if (want[1])
+        din[1] = tsri_graph_add_like(TSRI_OP_CONV2D_DW, &op->attrs, 2, w_in, w, op->loc);
+}
+
+/* The result's gradient takes the place of the weight's. */
+static void grad_dw(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *x = op->in[0], *dy = op->in[1], *g = dout[0];
+    tsr_tensor *x_in[2] = {dy, g}, *dy_in[2] = {x, g};
+    if (want[0])
+        din[0] = tsri_graph_add_like(TSRI_OP_CONV2D_DX, &op->attrs, 2, x_in, x, op->loc);
+    if (want[1])
+        din[1] = tsri_graph_add_like(TSRI_OP_CONV2D, &op->attrs, 2, dy_in, dy, op->loc);
+}
+
 /* Every weight meets each position of the result: 2 * |weight| * n * h' * w'. */
 static double flops(const tsri_op *op)
 {
@@ -188,6 +210,7 @@ const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n 
 const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> n (g i) A",
                                         .names = name_axes,
                                         .cut = cut_groups,
+                                        .gradient = grad_dx,
                                         .flops = flops,
                                         .is_product = true,
                                         .attrs = conv_attrs,
@@ -196,10 +219,12 @@ const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> 
                                         .chain = TSRI_CHAIN_PRODUCT,
                                         .walks = 1 << 0,
                                         .may_chain = may_chain,
-                                        .has_groups = true};
+                                        .has_groups = true,
+                                        .autocast = TSRI_AUTOCAST_LOW};
 const tsri_op_def tsri_def_conv2d_dw = {.rule_text = "n (g i) A, n (g o) B -> (g o) i . .",
                                         .names = name_axes,
                                         .cut = cut_groups,
+                                        .gradient = grad_dw,
                                         .flops = flops,
                                         .is_product = true,
                                         .attrs = conv_attrs,

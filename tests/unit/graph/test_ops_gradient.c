@@ -263,6 +263,36 @@ static void test_products(void **state)
                      TSR_CONV2D_OPTS(.padding = {1, 1}, .groups = 3)));
 }
 
+/* The gradient of a convolution's squares by x or by w, of which w is split in two groups. */
+static tsr_tensor *conv_slope(bool by_weight, bool transposed)
+{
+    tsr_tensor *of[2] = {x64(D(2, 4, 3, 4)), x64(D(4, 2, 3, 2))}, *slope[2];
+    tsr_tensor *y =
+        transposed
+            ? tsr_conv_transpose2d(of[0], of[1], NULL,
+                                   TSR_CONV_TRANSPOSE2D_OPTS(.stride = {2, 1}, .padding = {1, 0},
+                                                             .output_padding = {1, 0}, .groups = 2))
+            : tsr_conv2d(of[0], of[1], NULL,
+                         TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, 0}, .groups = 2));
+    tsr_gradients(tsr_sum(tsr_mul(y, y), TSR_ALL_AXES, false), 2, of, slope);
+    return slope[by_weight];
+}
+
+static void test_convolutions_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        CHECK(-1, 1, conv_slope(i & 1, i & 2));
+    CHECK(-2, 2,
+          tsr_conv_transpose2d(x64(D(2, 4, 3, 2)), x64(D(4, 3, 3, 2)), x64(D(6)),
+                               TSR_CONV_TRANSPOSE2D_OPTS(.stride = {2, 1}, .padding = {1, 0},
+                                                         .output_padding = {1, 1},
+                                                         .dilation = {1, 2}, .groups = 2)));
+    CHECK(-2, 2,
+          tsr_conv_transpose1d(x64(D(2, 3, 1)), x64(D(3, 2, 3)), NULL,
+                               TSR_CONV_TRANSPOSE1D_OPTS(.stride = 2, .output_padding = 1)));
+}
+
 static void test_gelu(void **state)
 {
     (void)state;
@@ -610,6 +640,7 @@ int main(void)
         cmocka_unit_test(test_reduce),
         cmocka_unit_test(test_ties_share),
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_convolutions_again),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_losses),
