@@ -238,8 +238,9 @@ TSR_API tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
 
 /*
  * Transposed convolutions: the gradient of a convolution by its x, as a function of its own. A size
- * n becomes (n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. They are one
- * convolution of x, whose channels become every stride-th element of the result.
+ * n becomes (n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. Along one and two
+ * axes it is one op, conv2d_dx, after which a bias is added. Along three axes it is one convolution
+ * of x, whose channels become every stride-th element of the result.
  */
 typedef struct tsr_conv_transpose1d_opts {
     size_t size;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions along one and three axes, and transposed ones: all are tsr_conv2d in the end. */
+/* Convolutions along one and three axes, and transposed ones. All are a convolution of images in
+ * the end, or along one and two axes transposed the gradient of one. */
 #include "src/functional/inside.h"
 
 /* How a window moves along n axes, which follow the batch and the channels. */
@@ -107,7 +108,7 @@ static bool want_windows(const tsri_ctx *c, const conv *v, const tsr_tensor *x, 
                           tsri_op_dims(c, x));
 }
 
-/* --- along one, two and three axes ------------------------------------------------------------ */
+/* --- along one and three axes ----------------------------------------------------------------- */
 
 /* Returns the planes of x (n,c,d,h,w) that windows read, as images (n d',c kd,h,w): behind each
  * channel of a plane come those of the planes that its window reaches. */
@@ -149,8 +150,6 @@ static tsr_tensor *convolved(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, ts
     o.stride.h = v->stride[last - 1];
     o.padding.h = v->padding[last - 1];
     o.dilation.h = v->dilation[last - 1];
-    if (v->n == 2)
-        return tsr_conv2d(x, w, b, &o);
     /* The gradients of planes are added up: in f32. */
     x = tsr_cast(tsri_unrounded(x, c->loc), x->dtype);
     x = planes_of(c, x, k[2], y[2], v);
@@ -160,7 +159,85 @@ static tsr_tensor *convolved(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, ts
     return tsr_permute(flat, TSR_AXES(0, 2, 1, 3, 4));
 }
 
-/* --- transposed ------------------------------------------------------------------------------- */
+/* --- transposed, along one and two axes ------------------------------------------------------- */
+
+/* A transposed convolution of images: the gradient by its data of a convolution, of which x is the
+ * result's gradient. */
+typedef struct backward {
+    tsri_attrs attrs;
+    tsr_dims x, w, y;            /* as images */
+    tsr_dims front, end, behind; /* the part of y that is the result, and zeros after it */
+    bool cuts, pads;             /* the part is not all of y; there are zeros */
+} backward;
+
+/* Sets axis `to` of the images to axis i of the function's operands, whose result has the shape
+ * `dims`.
+ *
+ * The result of the convolution must have x's size. With an output_padding of a stride or more it
+ * would be longer, so that y is then all that windows reach, of which padding takes a part. A
+ * single element of x has one window, whose stride does not matter: that is then longer than
+ * output_padding, and the window's length, so that each element of y has one tap. */
+static void set_axis(backward *r, int to, const conv *v, int i, const tsr_tensor *x,
+                     const tsr_tensor *w, tsr_dims dims)
+{
+    const int64_t n = x->shape.d[2 + i], k = w->shape.d[2 + i], want = dims.d[2 + i];
+    const int64_t beyond = v->output_padding[i];
+    int64_t stride = v->stride[i];
+    if (n == 1)
+        stride = v->dilation[i] == 1 && k > beyond ? k : beyond + 1;
+    const bool fits = beyond < stride;
+    const int64_t all = fits ? want : (n - 1) * stride + v->dilation[i] * (k - 1) + 1;
+    const int64_t front = fits ? 0 : v->padding[i], end = front + want < all ? front + want : all;
+    r->attrs.conv.stride[to] = (int32_t)stride;
+    r->attrs.conv.pad[to] = fits ? v->padding[i] : 0;
+    r->attrs.conv.dilation[to] = v->dilation[i];
+    r->attrs.conv.kernel[to] = (int32_t)k;
+    r->x.d[2 + to] = n;
+    r->w.d[2 + to] = k;
+    r->y.d[2 + to] = all;
+    r->front.d[2 + to] = front;
+    r->end.d[2 + to] = end;
+    r->behind.d[2 + to] = front + want - end;
+    r->cuts |= end - front < all;
+    r->pads |= front + want > end;
+}
+
+/* Returns the transposed convolution of operands that fit, which has the shape `dims`. */
+static tsr_tensor *transposed(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                              const conv *v, tsr_dims dims)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    const tsr_dims none = TSR_DIMS(0, 0, 0, 0);
+    backward r = {.attrs.conv = {.stride = {1}, .dilation = {1}, .kernel = {1}},
+                  .x = TSR_DIMS(x->shape.d[0], x->shape.d[1], 1, 1),
+                  .w = TSR_DIMS(w->shape.d[0], w->shape.d[1], 1, 1),
+                  .y = TSR_DIMS(dims.d[0], dims.d[1], 1, 1),
+                  .front = none,
+                  .end = TSR_DIMS(dims.d[0], dims.d[1], 1, 1),
+                  .behind = none};
+    r.attrs.conv.groups = v->groups;
+    for (int i = 0; i < v->n; i++)
+        set_axis(&r, 2 - v->n + i, v, i, x, w, dims);
+    if (!tsri_dims_fit(r.y))
+        return tsri_op_fail(c, TSR_ERR_SHAPE,
+                            "x %s, weight %s: dilation or output_padding is too large",
+                            tsri_op_dims(c, x), tsri_op_dims(c, w));
+    tsr_tensor *in[2] = {tsri_shaped(x, r.x, file, line), tsri_shaped(w, r.w, file, line)};
+    if (in[0]->failed || in[1]->failed)
+        return in[0]->failed ? in[0] : in[1];
+    tsr_tensor *y =
+        tsri_graph_add1(c->g, TSRI_OP_CONV2D_DX, &r.attrs, 2, in, r.y, x->dtype, c->loc);
+    if (r.cuts)
+        y = tsr_slice(y, r.front, r.end, TSR_SCALAR);
+    if (r.pads)
+        y = tsr_pad(y, none, r.behind, 0);
+    if (b)
+        y = tsr_add(y, tsri_shaped(b, TSR_DIMS(1, dims.d[1], 1, 1), file, line));
+    return tsri_shaped(y, dims, file, line);
+}
+
+/* --- transposed, along three axes ------------------------------------------------------------- */
 
 /*
  * Along an axis, element i stride + phase of the result is a convolution of x with those elements
@@ -308,8 +385,8 @@ static tsr_tensor *interleaved(const tsri_ctx *c, tsr_tensor *y, const conv *v, 
     return tsri_shaped(tsr_permute(tsri_shaped(y, apart, file, line), order), dims, file, line);
 }
 
-static tsr_tensor *transposed(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
-                              const conv *v, tsr_dims dims)
+static tsr_tensor *transposed_volume(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                     const conv *v, tsr_dims dims)
 {
     const char *file = c->loc.file;
     const int line = c->loc.line;
@@ -345,8 +422,10 @@ static tsr_tensor *declare_conv(const tsri_ctx *c, tsr_tensor *const in[3], cons
     if (!want_conv_options(c, v) || !want_conv_operands(c, v, in, &channels) ||
         !want_windows(c, v, in[0], in[1], channels, &dims))
         return c->failed;
-    return (v->transposed ? transposed : convolved)(c, tsri_low(c, in[0]), tsri_low(c, in[1]),
-                                                    tsri_low(c, in[2]), v, dims);
+    return (!v->transposed ? convolved
+            : v->n < 3     ? transposed
+                           : transposed_volume)(c, tsri_low(c, in[0]), tsri_low(c, in[1]),
+                                            tsri_low(c, in[2]), v, dims);
 }
 
 #define ONE(x) \

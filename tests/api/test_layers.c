@@ -237,6 +237,138 @@ static tsr_status nothing_is_sent(tsr_world *w, void *arg)
     }
 }
 
+/* --- kernels of transposed convolutions ------------------------------------------------------- */
+
+/* A layer that enlarges square images: of a DCGAN's generator (Radford et al., 2016, for 64 x 64),
+ * with groups, and of other strides and padding. */
+typedef struct enlarging {
+    int64_t in, out, side, groups;
+    int kernel, stride, padding, output_padding;
+} enlarging;
+
+static const enlarging enlarging_layers[] = {
+    {100, 512, 1, 1, 4, 1, 0, 0}, {512, 256, 4, 1, 4, 2, 1, 0}, {256, 128, 8, 1, 4, 2, 1, 0},
+    {128, 64, 16, 1, 4, 2, 1, 0}, {64, 3, 32, 1, 4, 2, 1, 0},   {64, 48, 8, 8, 4, 2, 1, 0},
+    {32, 32, 9, 32, 3, 2, 1, 1},  {24, 40, 7, 1, 2, 2, 0, 0},   {24, 40, 7, 1, 3, 1, 1, 0},
+};
+enum { NENLARGING = sizeof enlarging_layers / sizeof *enlarging_layers };
+
+static tsr_tensor *drawn(tsr_graph *g, const tsr_placement *p, const char *name, tsr_dims dims,
+                         tsr_dtype dtype)
+{
+    return tsr_cast(tsr_uniform(g, name, TSR_F32, dims, p, TSR_B, -1, 1), dtype);
+}
+
+/* Declares a layer and its gradients by x and by the weight. */
+static void enlarge(tsr_graph *g, const tsr_placement *p, const enlarging *l, tsr_dtype dtype,
+                    tsr_tensor *out[3])
+{
+    const int s = l->stride, pad = l->padding, more = l->output_padding, k = l->kernel;
+    tsr_tensor *of[2] = {drawn(g, p, "x", TSR_DIMS(2, l->in, l->side, l->side), dtype),
+                         drawn(g, p, "weight", TSR_DIMS(l->in, l->out / l->groups, k, k), dtype)};
+    out[0] = tsr_conv_transpose2d(of[0], of[1], NULL,
+                                  TSR_CONV_TRANSPOSE2D_OPTS(.stride = {s, s}, .padding = {pad, pad},
+                                                            .output_padding = {more, more},
+                                                            .groups = l->groups));
+    tsr_tensor *dy = drawn(g, p, "dy", tsr_tensor_dims(out[0]), dtype);
+    tsr_gradients(tsr_sum(tsr_mul(out[0], dy), TSR_ALL_AXES, false), 2, of, out + 1);
+}
+
+/* Returns whether the text has one row that begins with `kind`, and that is of a fast kernel: its
+ * own, or one that it shares with others. */
+static bool has_fast_row(const char *text, const char *kind)
+{
+    const char *row = strstr(text, kind), *end = row ? strchr(row + 1, '\n') : NULL;
+    if (!end || strstr(end, kind))
+        return false;
+    const char *fast = strstr(row, "[fast"), *chain = strstr(row, "[chain]");
+    return (fast && fast < end) || (chain && chain < end);
+}
+
+/* Checks that a plan has one op of each of a convolution's kinds, all in fast kernels, and none
+ * that only moves elements. */
+static tsr_status runs_fast(tsr_plan *plan)
+{
+    static const char *const kinds[] = {"\n  conv2d_dx ", "\n  conv2d ", "\n  conv2d_dw "};
+    static const char *const moves[] = {"\n  permute ", "\n  slice ", "\n  pad ", "\n  reshape "};
+    const char *text = tsr_plan_explain(plan);
+    bool fits = text != NULL;
+    for (int i = 0; i < 3 && fits; i++)
+        fits = has_fast_row(text, kinds[i]);
+    for (int i = 0; i < 4 && fits; i++)
+        fits = !strstr(text, moves[i]);
+    if (!fits)
+        fprintf(stderr, "%s\n", text ? text : tsr_last_error());
+    CHECK(fits);
+    return TSR_OK;
+}
+
+static tsr_status check_enlarging(tsr_world *w, const enlarging *l)
+{
+    enum { MOST = 1 << 21 };
+    static float got[MOST];
+    static double want[MOST];
+    static const char *const names[3] = {"y", "dx", "dw"};
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0]");
+    tsr_plan *plan[2];
+    tsr_tensor *out[3];
+    for (int i = 0; i < 2; i++) {
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+        enlarge(g, p, l, i ? TSR_F64 : TSR_F32, out);
+        for (int j = 0; j < 3; j++)
+            tsr_output(g, names[j], out[j], p, TSR_B);
+        TRY(tsr_compile(g, &plan[i]));
+        TRY(tsr_run(plan[i]));
+        if (i == 0)
+            TRY(runs_fast(plan[i]));
+        for (int j = 0; j < 3 && i; j++) {
+            const int64_t n = count(tsr_tensor_dims(out[j]));
+            double most = 0, far = 0;
+            CHECK(n > 0 && n <= MOST);
+            TRY(tsr_fetch(plan[0], names[j], got, (size_t)n * sizeof *got));
+            TRY(tsr_fetch(plan[1], names[j], want, (size_t)n * sizeof *want));
+            for (int64_t e = 0; e < n; e++) {
+                most = fmax(most, fabs(want[e]));
+                far = fmax(far, fabs((double)got[e] - want[e]));
+            }
+            CHECK(most > 0 && far <= 5e-6 * most);
+        }
+        tsr_graph_destroy(g);
+    }
+    tsr_plan_destroy(plan[0]);
+    tsr_plan_destroy(plan[1]);
+    return TSR_OK;
+}
+
+static tsr_status enlarging_is_fast(tsr_world *w, void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < NENLARGING; i++)
+        TRY(check_enlarging(w, &enlarging_layers[i]));
+    return TSR_OK;
+}
+
+/* A stride that is far longer than the result: most of its phases have no element. */
+static tsr_status long_strides(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0]");
+    const int far = 1 << 29;
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(1, 1, 3), p, TSR_B, 2);
+    tsr_tensor *k = tsr_full(g, TSR_F32, TSR_DIMS(1, 1, 2), p, TSR_B, 3);
+    /* Windows begin at 0, far and 2 far, and the result at far - 2. */
+    tsr_tensor *y = tsr_conv_transpose1d(
+        x, k, NULL, TSR_CONV_TRANSPOSE1D_OPTS(.stride = far, .padding = far - 2));
+    const float want[6] = {0, 0, 6, 6, 0, 0};
+    float got[6];
+    CHECK(tsr_dims_equal(tsr_tensor_dims(y), TSR_DIMS(1, 1, 6)));
+    TRY(tsr_eval(y, got, sizeof got));
+    CHECK(!memcmp(got, want, sizeof want));
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
 /* --- refusals --------------------------------------------------------------------------------- */
 
 static tsr_tensor *operand(const bench *b, tsr_dims dims)
@@ -274,12 +406,13 @@ static tsr_tensor *operand(const bench *b, tsr_dims dims)
     ROW(conv_transpose2d(b->image, W(4, 4, 2, 2), NULL,                                           \
                          TSR_CONV_TRANSPOSE2D_OPTS(.padding = {0, 4})),                           \
         "conv_transpose2d: x (2,4,8,6): axis 3 of the result would have -1 elements; pad less")   \
-    ROW(conv_transpose2d(                                                                         \
-            b->image, W(4, 4, 2, 2), NULL,                                                        \
-            TSR_CONV_TRANSPOSE2D_OPTS(.stride = {1 << 29, 1 << 29},                               \
-                                      .padding = {7 * (1 << 28) - 1, 5 * (1 << 28) - 1})),        \
-        "conv_transpose2d: x (2,4,8,6), weight (4,4,2,2): stride, dilation or output_padding is " \
-        "too large")                                                                              \
+    ROW(conv_transpose3d(                                                                         \
+            b->volume, W(4, 4, 2, 2, 2), NULL,                                                    \
+            TSR_CONV_TRANSPOSE3D_OPTS(.stride = {1 << 29, 1 << 29, 1 << 29},                      \
+                                      .padding = {4 * (1 << 28) - 1, 5 * (1 << 28) - 1,           \
+                                                  6 * (1 << 28) - 1})),                           \
+        "conv_transpose3d: x (2,4,5,6,7), weight (4,4,2,2,2): stride, dilation or "               \
+        "output_padding is too large")                                                            \
     ROW(conv_transpose3d(b->volume, W(4, 4, 2, 2, 2), W(3), NULL), "conv_transpose3d: bias")      \
     ROW(max_pool1d(b->image, TSR_POOL1D_OPTS(.kernel = 2)),                                       \
         "max_pool1d: x is (2,4,8,6); it must be (n,c,l)")                                         \
@@ -363,6 +496,14 @@ static void test_nothing_is_sent(void **state)
     on_ranks(nothing_is_sent, NULL);
 }
 
+static void test_enlarging(void **state)
+{
+    (void)state;
+    if (tsr_spawn(1, enlarging_is_fast, NULL) != TSR_OK ||
+        tsr_spawn(1, long_strides, NULL) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -374,7 +515,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_convolutions),     cmocka_unit_test(test_pools),
         cmocka_unit_test(test_channels_dropped), cmocka_unit_test(test_nothing_is_sent),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_enlarging),        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
