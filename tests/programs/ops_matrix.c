@@ -215,6 +215,103 @@ static const op_def op_conv2d = {"conv2d",
                                  eval_conv2d,
                                  5};
 
+/* --- transposed convolution: i = stride 2, padding 2, dilation 2, groups, output_padding 2 ---- */
+static bool draw_conv_transpose2d(gen *g, pnode *n)
+{
+    int x = gen_float(g, 4, 4);
+    if (x < 0) {
+        x = gen_leaf(g,
+                     TSR_DIMS(gen_rows(g, 1 + rnd_below(&g->r, 3)), 1 + rnd_below(&g->r, 4),
+                              1 + rnd_below(&g->r, 3), 1 + rnd_below(&g->r, 3)),
+                     g->dtype, 0);
+        if (x < 0)
+            return false;
+        split_input(g, x, 1);
+    }
+    const tsr_dims xd = gen_at(g, x)->shape;
+    tsr_dtype dtype = gen_at(g, x)->dtype;
+    int place = gen_at(g, x)->place;
+    int64_t c = xd.d[1], groups = rnd_chance(&g->r, 0.6) ? 1 : rnd_chance(&g->r, 0.5) ? c : 2;
+    if (c == 0 || c % groups)
+        groups = 1;
+    int64_t o = 1 + rnd_below(&g->r, 3), k[2];
+    n->shape = TSR_DIMS(xd.d[0], groups * o, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        k[i] = 1 + rnd_below(&g->r, 3);
+        n->i[i] = 1 + rnd_below(&g->r, 3);
+        n->i[2 + i] = rnd_below(&g->r, 2);
+        n->i[4 + i] = 1 + rnd_chance(&g->r, 0.3);
+        int64_t most = n->i[i] > n->i[4 + i] ? n->i[i] : n->i[4 + i];
+        n->i[7 + i] = rnd_chance(&g->r, 0.5) ? 0 : rnd_below(&g->r, most);
+        if (xd.d[2 + i] < 1)
+            return false;
+        n->shape.d[2 + i] = (xd.d[2 + i] - 1) * n->i[i] - 2 * n->i[2 + i] +
+                            n->i[4 + i] * (k[i] - 1) + 1 + n->i[7 + i];
+    }
+    n->i[6] = groups;
+    tsr_dims wd = TSR_DIMS(c, o, k[0], k[1]);
+    if (n->shape.d[2] < 1 || n->shape.d[3] < 1 || count_of(n->shape) > 250 || count_of(wd) > 100)
+        return false;
+    n->nin = 3;
+    n->in[0] = x;
+    n->in[1] = gen_like(g, wd, dtype, place);
+    if (n->in[1] >= 0 && groups > 1)
+        split_input(g, n->in[1], 0);
+    n->in[2] = rnd_chance(&g->r, 0.4) ? gen_like(g, TSR_DIMS(groups * o), dtype, place) : -1;
+    n->dtype = dtype;
+    n->place = place;
+    return n->in[1] >= 0;
+}
+
+static tsr_tensor *declare_conv_transpose2d(declared *d, const pnode *n, tsr_tensor *const *in)
+{
+    (void)d;
+    return tsr_conv_transpose2d(
+        in[0], in[1], in[2],
+        TSR_CONV_TRANSPOSE2D_OPTS(.stride = {(int)n->i[0], (int)n->i[1]},
+                                  .padding = {(int)n->i[2], (int)n->i[3]},
+                                  .output_padding = {(int)n->i[7], (int)n->i[8]},
+                                  .dilation = {(int)n->i[4], (int)n->i[5]}, .groups = n->i[6]));
+}
+
+static int eval_conv_transpose2d(walk *w, const pnode *n, const int *in)
+{
+    const int64_t *x = w->g->node[n->in[0]].shape.d, *k = w->g->node[n->in[1]].shape.d,
+                  *o = n->shape.d;
+    int64_t cg = k[0] / n->i[6], at = 0;
+    tape_term *terms = tape_alloc(w->t, (x[0] * x[1] * x[2] * x[3] * k[1] * k[2] * k[3] + 1) *
+                                            (int64_t)sizeof *terms);
+    for (int64_t b = 0; b < x[0]; b++)
+        for (int64_t c = 0; c < x[1]; c++)
+            for (int64_t p = 0; p < x[2]; p++)
+                for (int64_t q = 0; q < x[3]; q++)
+                    for (int64_t j = 0; j < k[1] * k[2] * k[3]; j++) {
+                        int64_t s = j % k[3], r = j / k[3] % k[2], ch = j / k[3] / k[2];
+                        int64_t h = p * n->i[0] + r * n->i[4] - n->i[2];
+                        int64_t v = q * n->i[1] + s * n->i[5] - n->i[3];
+                        if (h < 0 || h >= o[2] || v < 0 || v >= o[3])
+                            continue;
+                        terms[at++] = (tape_term){
+                            (int32_t)(((b * o[1] + c / cg * k[1] + ch) * o[2] + h) * o[3] + v),
+                            (int32_t)(((b * x[1] + c) * x[2] + p) * x[3] + q),
+                            (int32_t)(((c * k[1] + ch) * k[2] + r) * k[3] + s), 1};
+                    }
+    double u = unit_of(n->dtype);
+    int y = tape_terms(w->t, count_of(n->shape), in[0], in[1], at, terms, u);
+    tape_stuffed(w->t, y, false);
+    return in[2] < 0
+               ? y
+               : eval_binary(w->t, FN_ADD, y, n->shape, in[2], TSR_DIMS(o[1], 1, 1), n->shape, u);
+}
+static const op_def op_conv_transpose2d = {
+    "conv_transpose2d",
+    "tsr_conv_transpose2d($0, $1, $2, TSR_CONV_TRANSPOSE2D_OPTS(.stride = {#0, #1}, "
+    ".padding = {#2, #3}, .output_padding = {#7, #8}, .dilation = {#4, #5}, .groups = #6))",
+    draw_conv_transpose2d,
+    declare_conv_transpose2d,
+    eval_conv_transpose2d,
+    3};
+
 /* --- pooling: i = kernel 2, stride 2, padding 2, count_include_pad ---------------------------- */
 static bool draw_pool(gen *g, pnode *n)
 {
@@ -401,5 +498,6 @@ static const op_def op_adaptive = {"adaptive_avg_pool2d", "tsr_adaptive_avg_pool
                                    eval_adaptive,         3};
 
 extern const op_def *const ops_matrix[];
-const op_def *const ops_matrix[] = {&op_matmul,     &op_matmul_t,   &op_linear,   &op_conv2d,
-                                    &op_max_pool2d, &op_avg_pool2d, &op_adaptive, NULL};
+const op_def *const ops_matrix[] = {&op_matmul,     &op_matmul_t,         &op_linear,
+                                    &op_conv2d,     &op_conv_transpose2d, &op_max_pool2d,
+                                    &op_avg_pool2d, &op_adaptive,         NULL};

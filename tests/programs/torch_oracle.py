@@ -216,6 +216,10 @@ def other_ops(name, x, node, training):
         raise Skip  # PyTorch 1.13 gets the shape wrong
     if name == "conv2d":
         return F.conv2d(x[0], x[1], x[2], tuple(i[0:2]), tuple(i[2:4]), tuple(i[4:6]), i[6])
+    if name == "conv_transpose2d" and x[1].numel() == 0:
+        raise Skip
+    if name == "conv_transpose2d":
+        return F.conv_transpose2d(x[0], x[1], x[2], tuple(i[0:2]), tuple(i[2:4]), tuple(i[7:9]), i[6], tuple(i[4:6]))
     if name == "max_pool2d":
         return F.max_pool2d(a, **pool_opts(node))
     if name == "avg_pool2d":
