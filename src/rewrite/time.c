@@ -269,7 +269,8 @@ static tsr_status write_op(writer *w, tsri_op *op)
     const tsri_turn turn = c->turn[op->id];
     tsri_op *copy;
     TSRI_TRY(put(w, op, turn == TSRI_TURN_TAIL ? turn : TSRI_TURN_HEAD, key_of(op)));
-    if (turn == TSRI_TURN_TAIL)
+    /* A dead op reads the originals, so that no total is made for it alone and marked as a loss. */
+    if (turn == TSRI_TURN_TAIL && c->live[op->id])
         for (int i = 0; i < op->nin; i++)
             TSRI_TRY(whole_of(w, op->in[i], key_of(op) - 1, &op->in[i]));
     if (turn == TSRI_TURN_PARTS) {

@@ -18,8 +18,9 @@ typedef struct program {
 
 enum { ROWS = 4, WIDE = 6 };
 
-/* y = tanh(to_global(2 x)) with a weight that is updated by its loss. */
-static program declare(void)
+/* y = tanh(to_global(2 x)) with a weight that is updated by its loss. `dead`: an op without
+ * consumers alone reads the loss's total, and the output is its variance. */
+static program declare_with(bool dead)
 {
     program p;
     assert_int_equal(tsr_world_create_virtual(2, 0, &p.w), TSR_OK);
@@ -31,14 +32,24 @@ static program declare(void)
     tsr_tensor *x = tsr_input(p.g, "x", TSR_F64, TSR_DIMS(ROWS, WIDE), all, TSR_S(0));
     tsr_tensor *twice = tsr_to_global(tsr_add(x, x), all, TSR_B);
     tsr_tensor *y = tsr_tanh(tsr_linear(twice, tsr_use(m, "w", x), NULL));
-    tsr_tensor *loss = tsr_mean(y, TSR_ALL_AXES, false);
+    tsr_tensor *loss = dead ? tsr_sum(y, TSR_ALL_AXES, false) : tsr_mean(y, TSR_ALL_AXES, false);
     tsr_minimize(tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1)), loss);
-    tsr_output(p.g, "loss", loss, NULL, TSR_B);
+    if (dead) {
+        tsr_tensor *late = tsr_exp(tsr_max(y, TSR_AXES(0, 1), false));
+        tsr_output(p.g, "late", late, NULL, TSR_B);
+        tsr_greater(loss, late);
+    }
+    tsr_output(p.g, "loss", dead ? tsr_variance(loss, TSR_ALL_AXES, true, 0.5) : loss, NULL, TSR_B);
     tsr_output(p.g, "y", y, NULL, TSR_B);
     assert_int_equal(tsr_graph_status(p.g), TSR_OK);
     assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);
     assert_int_equal(tsri_rewrite_promises(p.copy, &p.before), TSR_OK);
     return p;
+}
+
+static program declare(void)
+{
+    return declare_with(false);
 }
 
 static void end(program *p)
@@ -182,9 +193,26 @@ static void test_parts(void **state)
     end(&p);
 }
 
+/* No total is made for a dead op alone: it would be the loss's, which the parts have. */
+static void test_dead_reader(void **state)
+{
+    (void)state;
+    program p = declare_with(true);
+    tsri_graph_copy_free(p.copy);
+    for (int i = 0; i < p.g->nops; i++)
+        p.g->ops[i]->batch_axis = p.g->ops[i]->kind == TSRI_OP_INPUT;
+    assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);
+    p.copy->step.parts = 2;
+    assert_int_equal(tsri_rewrite(p.copy), TSR_OK);
+    /* Of `late`, of the variance and of the gradient. */
+    assert_int_equal(count(&p, TSRI_OP_TOTAL, TSRI_TURN_PARTS), 3);
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_check), cmocka_unit_test(test_replace),
-                                       cmocka_unit_test(test_parts)};
+                                       cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_dead_reader)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

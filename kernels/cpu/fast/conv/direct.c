@@ -691,10 +691,9 @@ tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->base.end = dw ? sums_end : results_part;
     k->base.base.destroy = direct_destroy;
     const tsr_status status = plan(k, dw);
-    if (status != TSR_OK) {
+    if (status != TSR_OK)
         direct_destroy(&k->base.base);
-        return status;
-    }
-    *out_kernel = &k->base.base;
-    return TSR_OK;
+    else
+        *out_kernel = &k->base.base;
+    return status;
 }
