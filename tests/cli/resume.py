@@ -301,7 +301,7 @@ def tables():
         ("train.checkpoint:every", [], ["train.checkpoint.every=2"]),
         ("train.checkpoint:keep", [], ["train.checkpoint.keep=1"]),
         *((f"fusion:{k}", [], [f"fusion.{k}=false"])
-          for k in ("activations", "softmax", "chains", "updates", "rows", "pools")),
+          for k in ("activations", "softmax", "chains", "updates", "rows", "pools", "kept")),
         *((f"cluster:{k}", [CLUSTER], [f"cluster.{k}={v}"]) for k, v in (
             ("gpu", "a100-80-sxm"), ("nodes", 4), ("gpus_per_node", 4), ("nodes_per_rack", 1),
             ("efficiency", 0.3), ("tf32", "true"), ("memory", "64 GiB"), ("memory_gb_s", 100),
