@@ -20,7 +20,10 @@ static uint32_t fixed_operands(const tsr_plan *plan, const tsri_item *it)
         const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->in[i])];
         bits |= (uint32_t)(v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed) << i;
     }
-    return tsri_plan_fuses(&plan->ir, TSR_FUSE_KEPT) && !plan->ir.opts.memory_limit ? bits : 0;
+    /* Kernels pack at once, on the host. */
+    const bool keeps = tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY) &&
+                       tsri_plan_fuses(&plan->ir, TSR_FUSE_KEPT) && !plan->ir.opts.memory_limit;
+    return keeps ? bits : 0;
 }
 
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
