@@ -155,9 +155,8 @@ struct tsri_kernel {
     tsr_status (*run)(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
     void (*destroy)(tsri_kernel *k); /* frees k itself too */
     size_t scratch_bytes;
-    /* Optional: makes a form of the fixed operands that is cheaper to use, such as packed weights,
-     * in kept_bytes of zeroed memory, 64-byte aligned, which the caller owns. A run then gets that
-     * memory behind its operands, in in[nin]. Other operands of in[] are not read. */
+    /* Optional: packs the fixed operands into kept_bytes of zeroed memory, 64-byte aligned, which
+     * the caller owns. It reads no other operand. Every run then gets that memory as in[nin]. */
     tsr_status (*keep)(const tsri_kernel *k, void *const *in, void *kept, void *scratch);
     size_t kept_bytes;                /* 0: the kernel keeps nothing */
     const char *impl;                 /* "ref", "fast:avx512", "onednn", "via32": static */

@@ -13,11 +13,11 @@
 #include "src/core/status.h"
 #include "src/core/world.h"
 
-/* Products of a run take some ten milliseconds, as a small step does: a core that a machine shares
- * holds its highest rate for less, and no step reaches it. */
+/* A run of products takes some ten milliseconds, as long as a small step: a shared core holds its
+ * highest rate for less time than that. */
 enum { SIDE = 256, F32_PRODUCTS = 32, F64_PRODUCTS = 4, SMALL = 64, RUNS = 5 };
 
-/* For how long runs are repeated at least. */
+/* Runs are repeated for at least so many seconds. */
 static const double measure_s = 0.15;
 
 /* Seconds of some computing: of the best run, by the clock and by the time for which this thread

@@ -48,11 +48,12 @@ void tsri_plan_note_inputs(tsr_plan *plan);
 void tsri_plan_note_fed(tsr_plan *plan, tsri_ir_port *port);
 /* Returns the first error of the plan's runs on devices so far, without waiting. */
 tsr_status tsri_plan_poll(tsr_plan *plan);
-/* Takes memory for what the steps' kernels keep, and lists the variables that these read and that
- * a run writes. Not collective. */
+/* Takes memory for the kernels' packed weights, and lists the variables that are packed and those
+ * that a run writes. Not collective. */
 tsr_status tsri_kept_create(tsr_plan *plan);
-/* Before a run: notes its writes, and makes what kernels keep again if a variable has changed. With
- * TESSERA_CHECK, TSR_ERR_INTERNAL if kept bytes are not those of the variables. Not collective. */
+/* Before a run: gives the variables that it writes new versions, and packs the weights again if one
+ * of them has changed. With TESSERA_CHECK, TSR_ERR_INTERNAL if packed weights differ from the
+ * variables. Not collective. */
 tsr_status tsri_kept_update(tsr_plan *plan);
 void tsri_kept_free(tsr_plan *plan);
 /* Executes the plan's steps, or replays their capture. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of weights that do not change from run to run keep a form of them that is cheaper to use.
- * Each write to a variable gives it a new version, whatever writes: a set, a load, a checkpoint, a
- * broadcast, another plan's run. Before a run the versions are compared, and kept bytes are made
- * again if one is new. That is this rank's affair: other ranks may or may not have to.
+ * Kernels keep packed weights from run to run. Every write gives a variable a new version: a set, a
+ * load, a checkpoint, a broadcast, a run of any plan. Before a run, a plan packs its weights again
+ * if one of them has a version that is newer than the packed bytes. Each rank decides this by
+ * itself, since packing does not communicate.
  */
 #include <string.h>
 
@@ -11,44 +11,46 @@
 
 enum { ALIGNMENT = 64 };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-}
-
+/* The bytes that a step's kernel keeps, in whole units of the alignment. */
 static size_t kept_of(const tsri_step *s)
 {
-    return s->kind == TSRI_STEP_KERNEL && s->kernel->keep ? aligned(s->kernel->kept_bytes) : 0;
+    const size_t bytes = s->kind == TSRI_STEP_KERNEL && s->kernel->keep ? s->kernel->kept_bytes : 0;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static tsr_status add(tsr_plan *plan, tsr_variable *v, tsr_variable ***list, int *n, int *capacity)
+/* Takes zeroed memory; the caller frees *out_block. */
+static tsr_status take(const tsr_plan *plan, size_t bytes, void **out_block, char **out_aligned)
 {
-    for (int i = 0; i < *n; i++)
-        if ((*list)[i] == v)
-            return TSR_OK;
-    TSRI_NEED(TSRI_PUSH(&plan->pool, *list, *n, *capacity));
-    (*list)[(*n)++] = v;
+    *out_block = tsri_mem_alloc(&plan->ir.world->mem, bytes + ALIGNMENT);
+    TSRI_NEED(*out_block);
+    *out_aligned = (char *)*out_block + (-(uintptr_t)*out_block & (ALIGNMENT - 1));
     return TSR_OK;
 }
 
-static tsr_status list_kept(tsr_plan *plan, const tsri_item *it)
+/* Lists the variables of which a kernel packs something. */
+static tsr_status list_packed(tsr_plan *plan, const tsri_item *it)
 {
     tsri_kept *k = &plan->kept;
     for (int i = 0; i < it->nin; i++) {
         const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->in[i])];
-        if (v->variable && v->fixed)
-            TSRI_TRY(add(plan, v->variable, &k->of, &k->nof, &k->cof));
+        if (!v->variable || !v->fixed)
+            continue;
+        TSRI_NEED(TSRI_PUSH(&plan->pool, k->of, k->nof, k->cof));
+        k->of[k->nof++] = v->variable;
     }
     return TSR_OK;
 }
 
+/* Lists the variables of modules that an item writes. No kernel packs any other variable. */
 static tsr_status list_written(tsr_plan *plan, const tsri_item *it)
 {
     tsri_kept *k = &plan->kept;
     for (int j = 0; j < it->nout && it->kind != TSRI_ITEM_DEAD && !tsri_item_shows(it); j++) {
         const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->out[j])];
-        if (v->storage == TSRI_STORAGE_VARIABLE)
-            TSRI_TRY(add(plan, v->variable, &k->written, &k->nwritten, &k->cwritten));
+        if (v->storage != TSRI_STORAGE_VARIABLE || !v->variable->scope)
+            continue;
+        TSRI_NEED(TSRI_PUSH(&plan->pool, k->written, k->nwritten, k->cwritten));
+        k->written[k->nwritten++] = v->variable;
     }
     return TSR_OK;
 }
@@ -56,27 +58,23 @@ static tsr_status list_written(tsr_plan *plan, const tsri_item *it)
 tsr_status tsri_kept_create(tsr_plan *plan)
 {
     tsri_kept *k = &plan->kept;
+    char *at;
     for (int i = 0; i < plan->ir.nitems; i++)
         TSRI_TRY(list_written(plan, &plan->ir.items[i]));
-    for (int i = 0; i < plan->nsteps; i++) {
-        const size_t bytes = kept_of(&plan->steps[i]);
-        k->bytes += bytes;
-        k->most = bytes > k->most ? bytes : k->most;
-        if (bytes)
-            TSRI_TRY(list_kept(plan, plan->steps[i].item));
-    }
+    for (int i = 0; i < plan->nsteps; i++)
+        if (kept_of(&plan->steps[i])) {
+            k->bytes += kept_of(&plan->steps[i]);
+            TSRI_TRY(list_packed(plan, plan->steps[i].item));
+        }
     if (!k->bytes)
         return TSR_OK;
-    k->block = tsri_mem_alloc(&plan->ir.world->mem, k->bytes + ALIGNMENT);
-    TSRI_NEED(k->block);
-    char *at = (char *)k->block + (-(uintptr_t)k->block & (ALIGNMENT - 1));
+    TSRI_TRY(take(plan, k->bytes, &k->block, &at));
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
-        if (!kept_of(s))
-            continue;
-        s->kept = at;
-        s->in[s->item->nin] = at;
-        at += kept_of(s);
+        if (kept_of(s)) {
+            s->kept = s->in[s->item->nin] = at;
+            at += kept_of(s);
+        }
     }
     return TSR_OK;
 }
@@ -86,7 +84,7 @@ void tsri_kept_free(tsr_plan *plan)
     tsri_mem_free(plan->kept.block);
 }
 
-static tsr_status make(tsr_plan *plan)
+static tsr_status pack(const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
@@ -96,24 +94,24 @@ static tsr_status make(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* Makes kept bytes again, elsewhere, and compares them with those that a run would use. */
+/* Packs the weights into other memory, and compares the bytes with those that the run will use. */
 static tsr_status check(const tsr_plan *plan)
 {
-    void *block = tsri_mem_alloc(&plan->ir.world->mem, plan->kept.most + ALIGNMENT);
-    TSRI_NEED(block);
-    char *again = (char *)block + (-(uintptr_t)block & (ALIGNMENT - 1));
+    void *block;
+    char *again;
+    TSRI_TRY(take(plan, plan->kept.bytes, &block, &again));
     tsr_status status = TSR_OK;
     for (int i = 0; i < plan->nsteps && status == TSR_OK; i++) {
         const tsri_step *s = &plan->steps[i];
         if (!s->kept)
             continue;
-        memset(again, 0, kept_of(s));
         status = s->kernel->keep(s->kernel, s->in, again, s->scratch);
         if (status == TSR_OK && memcmp(again, s->kept, kept_of(s)) != 0)
             status = tsri_item_fail(tsri_fail(TSR_ERR_INTERNAL,
-                                              "what its kernel keeps is not of its weights as they "
-                                              "are: a write gave them no new version"),
+                                              "its packed weights differ from its weights: a write "
+                                              "did not give them a new version"),
                                     s->item);
+        again += kept_of(s);
     }
     tsri_mem_free(block);
     return status;
@@ -122,17 +120,16 @@ static tsr_status check(const tsr_plan *plan)
 tsr_status tsri_kept_update(tsr_plan *plan)
 {
     tsri_kept *k = &plan->kept;
-    /* A run that fails has written, too. */
+    /* Before the steps, since a run that fails has written, too. */
     for (int i = 0; i < k->nwritten; i++)
         tsri_variable_wrote(k->written[i]);
-    if (!k->bytes)
-        return TSR_OK;
     uint64_t newest = k->version;
     for (int i = 0; i < k->nof && k->writes != plan->ir.world->writes; i++)
         newest = k->of[i]->version > newest ? k->of[i]->version : newest;
-    const bool is_new = !k->is_made || newest > k->version;
+    const bool is_stale = newest > k->version;
     k->writes = plan->ir.world->writes;
     k->version = newest;
-    k->is_made = true;
-    return is_new ? make(plan) : tsri_checks() ? check(plan) : TSR_OK;
+    if (!k->bytes)
+        return TSR_OK;
+    return is_stale ? pack(plan) : tsri_checks() ? check(plan) : TSR_OK;
 }

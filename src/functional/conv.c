@@ -161,22 +161,22 @@ static tsr_tensor *convolved(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, ts
 
 /* --- transposed, along one and two axes ------------------------------------------------------- */
 
-/* A transposed convolution of images: the gradient by its data of a convolution, of which x is the
- * result's gradient. */
+/* A transposed convolution of images: the gradient of a convolution with respect to its data, where
+ * x is the gradient of the convolution's result. */
 typedef struct backward {
     tsri_attrs attrs;
     tsr_dims x, w, y;            /* as images */
-    tsr_dims front, end, behind; /* the part of y that is the result, and zeros after it */
-    bool cuts, pads;             /* the part is not all of y; there are zeros */
+    tsr_dims front, end, behind; /* [front, end) of y, followed by `behind` zeros, is the result */
+    bool cuts, pads;             /* whether that is only a part of y; whether there are zeros */
 } backward;
 
-/* Sets axis `to` of the images to axis i of the function's operands, whose result has the shape
- * `dims`.
+/* Sets axis `to` of the images from axis i of the function's operands; the function's result has
+ * the shape `dims`.
  *
- * The result of the convolution must have x's size. With an output_padding of a stride or more it
- * would be longer, so that y is then all that windows reach, of which padding takes a part. A
- * single element of x has one window, whose stride does not matter: that is then longer than
- * output_padding, and the window's length, so that each element of y has one tap. */
+ * The convolution's result must have x's size. An output_padding of at least a stride would make it
+ * longer: then y has every element that a window reaches, and the padding is sliced off. A single
+ * element of x has one window, so its stride is free: it is set longer than output_padding, and to
+ * the window's length if that is enough, so that each element of y has one tap. */
 static void set_axis(backward *r, int to, const conv *v, int i, const tsr_tensor *x,
                      const tsr_tensor *w, tsr_dims dims)
 {

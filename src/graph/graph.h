@@ -74,7 +74,7 @@ struct tsri_op {
     tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
     tsr_tensor *latest;     /* VARIABLE: the result of the last update declared so far, or NULL */
     const char *said_by;    /* as of tsr_variable */
-    bool differentiated;    /* VARIABLE: gradients with respect to it were asked for */
+    bool differentiated;    /* the graph has gradients with respect to one of its results */
     bool from_local;        /* INPUT: fed per rank */
     int8_t batch_axis;      /* INPUT: 1 + the axis along which micro-batches cut it; 0: none */
     tsri_turn turn;         /* in a compile's copy */
@@ -630,8 +630,8 @@ bool tsri_variable_can_move(const tsr_variable *v);
  * read sees all work that was queued. */
 tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes);
 tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes);
-/* Gives this rank's shard a new version. Every write to the shard calls this function, before it or
- * behind it, so that no plan uses packed weights of the bytes from before. */
+/* Gives this rank's shard a new version. Every function that writes to a shard calls it, before or
+ * after the write, so that all plans pack the weight again before their next runs. */
 void tsri_variable_wrote(tsr_variable *v);
 /* Gives its memory back. The struct is its owner's. */
 void tsri_variable_finish(tsr_variable *v);

@@ -46,8 +46,7 @@ typedef struct tsri_value {
     int alias;
     tsr_variable *variable;
     bool source; /* STORAGE_VARIABLE: the variable's own value, not the result of an update */
-    bool fixed;  /* a source of a module's variable that the program neither writes nor
-                  * differentiates */
+    bool fixed;  /* source: of a module, and the program neither writes nor differentiates it */
     int port;    /* STORAGE_PORT: the port's number */
     int tensor;  /* number of the graph's tensor, for look-ups while building; or -1 */
     /* The user specified the signature: by the rule said_by (NULL: by none), at said_at. */

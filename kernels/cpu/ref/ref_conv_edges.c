@@ -9,8 +9,10 @@ typedef struct edges {
     tsri_ref ref;
     tsri_kernel *inner;
     void (*destroy)(tsri_kernel *k);
-    bool keeps;     /* whether the fixed weights are finite: a bool at */
-    size_t kept_at; /* this byte of the kept memory, behind the inner kernel's */
+    /* The weights are fixed: the kernel keeps whether they are finite, as a bool at byte kept_at.
+     * The inner kernel has the bytes before it. */
+    bool keeps;
+    size_t kept_at;
 } edges;
 
 /* The axes of sums: x (n, i, h, w), w (o, i of a group, kh, kw), y (n, o, p, q). */

@@ -11,8 +11,8 @@
 #include "src/plan/lower/lower.h"
 
 /* --- kernels ---------------------------------------------------------------------------------- */
-/* The operands (bits) of which the kernel may keep another form. Kept memory is in no plan of
- * memory before kernels are made, so a limit leaves it out. */
+/* Returns the operands (bits) that the kernel may keep packed. A memory limit excludes all, since
+ * packed bytes are known only when kernels are made. */
 static uint32_t fixed_operands(const tsr_plan *plan, const tsri_item *it)
 {
     uint32_t bits = 0;
@@ -20,7 +20,7 @@ static uint32_t fixed_operands(const tsr_plan *plan, const tsri_item *it)
         const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->in[i])];
         bits |= (uint32_t)(v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed) << i;
     }
-    /* Kernels pack at once, on the host. */
+    /* A kernel packs immediately, so the host must see the memory. */
     const bool keeps = tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY) &&
                        tsri_plan_fuses(&plan->ir, TSR_FUSE_KEPT) && !plan->ir.opts.memory_limit;
     return keeps ? bits : 0;
@@ -32,7 +32,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     d.fixed = fixed_operands(plan, it);
     step->device = plan->part[tsr_placement_device(it->placement)].device;
     step->kind = TSRI_STEP_KERNEL;
-    TSRI_TRY(tsri_lower_ports(plan, step, it->nin + 1, it->nout)); /* and what is kept */
+    /* One operand more: the kernel's packed weights. */
+    TSRI_TRY(tsri_lower_ports(plan, step, it->nin + 1, it->nout));
     double t = tsri_now_s();
     tsr_status status =
         tsri_kernel_create(&plan->ir.world->mem, step->device->ops->kernels(), &d, &step->kernel);

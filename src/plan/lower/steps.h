@@ -50,7 +50,7 @@ typedef struct tsri_step {
     tsri_local_box *box;
     tsri_device *device; /* the executing device; CROSS: the one that is not the host's */
     char *scratch;       /* KERNEL */
-    char *kept;          /* KERNEL: what the kernel keeps, 64-byte aligned; NULL: nothing */
+    char *kept;          /* KERNEL: packed weights, 64-byte aligned; NULL: the kernel has none */
     size_t bytes;        /* CROSS */
     tsri_call *call;     /* [call->slots] */
     tsri_entry_side side;
@@ -90,19 +90,17 @@ typedef struct tsri_patch {
     int slots;
 } tsri_patch;
 
-/* The packed weights that kernels keep from run to run, of variables that no run of the plan
- * writes.
- */
+/* The packed weights of a plan's kernels, and the variables that decide whether these are packed
+ * again. A variable may be listed several times. */
 typedef struct tsri_kept {
-    tsr_variable **of; /* the variables that kernels keep something of */
+    tsr_variable **of; /* [nof] variables of which the weights are packed */
     int nof, cof;
-    tsr_variable **written; /* the variables that a run writes */
+    tsr_variable **written; /* [nwritten] variables of modules that a run writes */
     int nwritten, cwritten;
-    uint64_t version; /* newest version of the variables of which the kept bytes are made */
-    uint64_t writes;  /* the world's writes when it was compared last */
-    bool is_made;
-    void *block;        /* the memory of all steps; or NULL */
-    size_t bytes, most; /* of all steps, and of one */
+    uint64_t version; /* the newest version of the packed variables; 0: nothing is packed yet */
+    uint64_t writes;  /* the world's number of writes at the last comparison */
+    void *block;      /* the memory of all steps; NULL if no kernel keeps anything */
+    size_t bytes;
 } tsri_kept;
 
 /* The order in which a run executes the steps of the parts. */

@@ -237,7 +237,7 @@ static tsr_status put_memory(FILE *f, tsr_plan *plan)
                    activations + tsri_plan_scratch(plan), ports);
     }
     if (plan->info.kept_bytes)
-        tsri_fshow(f, "  and %zu here for packed weights that kernels keep from run to run\n",
+        tsri_fshow(f, "  and on this rank %zu for packed weights, which are kept from run to run\n",
                    plan->info.kept_bytes);
     return TSR_OK;
 }

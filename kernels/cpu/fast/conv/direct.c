@@ -60,8 +60,8 @@ typedef struct cell {
 typedef struct direct {
     tsri_fast base;
     tsri_fast_conv conv;
-    bool dx, copies, keeps;
-    int kept_in;               /* keeps: the operand of a run that is the packed weights */
+    bool dx, copies;
+    bool keeps;                /* runs get the packed weights as their last operand */
     int64_t k, n, kg, ng;      /* channels read and written; these of a group */
     int64_t in[2], out[2];     /* dw: of x and dy */
     int64_t step[2], apart[2]; /* phases: as many as apart */
@@ -287,7 +287,7 @@ static void results_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const direct *k = (const direct *)f;
     const room r = room_of(k, p->scratch, p->index);
-    const float *packed = k->keeps ? p->in[k->kept_in] : r.packed;
+    const float *packed = k->keeps ? p->in[k->conv.bias ? 3 : 2] : r.packed;
     for (int64_t i = p->begin; i < p->end; i++) {
         const chunk c = take_chunk(k, p->in[0], i, r.lines);
         for (int64_t e = 0; e < k->apart[0] * k->apart[1]; e++)
@@ -684,7 +684,6 @@ tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->conv = *c;
     k->dx = desc->op == TSRI_OP_CONV2D_DX;
     k->keeps = !dw && desc->fixed >> 1 & 1;
-    k->kept_in = desc->nin;
     k->base.base.keep = k->keeps ? keep_weights : NULL;
     k->base.begin = dw || k->keeps ? NULL : order_weights;
     k->base.part = dw ? sums_part : k->keeps ? NULL : pack_weights;

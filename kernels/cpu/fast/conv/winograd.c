@@ -31,8 +31,8 @@ enum {
 
 typedef struct winograd {
     tsri_fast base;
-    bool dx, bias, keeps;  /* keeps: the weights' points, of all groups */
-    int kept_in;           /* and they are this operand of a run */
+    bool dx, bias;
+    bool keeps;            /* runs get the points of all weights as their last operand */
     int64_t k, n;          /* channels of the image that is read and of the result; dw: ci, co */
     int64_t kp, np;        /* these in whole vectors, n of a group's */
     int64_t in[2], out[2]; /* dw: of x and dy */
@@ -221,7 +221,7 @@ static tsr_status winograd_run(const tsri_kernel *kernel, void *const *in, void 
 {
     const winograd *k = (const winograd *)kernel;
     job j = {.k = k, .in = in, .out = out, .scratch = scratch};
-    j.u = k->keeps ? in[k->kept_in] : scratch;
+    j.u = k->keeps ? in[k->bias ? 3 : 2] : scratch;
     for (; j.first < k->n; j.first += k->group) {
         j.count = tsri_fast_least(k->group, k->n - j.first);
         if (!k->keeps)
@@ -412,7 +412,6 @@ tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc, const
     k->pairs = dw && POINTS * k->n * k->kp * (int64_t)sizeof(float) > SUM_BYTES;
     plan_block(k, dw);
     k->keeps = !dw && desc->fixed >> 1 & 1;
-    k->kept_in = desc->nin;
     k->shared_bytes = dw         ? floats(k->n * 9 * k->kp)
                       : k->keeps ? 0
                                  : (size_t)group_floats(k) * sizeof(float);
