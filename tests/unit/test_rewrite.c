@@ -204,7 +204,7 @@ static void test_dead_reader(void **state)
     assert_int_equal(tsri_graph_copy(p.g, &p.copy), TSR_OK);
     p.copy->step.parts = 2;
     assert_int_equal(tsri_rewrite(p.copy), TSR_OK);
-    /* Of `late`, of the variance and of the gradient. */
+    /* `late`, the variance and the gradient have a total each; the loss has none. */
     assert_int_equal(count(&p, TSRI_OP_TOTAL, TSRI_TURN_PARTS), 3);
     end(&p);
 }
