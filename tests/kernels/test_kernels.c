@@ -54,6 +54,8 @@ static double tolerance_of(const kernel_case *c, tsr_dtype dtype)
     /* A random number that rounding brings to the end of its interval is the one before. */
     if (c->op == TSRI_OP_RANDOM && dtype != TSR_F32)
         return 4e-3;
+    if (dtype == TSR_F64)
+        return 1e-12;
     return c->tolerance > 0 ? c->tolerance : 2e-5;
 }
 
@@ -111,7 +113,7 @@ static int run_case(const kc_values *v, const tsri_kernels *impl, const char *wh
     return ran;
 }
 
-static const tsr_dtype dtypes[] = {TSR_F32, TSR_F16, TSR_BF16};
+static const tsr_dtype dtypes[] = {TSR_F32, TSR_F16, TSR_BF16, TSR_F64};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* Case i / DTYPES with operands of dtype i % DTYPES, and its results. */

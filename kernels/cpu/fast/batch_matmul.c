@@ -93,7 +93,8 @@ tsr_status tsri_fast_matmul(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
 {
     const bool ta = desc->attrs->matmul.ta, tb = desc->attrs->matmul.tb;
     const tsri_arg *a = &desc->in[0], *b = &desc->in[1], *c = &desc->out[0];
-    if ((!tsri_fast_is_plain(desc) && !(tsri_fast_is_full(desc) && tsri_gemm16_takes(desc))) ||
+    if ((!tsri_fast_is_plain_or_wide(desc) &&
+         !(tsri_fast_is_full(desc) && tsri_gemm16_takes(desc))) ||
         (ta && tb))
         return tsri_fast_decline(desc);
     const int64_t rows = a->shape[a->ndim - 2], cols = a->shape[a->ndim - 1];
@@ -106,7 +107,8 @@ tsr_status tsri_fast_matmul(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     set_steps(c, a, k->step[0]);
     set_steps(c, b, k->step[1]);
     set_steps(c, c, k->step[2]);
-    k->gemm = tsri_fast_gemm_of(k->base.isa, ta ? cols : rows, n, ta ? rows : cols, ta, tb);
+    k->gemm = tsri_fast_gemm_of(tsri_fast_loops_of(k->base.isa, a->dtype), ta ? cols : rows, n,
+                                ta ? rows : cols, ta, tb);
     for (int o = 0; o < 3; o++)
         k->size_of[o] = tsr_dtype_size(o < 2 ? desc->in[o].dtype : c->dtype);
     plan(k, desc);

@@ -135,15 +135,21 @@ void tsri_fast_walks(tsri_fast *f, uint32_t in, uint32_t out, bool images)
     f->base.pieces = &f->pieces;
 }
 
-bool tsri_fast_is_f32(const tsri_kernel_desc *desc)
+/* Whether all operands and results are of `dtype`. */
+static bool is_of(const tsri_kernel_desc *desc, tsr_dtype dtype)
 {
     for (int i = 0; i < desc->nin; i++)
-        if (desc->in[i].dtype != TSR_F32)
+        if (desc->in[i].dtype != dtype)
             return false;
     for (int i = 0; i < desc->nout; i++)
-        if (desc->out[i].dtype != TSR_F32)
+        if (desc->out[i].dtype != dtype)
             return false;
     return true;
+}
+
+bool tsri_fast_is_f32(const tsri_kernel_desc *desc)
+{
+    return is_of(desc, TSR_F32);
 }
 
 bool tsri_fast_is_full(const tsri_kernel_desc *desc)
@@ -159,6 +165,16 @@ bool tsri_fast_is_full(const tsri_kernel_desc *desc)
 bool tsri_fast_is_plain(const tsri_kernel_desc *desc)
 {
     return tsri_fast_is_f32(desc) && tsri_fast_is_full(desc);
+}
+
+bool tsri_fast_is_plain_or_wide(const tsri_kernel_desc *desc)
+{
+    return tsri_fast_is_plain(desc) || (is_of(desc, TSR_F64) && tsri_fast_is_full(desc));
+}
+
+const tsri_fast_loops *tsri_fast_loops_of(const tsri_fast_isa *isa, tsr_dtype dtype)
+{
+    return dtype == TSR_F64 ? &isa->f64 : &isa->f32;
 }
 
 bool tsri_fast_is_row_major(const tsri_arg *a)

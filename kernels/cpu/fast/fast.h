@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fast kernels: f32, channels-last images or flat buffers, vectorised and threaded. Each
- * declines what it does not take. Sums over threads' parts are combined in a fixed order, so that
- * results depend on shapes and the number of threads alone.
+ * The fast kernels: f32, channels-last images or flat buffers, vectorised and threaded; products
+ * and recurrent layers take f64 too. Each declines what it does not take. Sums over threads' parts
+ * are combined in a fixed order, so that results depend on shapes and the number of threads alone.
  */
 #ifndef TESSERA_KERNELS_CPU_FAST_H
 #define TESSERA_KERNELS_CPU_FAST_H
@@ -64,9 +64,13 @@ static inline int tsri_fast_panel(int64_t left)
 }
 
 bool tsri_fast_is_f32(const tsri_kernel_desc *desc);
-/* Whether all operands and results are not empty, and row-major; and f32. */
+/* Whether all operands and results are not empty, and row-major; and f32; and all f32, or all f64.
+ */
 bool tsri_fast_is_full(const tsri_kernel_desc *desc);
 bool tsri_fast_is_plain(const tsri_kernel_desc *desc);
+bool tsri_fast_is_plain_or_wide(const tsri_kernel_desc *desc);
+/* Returns the loops of products of `dtype`, f32 or f64. */
+const tsri_fast_loops *tsri_fast_loops_of(const tsri_fast_isa *isa, tsr_dtype dtype);
 /* Row-major, axes of one element aside. */
 bool tsri_fast_is_row_major(const tsri_arg *a);
 /* Equal shapes and equal strides, axes of one element aside. */
@@ -88,12 +92,13 @@ static inline void *tsri_fast_take(char **scratch, size_t bytes)
 }
 
 /*
- * Matrix products, f32. Plain: c[m, n] = a[m, k] b + bias, a's rows `lda` apart, b's element (k, j)
- * at b[k*bk + j*bn] with one of the strides 1. ta: a's element (m, k) is a[k*lda + m], and bn is 1.
- * Long sums are made of blocks. add: to what is in c, with tsri_fast_gemm_rows alone.
+ * Matrix products, of the dtype of `loops`. Plain: c[m, n] = a[m, k] b + bias, a's rows `lda`
+ * apart, b's element (k, j) at b[k*bk + j*bn] with one of the strides 1. ta: a's element (m, k) is
+ * a[k*lda + m], and bn is 1. Long sums are made of blocks. add: to what is in c, with
+ * tsri_fast_gemm_rows alone.
  */
 typedef struct tsri_fast_gemm {
-    const tsri_fast_isa *isa;
+    const tsri_fast_loops *loops;
     int64_t m, n, k, lda, bk, bn, ldc;
     bool ta, add;
     bool few;   /* so few rows that b is not worth packing, */
@@ -106,41 +111,50 @@ typedef struct tsri_fast_gemm {
 
 /* Returns the product of row-major matrices a[m, k], or a[k, m] for ta, and b[k, n], or b[n, k] for
  * tb; not planned. */
-tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_isa *isa, int64_t m, int64_t n, int64_t k, bool ta,
-                                 bool tb);
+tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_loops *loops, int64_t m, int64_t n, int64_t k,
+                                 bool ta, bool tb);
 /* Returns the product that `op` is, a linear layer or a convolution as one, or its gradient:
  * y[rows, out] = x[rows, in] w[out, in]^T, dx = dy w, or dw = dy^T x; not planned. */
-tsri_fast_gemm tsri_fast_gemm_linear(const tsri_fast_isa *isa, tsri_op_kind op, int64_t rows,
+tsri_fast_gemm tsri_fast_gemm_linear(const tsri_fast_loops *loops, tsri_op_kind op, int64_t rows,
                                      int64_t out, int64_t in);
+/* Returns p, moved by so many elements of the product's dtype. */
+static inline const void *tsri_fast_gemm_at(const tsri_fast_gemm *g, const void *p,
+                                            int64_t elements)
+{
+    return (const char *)p + elements * g->loops->size;
+}
+
+static inline void *tsri_fast_gemm_to(const tsri_fast_gemm *g, void *p, int64_t elements)
+{
+    return (char *)p + elements * g->loops->size;
+}
 /* Fills in what is below ta: for `threads`, 0 being as many as the product is worth, or for one. */
 void tsri_fast_gemm_plan(tsri_fast_gemm *g, int threads);
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
-void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
-                        float *c, void *scratch);
+void tsri_fast_gemm_run(const tsri_fast_gemm *g, const void *a, const void *b, const void *bias,
+                        void *c, void *scratch);
 
 /* Products ta with a large result: whether one is, bytes of scratch for each thread, and doing it.
  * sink: takes the result, in place of c, where hands_on says that it may. */
 bool tsri_fast_outer_suits(const tsri_fast_gemm *g);
 bool tsri_fast_outer_hands_on(const tsri_fast_gemm *g);
 size_t tsri_fast_outer_bytes(const tsri_fast_gemm *g);
-void tsri_fast_outer_run(const tsri_fast_gemm *g, const float *a, const float *b, float *c,
+void tsri_fast_outer_run(const tsri_fast_gemm *g, const void *a, const void *b, void *c,
                          void *scratch, const tsri_kernel_sink *sink);
 
-/* Floats of all of b, packed; packing it, of which each of `parts` callers does one; c[rows, n]
+/* Elements of all of b, packed; packing it, of which each of `parts` callers does one; c[rows, n]
  * with packed b, on the calling thread. */
 int64_t tsri_fast_packed(const tsri_fast_gemm *g);
-void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const float *b,
-                         float *packed);
-void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
-                         const float *bias, float *c, tsri_ahead *ahead);
+void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const void *b, void *packed);
+void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const void *a, const void *packed,
+                         const void *bias, void *c, tsri_ahead *ahead);
 /* Rows [m0, m1) of c[m, n], `ldc` apart, += from[m][n]. */
-void tsri_fast_gemm_add(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0,
-                        int64_t m1);
+void tsri_fast_gemm_add(const tsri_fast_gemm *g, const void *from, void *c, int64_t m0, int64_t m1);
 /* Terms of ta's sums, from which on they are better made of several. */
 enum { TSRI_FAST_TA_LONG = 64 * 256 };
 /* ta on the calling thread: c[m, n] (+)= over k0 <= k < k1, rows m0 <= m < m1. */
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
-                       const float *a, const float *b, float *c, bool add, tsri_ahead *ahead);
+                       const void *a, const void *b, void *c, bool add, tsri_ahead *ahead);
 
 /* A convolution's sizes, from its descriptor; false where an operand is empty, not f32, or not laid
  * out as the fast kernels want it. x is dx for CONV2D_DX; y is dy for the gradients. */

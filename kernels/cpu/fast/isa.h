@@ -2,7 +2,8 @@
 /*
  * The inner loops of the fast kernels, one table of them per instruction set: isa_avx512.c,
  * isa_avx2.c and isa_base.c are the same templates (*_t.h) over vectors of another width.
- * All buffers are f32 but for f64 sums and where bf16 is said; none is aligned beyond its type.
+ * All buffers are f32 but for f64 sums, those of tsri_fast_loops in f64, and where bf16 is
+ * specified; none is aligned beyond its type.
  */
 #ifndef TESSERA_KERNELS_CPU_FAST_ISA_H
 #define TESSERA_KERNELS_CPU_FAST_ISA_H
@@ -34,8 +35,8 @@ typedef struct tsri_fast_row {
  * before ended. apart: vectors of b's columns are so far from each other, and those of c c_apart;
  * `cols` is of each of them, a vector at most, and there is no bias. 0: they are neighbours. */
 typedef struct tsri_fast_tile {
-    const float *a, *b, *bias;
-    float *c;
+    const void *a, *b, *bias;
+    void *c;
     int64_t ar, ak, bk, ldc, rows, cols, k;
     bool packed, add;
     tsri_ahead *ahead; /* asked for meanwhile; NULL: nothing */
@@ -48,10 +49,44 @@ typedef struct tsri_fast_tile {
 
 /* c[m][ldc] of m <= TSRI_FAST_DOTS rows: the products of a's rows and b's, of k terms, + bias. */
 typedef struct tsri_fast_dots {
-    const float *a, *b, *bias;
-    float *c;
+    const void *a, *b, *bias;
+    void *c;
     int64_t lda, ldb, ldc, m, k;
 } tsri_fast_dots;
+
+/* A sample's step of a recurrent layer, of n units; gates are `pitch` apart. before: cells of an
+ * LSTM, states of a GRU. */
+typedef struct tsri_fast_cell {
+    int64_t n, pitch;
+    const void *x, *sums; /* the gates' parts of the input and of the state */
+    const void *before;
+    void *y, *cells, *gates;
+} tsri_fast_cell;
+
+/* Gradient of one step. On entry dh and dc are the gradients of the step's results, on return those
+ * of its operands; the caller adds the terms of the matrix products. */
+typedef struct tsri_fast_cell_back {
+    int64_t n, pitch;
+    const void *gates, *before, *state, *dy, *dcells; /* dcells: NULL: nothing */
+    void *dh, *dc, *dx, *ds;
+} tsri_fast_cell_back;
+
+/* The loops of matrix products and of recurrent layers of one dtype. Strides and counts are
+ * elements. */
+typedef struct tsri_fast_loops {
+    int width, size; /* elements of a vector; bytes of an element */
+    void (*tile[4])(const tsri_fast_tile *t);
+    /* dst[k][width] of b[k*bk + j*bn], j < cols, the rest 0; bk or bn is 1. */
+    void (*pack)(const void *b, int64_t bk, int64_t bn, int64_t k, int64_t cols, int64_t width,
+                 void *dst);
+    /* dst[i*ldd + j] = src[j*lds + i], i < rows, j < cols. */
+    void (*transpose)(const void *src, int64_t lds, void *dst, int64_t ldd, int64_t rows,
+                      int64_t cols);
+    void (*dots)(const tsri_fast_dots *p, int64_t begin, int64_t end); /* columns of c */
+    void (*add)(const void *x, void *c, int64_t n);                    /* c[n] += x[n] */
+    void (*cell[TSRI_CELL_COUNT_])(const tsri_fast_cell *p);
+    void (*cell_back[TSRI_CELL_COUNT_])(const tsri_fast_cell_back *p);
+} tsri_fast_loops;
 
 /* Lines of pixels, `pitch` floats apart: of one plane for each channel, `plane` floats apart, and
  * of pixels with their channels side by side. */
@@ -163,22 +198,6 @@ typedef struct tsri_fast_attend {
     float lse, gain, mean, scale;
 } tsri_fast_attend;
 
-/* A sample's step of a recurrent layer, of n units; gates are `pitch` apart. before: cells of an
- * LSTM, states of a GRU. */
-typedef struct tsri_fast_cell {
-    int64_t n, pitch;
-    const float *x, *sums; /* the gates' parts of the input and of the state */
-    const float *before;
-    float *y, *cells, *gates;
-} tsri_fast_cell;
-
-/* Its gradient. dh, dc: of what the step gave, and then of what it was given, but for products. */
-typedef struct tsri_fast_cell_back {
-    int64_t n, pitch;
-    const float *gates, *before, *state, *dy, *dcells; /* dcells: NULL: nothing */
-    float *dh, *dc, *dx, *ds;
-} tsri_fast_cell_back;
-
 /* y: of a unary function's gradient the result's gradient. a, b: the function's numbers; of a power
  * a is its exponent's nearest float, and b what is left of it. fixed: of a binary function, of
  * which one operand is a single number. */
@@ -243,13 +262,7 @@ typedef struct tsri_fast_numbers_args {
 typedef struct tsri_fast_isa {
     const char *impl;
     int width; /* floats of a vector */
-    void (*tile[4])(const tsri_fast_tile *t);
-    /* dst[k][width] of b[k*bk + j*bn], j < cols, the rest 0; bk or bn is 1. */
-    void (*pack)(const float *b, int64_t bk, int64_t bn, int64_t k, int64_t cols, int64_t width,
-                 float *dst);
-    /* dst[i*ldd + j] = src[j*lds + i], i < rows, j < cols. */
-    void (*transpose)(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
-                      int64_t cols);
+    tsri_fast_loops f32, f64;
     /* Rows of `bytes`, which are so far apart in x and in y. */
     void (*copy_rows)(const char *x, int64_t xr, char *y, int64_t yr, int64_t rows, int64_t bytes);
     void (*reverse)(const float *x, float *y, int64_t n); /* y[i] = x[-i], i < n */
@@ -302,10 +315,7 @@ typedef struct tsri_fast_isa {
     void (*ce_dx)(const float *x, float *dx, int64_t n, const float *lse, float by, float even);
     void (*attend)(const tsri_fast_attend *p);
     void (*attend_back)(const tsri_fast_attend *p);
-    void (*cell[TSRI_CELL_COUNT_])(const tsri_fast_cell *p);
-    void (*cell_back[TSRI_CELL_COUNT_])(const tsri_fast_cell_back *p);
     double (*dot)(const float *x, const float *y, int64_t n);
-    void (*dots)(const tsri_fast_dots *p, int64_t begin, int64_t end); /* columns of c */
     /* Rows [r0, r1), images [n0, n1): of f32, or of bf16. */
     void (*dw_rows[2])(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */

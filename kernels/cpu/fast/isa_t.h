@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/fast/bn_t.h"
 #include "kernels/cpu/fast/dw_t.h"
-#include "kernels/cpu/fast/gemm_t.h"
+#include "kernels/cpu/fast/products_t.h"
 #include "kernels/cpu/fast/index_t.h"
 #include "kernels/cpu/fast/ln_t.h"
 #include "kernels/cpu/fast/map_t.h"
@@ -13,15 +13,38 @@
 #include "kernels/cpu/fast/optim_t.h"
 #include "kernels/cpu/fast/planes_t.h"
 #include "kernels/cpu/fast/pool_t.h"
-#include "kernels/cpu/fast/recurrent_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/scan_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
-#include "kernels/cpu/fast/dots_t.h"
 #include "kernels/cpu/fast/attention_t.h"
 #include "kernels/cpu/fast/typed_t.h"
 #include "kernels/cpu/fast/walk_t.h"
 #include "kernels/cpu/fast/wino_t.h"
+
+#include "kernels/cpu/fast/of_f32.h"
+
+#include "kernels/cpu/fast/recurrent_t.h"
+
+#include "kernels/cpu/fast/of_none.h"
+
+#include "kernels/cpu/fast/of_f64.h"
+
+#include "kernels/cpu/fast/recurrent_t.h"
+
+#include "kernels/cpu/fast/of_none.h"
+
+#define CELLS(end, dtype)                                                                         \
+    {                                                                                             \
+        [TSRI_CELL_TANH] = cell_tanh##end##_##dtype, [TSRI_CELL_RELU] = cell_relu##end##_##dtype, \
+        [TSRI_CELL_LSTM] = cell_lstm##end##_##dtype, [TSRI_CELL_GRU] = cell_gru##end##_##dtype    \
+    }
+#define LOOPS(lanes, T, dtype)                                                            \
+    {                                                                                     \
+        .width = lanes, .size = sizeof(T),                                                \
+        .tile = {NULL, gemm_tile1_##dtype, gemm_tile2_##dtype, gemm_tile3_##dtype},       \
+        .pack = gemm_pack_##dtype, .transpose = transpose_##dtype, .dots = dots_##dtype,  \
+        .add = gemm_add_##dtype, .cell = CELLS(, dtype), .cell_back = CELLS(_back, dtype) \
+    }
 
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
 #define SLOT_BY_LANES(loops, FN)
@@ -35,9 +58,8 @@
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
     .width = W,
-    .tile = {NULL, gemm_tile1, gemm_tile2, gemm_tile3},
-    .pack = gemm_pack,
-    .transpose = transpose,
+    .f32 = LOOPS(W, float, f32),
+    .f64 = LOOPS(W / 2, double, f64),
     .join_planes = join_planes,
     .split_planes = split_planes,
     .copy_rows = copy_rows,
@@ -88,16 +110,7 @@ const tsri_fast_isa ISA_TABLE = {
     .ce_dx = ce_dx,
     .attend = attend,
     .attend_back = attend_back,
-    .cell = {[TSRI_CELL_TANH] = cell_tanh,
-             [TSRI_CELL_RELU] = cell_relu,
-             [TSRI_CELL_LSTM] = cell_lstm,
-             [TSRI_CELL_GRU] = cell_gru},
-    .cell_back = {[TSRI_CELL_TANH] = cell_tanh_back,
-                  [TSRI_CELL_RELU] = cell_relu_back,
-                  [TSRI_CELL_LSTM] = cell_lstm_back,
-                  [TSRI_CELL_GRU] = cell_gru_back},
     .dot = dot,
-    .dots = dots,
     .dw_rows = {dw_rows, dw16_rows},
     .dw_weights = {dw_weights, dw16_weights},
     .wino_image = wino_image,

@@ -2,15 +2,6 @@
 /* Layer norm: rows of features. Included once per instruction set; see vec.h. Sums over a row are
  * f64; deviations are taken from the mean as f32 has it, and `level` makes up for the rest. */
 
-VEC_FN double vdsum(vd a)
-{
-    double lane[W / 2], sum = 0;
-    vdstore(lane, a);
-    for (int i = 0; i < W / 2; i++)
-        sum += lane[i];
-    return sum;
-}
-
 /* The sums of the lanes of W / 2 vectors, in a vector. */
 VEC_FN vd vdsums(const vd *v)
 {

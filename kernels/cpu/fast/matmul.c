@@ -47,8 +47,14 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 typedef struct sums {
     int64_t terms; /* in `block`, or in `sum` where that is alone */
     bool any;      /* `sum` holds something */
-    float *sum, *block;
+    void *sum, *block;
 } sums;
+
+/* Returns the bytes of so many elements. */
+static size_t bytes_of(const product *k, int64_t elements)
+{
+    return (size_t)elements * (size_t)k->gemm.loops->size;
+}
 
 static bool is_long(const product *k)
 {
@@ -70,8 +76,8 @@ static void sums_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
     const product *k = (const product *)f;
     sums *s = sums_of(k, p->scratch, p->index);
-    float *own = (float *)(void *)((char *)s + tsri_fast_align(sizeof *s));
-    *s = (sums){.sum = p->index ? own : p->out[0], .block = own + k->gemm.part_bytes / sizeof *own};
+    char *own = (char *)s + tsri_fast_align(sizeof *s);
+    *s = (sums){.sum = p->index ? own : p->out[0], .block = own + k->gemm.part_bytes};
 }
 
 static void join_block(const product *k, sums *s)
@@ -79,7 +85,7 @@ static void join_block(const product *k, sums *s)
     if (s->any)
         tsri_fast_gemm_add(&k->gemm, s->block, s->sum, 0, k->gemm.m);
     else
-        memcpy(s->sum, s->block, (size_t)(k->gemm.m * k->gemm.n) * sizeof(float));
+        memcpy(s->sum, s->block, bytes_of(k, k->gemm.m * k->gemm.n));
     s->any = true;
     s->terms = 0;
 }
@@ -98,14 +104,14 @@ static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
 }
 
 /* Rows [m0, m1) of the result: from the first list of sums that holds any, then all others. */
-static void add_sums(const product *k, const float *from, float *c, int64_t m0, int64_t m1,
-                     bool *any)
+static void add_sums(const product *k, const void *from, void *c, int64_t m0, int64_t m1, bool *any)
 {
     const int64_t n = k->gemm.n;
     if (*any)
         tsri_fast_gemm_add(&k->gemm, from, c, m0, m1);
     else if (from != c)
-        memcpy(c + m0 * n, from + m0 * n, (size_t)((m1 - m0) * n) * sizeof *c);
+        memcpy(tsri_fast_gemm_to(&k->gemm, c, m0 * n), tsri_fast_gemm_at(&k->gemm, from, m0 * n),
+               bytes_of(k, (m1 - m0) * n));
     *any = true;
 }
 
@@ -114,7 +120,7 @@ static void sums_end(const tsri_fast *f, const tsri_fast_part *p)
     const product *k = (const product *)f;
     const int64_t m0 = tsri_fast_cut(k->gemm.m, f->threads, p->index, 8);
     const int64_t m1 = tsri_fast_cut(k->gemm.m, f->threads, p->index + 1, 8);
-    float *c = p->out[0];
+    void *c = p->out[0];
     bool any = false;
     for (int t = 0; t < f->threads; t++) {
         const sums *s = sums_of(k, p->scratch, t);
@@ -124,7 +130,8 @@ static void sums_end(const tsri_fast *f, const tsri_fast_part *p)
             add_sums(k, s->block, c, m0, m1, &any);
     }
     if (!any)
-        memset(c + m0 * k->gemm.n, 0, (size_t)((m1 - m0) * k->gemm.n) * sizeof *c);
+        memset(tsri_fast_gemm_to(&k->gemm, c, m0 * k->gemm.n), 0,
+               bytes_of(k, (m1 - m0) * k->gemm.n));
 }
 
 static void walk(product *p)
@@ -140,7 +147,7 @@ static void walk(product *p)
         p->base.begin = pack_begin;
         p->base.part = rows_part;
         tsri_fast_walks(&p->base, 1, 1, false);
-        bytes = (size_t)tsri_fast_packed(&p->gemm) * sizeof(float);
+        bytes = bytes_of(p, tsri_fast_packed(&p->gemm));
     }
     if (bytes > p->base.base.scratch_bytes)
         p->base.base.scratch_bytes = bytes;
@@ -154,7 +161,8 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
     product *p = tsri_fast_make(mem, desc, NULL, sizeof *p, 0, rows);
     TSRI_NEED(p);
     p->base.base.run = product_run;
-    p->gemm = tsri_fast_gemm_linear(p->base.isa, desc->op, rows, out, in);
+    p->gemm = tsri_fast_gemm_linear(tsri_fast_loops_of(p->base.isa, desc->in[0].dtype), desc->op,
+                                    rows, out, in);
     p->swap = p->gemm.ta; /* dw[out, in]: dy is its a, x its b */
     p->bias = desc->nin > 2;
     tsri_fast_gemm_plan(&p->gemm, desc->threads);
@@ -169,7 +177,7 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
 /* x[..., in], w[out, in], b[out]? */
 tsr_status tsri_fast_linear(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    if (!tsri_fast_is_plain(desc) && !(tsri_fast_is_full(desc) && tsri_fast_takes16(desc)))
+    if (!tsri_fast_is_plain_or_wide(desc) && !(tsri_fast_is_full(desc) && tsri_fast_takes16(desc)))
         return tsri_fast_decline(desc);
     const tsri_arg *w = desc->op == TSRI_OP_LINEAR_DW ? &desc->out[0] : &desc->in[1];
     const int64_t out = w->shape[0], in = w->shape[1];

@@ -82,8 +82,7 @@ static void move_plane(const mover *k, const plane *p, char *to, const char *fro
         return;
     }
     if (size == 4 && turns(p)) {
-        k->base.isa->transpose((const float *)(const void *)from, p->fc, (float *)(void *)to, p->tr,
-                               p->rows, p->cols);
+        k->base.isa->f32.transpose(from, p->fc, to, p->tr, p->rows, p->cols);
         return;
     }
     if (size == 4 && p->tc == 1 && p->fc == -1) {

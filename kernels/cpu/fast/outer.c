@@ -41,20 +41,20 @@ static int64_t packed_terms(const tsri_fast_gemm *g)
 /* Columns of the result that are written at a time, and those for which b is packed. */
 static int64_t strip_columns(const tsri_fast_gemm *g)
 {
-    return (int64_t)PANELS * 3 * g->isa->width;
+    return (int64_t)PANELS * 3 * g->loops->width;
 }
 
 static int64_t chunk_columns(const tsri_fast_gemm *g)
 {
     const int64_t strip = strip_columns(g);
-    const int64_t fit = CHUNK_BYTES / (packed_terms(g) * (int64_t)sizeof(float)) / strip * strip;
+    const int64_t fit = CHUNK_BYTES / (packed_terms(g) * g->loops->size) / strip * strip;
     const int64_t all = (g->n + strip - 1) / strip * strip;
     return fit < strip ? strip : tsri_fast_least(fit, all);
 }
 
 /* A part's scratch: a's rows, packed; b's columns, packed; and a strip of sums to be handed on. */
 typedef struct room {
-    float *a, *b, *sums;
+    void *a, *b, *sums;
 } room;
 
 static int64_t part_rows(const tsri_fast_gemm *g)
@@ -63,20 +63,25 @@ static int64_t part_rows(const tsri_fast_gemm *g)
     return (groups + g->threads - 1) / g->threads * HEIGHT;
 }
 
+/* Returns the bytes of so many elements. */
+static size_t bytes_of(const tsri_fast_gemm *g, int64_t elements)
+{
+    return (size_t)elements * (size_t)g->loops->size;
+}
+
 static size_t a_bytes(const tsri_fast_gemm *g)
 {
-    return tsri_fast_align((size_t)(part_rows(g) * packed_terms(g)) * sizeof(float));
+    return tsri_fast_align(bytes_of(g, part_rows(g) * packed_terms(g)));
 }
 
 static size_t b_bytes(const tsri_fast_gemm *g)
 {
-    return tsri_fast_align((size_t)(chunk_columns(g) * packed_terms(g)) * sizeof(float));
+    return tsri_fast_align(bytes_of(g, chunk_columns(g) * packed_terms(g)));
 }
 
 size_t tsri_fast_outer_bytes(const tsri_fast_gemm *g)
 {
-    return a_bytes(g) + b_bytes(g) +
-           tsri_fast_align((size_t)(HEIGHT * strip_columns(g)) * sizeof(float));
+    return a_bytes(g) + b_bytes(g) + tsri_fast_align(bytes_of(g, HEIGHT * strip_columns(g)));
 }
 
 static room room_of(const tsri_fast_gemm *g, void *scratch, int part)
@@ -84,14 +89,14 @@ static room room_of(const tsri_fast_gemm *g, void *scratch, int part)
     char *at = (char *)scratch + (size_t)part * tsri_fast_outer_bytes(g);
     room r = {.a = tsri_fast_take(&at, a_bytes(g))};
     r.b = tsri_fast_take(&at, b_bytes(g));
-    r.sums = (float *)(void *)at;
+    r.sums = at;
     return r;
 }
 
 typedef struct job {
     const tsri_fast_gemm *g;
-    const float *a, *b;
-    float *c;
+    const void *a, *b;
+    void *c;
     bool add;          /* to what is in c */
     int64_t more;      /* terms that come behind these, */
     int64_t per_strip; /* of which a strip asks for so many */
@@ -124,14 +129,23 @@ static void ask(const job *q, const place *at, tsri_ahead *ahead)
     const int64_t columns = tsri_fast_least(group, at->end - n);
     for (int64_t r = from; r < from + rows && r < at->m1; r++)
         for (int i = 0; i < q->ntouched; i++) {
-            const float *p = (const float *)q->touched[i] + r * (q->sink ? g->n : g->ldc) + n;
-            tsri_ahead_add(ahead, p, (size_t)columns * sizeof *p);
+            const int64_t first = r * (q->sink ? g->n : g->ldc) + n;
+            tsri_ahead_add(ahead, tsri_fast_gemm_at(g, q->touched[i], first), bytes_of(g, columns));
         }
+}
+
+/* Copies the elements of a group of HEIGHT rows of one term. */
+static void copy_group(const tsri_fast_gemm *g, const void *from, void *to)
+{
+    if (g->loops->size == sizeof(double))
+        memcpy(to, from, HEIGHT * sizeof(double));
+    else
+        memcpy(to, from, HEIGHT * sizeof(float));
 }
 
 /* Rows [m0, m1) of a: to[group of HEIGHT][term][row]. Some terms of a group are written together,
  * as groups may lie in one set of the cache. */
-static void pack_rows(const job *q, int64_t m0, int64_t m1, float *to)
+static void pack_rows(const job *q, int64_t m0, int64_t m1, void *to)
 {
     enum { TOGETHER = 16 };
     const tsri_fast_gemm *g = q->g;
@@ -140,34 +154,35 @@ static void pack_rows(const job *q, int64_t m0, int64_t m1, float *to)
         int64_t m = m0;
         for (; m + HEIGHT <= m1; m += HEIGHT)
             for (int64_t k = first; k < end; k++)
-                memcpy(to + (m - m0) * g->k + k * HEIGHT, q->a + k * g->lda + m,
-                       HEIGHT * sizeof *to);
+                copy_group(g, tsri_fast_gemm_at(g, q->a, k * g->lda + m),
+                           tsri_fast_gemm_to(g, to, (m - m0) * g->k + k * HEIGHT));
         for (int64_t k = first; m < m1 && k < end; k++)
-            memcpy(to + (m - m0) * g->k + k * HEIGHT, q->a + k * g->lda + m,
-                   (size_t)(m1 - m) * sizeof *to);
+            memcpy(tsri_fast_gemm_to(g, to, (m - m0) * g->k + k * HEIGHT),
+                   tsri_fast_gemm_at(g, q->a, k * g->lda + m), bytes_of(g, m1 - m));
     }
 }
 
 /* Columns [n0, n1) of b, strip by strip, panel behind panel. */
-static void pack_columns(const job *q, int64_t n0, int64_t n1, float *to)
+static void pack_columns(const job *q, int64_t n0, int64_t n1, void *to)
 {
     const tsri_fast_gemm *g = q->g;
-    const int64_t w = g->isa->width, strip = strip_columns(g);
+    const int64_t w = g->loops->width, strip = strip_columns(g);
     for (int64_t first = n0; first < n1; first += strip) {
         const int64_t end = tsri_fast_least(first + strip, n1);
         for (int64_t n = first, width; n < end; n += width) {
             width = tsri_fast_panel((end - n + w - 1) / w) * w;
-            g->isa->pack(q->b + n, g->bk, 1, g->k, tsri_fast_least(width, end - n), width,
-                         to + (n - n0) * g->k);
+            g->loops->pack(tsri_fast_gemm_at(g, q->b, n), g->bk, 1, g->k,
+                           tsri_fast_least(width, end - n), width,
+                           tsri_fast_gemm_to(g, to, (n - n0) * g->k));
         }
     }
 }
 
 /* Sums of up to HEIGHT rows by a strip of columns, into c. */
-static void sum_strip(const tsri_fast_gemm *g, int64_t rows, int64_t columns, const float *a,
-                      const float *b, float *c, int64_t ldc, bool add, tsri_ahead *ahead)
+static void sum_strip(const tsri_fast_gemm *g, int64_t rows, int64_t columns, const void *a,
+                      const void *b, void *c, int64_t ldc, bool add, tsri_ahead *ahead)
 {
-    const int64_t w = g->isa->width;
+    const int64_t w = g->loops->width;
     tsri_fast_tile t = {.ar = 1, .ak = HEIGHT, .ldc = ldc, .rows = rows};
     t.packed = true;
     t.ahead = ahead;
@@ -178,10 +193,10 @@ static void sum_strip(const tsri_fast_gemm *g, int64_t rows, int64_t columns, co
             t.k = tsri_fast_least(BLOCK, g->k - k);
             t.add = add || k > 0;
             t.cols = tsri_fast_least(nv * w, columns - n);
-            t.a = a + k * HEIGHT;
-            t.b = b + n * g->k + k * t.bk;
-            t.c = c + n;
-            g->isa->tile[nv](&t);
+            t.a = tsri_fast_gemm_at(g, a, k * HEIGHT);
+            t.b = tsri_fast_gemm_at(g, b, n * g->k + k * t.bk);
+            t.c = tsri_fast_gemm_to(g, c, n);
+            g->loops->tile[nv](&t);
         }
 }
 
@@ -192,13 +207,14 @@ static void ask_next(const job *q, int64_t strip, int64_t m0, int64_t m1, tsri_a
     const int64_t end = tsri_fast_least((strip + 1) * q->per_strip, q->more);
     ahead->n = 0;
     for (int64_t k = strip * q->per_strip; k < end; k++) {
-        tsri_ahead_add(ahead, q->a + (g->k + k) * g->lda + m0, (size_t)(m1 - m0) * sizeof(float));
-        tsri_ahead_add(ahead, q->b + (g->k + k) * g->bk, (size_t)g->n * sizeof(float));
+        tsri_ahead_add(ahead, tsri_fast_gemm_at(g, q->a, (g->k + k) * g->lda + m0),
+                       bytes_of(g, m1 - m0));
+        tsri_ahead_add(ahead, tsri_fast_gemm_at(g, q->b, (g->k + k) * g->bk), bytes_of(g, g->n));
     }
 }
 
-static void do_strip(const job *q, const place *at, int64_t turn, const float *a, const float *b,
-                     float *sums)
+static void do_strip(const job *q, const place *at, int64_t turn, const void *a, const void *b,
+                     void *sums)
 {
     const tsri_fast_gemm *g = q->g;
     const int64_t strip = strip_columns(g), columns = tsri_fast_least(strip, at->end - at->n);
@@ -209,12 +225,14 @@ static void do_strip(const job *q, const place *at, int64_t turn, const float *a
     else
         ask(q, at, &ahead);
     if (!q->sink) {
-        sum_strip(g, rows, columns, a, b, q->c + at->m * g->ldc + at->n, g->ldc, q->add, &ahead);
+        sum_strip(g, rows, columns, a, b, tsri_fast_gemm_to(g, q->c, at->m * g->ldc + at->n),
+                  g->ldc, q->add, &ahead);
         return;
     }
     sum_strip(g, rows, columns, a, b, sums, strip, false, &ahead);
     for (int64_t i = 0; i < rows; i++)
-        q->sink->take(q->sink, (at->m + i) * g->n + at->n, columns, sums + i * strip);
+        q->sink->take(q->sink, (at->m + i) * g->n + at->n, columns,
+                      tsri_fast_gemm_at(g, sums, i * strip));
 }
 
 /* The sums of a part's rows over the terms of q. */
@@ -232,8 +250,8 @@ static void outer_rows(const job *q, int part, const room *r)
         for (int64_t m = m0; m < m1; m += HEIGHT)
             for (int64_t n = first; n < end; n += strip) {
                 const place at = {m, n, m0, m1, first, end};
-                do_strip(q, &at, turn++, r->a + (m - m0) * g->k, r->b + (n - first) * g->k,
-                         r->sums);
+                do_strip(q, &at, turn++, tsri_fast_gemm_at(g, r->a, (m - m0) * g->k),
+                         tsri_fast_gemm_at(g, r->b, (n - first) * g->k), r->sums);
             }
     }
 }
@@ -251,15 +269,15 @@ static void outer_part(void *arg, int part)
     own.per_strip = (terms + strips - 1) / strips;
     for (int64_t at = 0; at < k; at += terms) {
         some.k = tsri_fast_least(terms, k - at);
-        own.a = q->a + at * some.lda;
-        own.b = q->b + at * some.bk;
+        own.a = tsri_fast_gemm_at(&some, q->a, at * some.lda);
+        own.b = tsri_fast_gemm_at(&some, q->b, at * some.bk);
         own.add = at > 0;
         own.more = tsri_fast_least(terms, k - at - some.k);
         outer_rows(&own, part, &r);
     }
 }
 
-void tsri_fast_outer_run(const tsri_fast_gemm *g, const float *a, const float *b, float *c,
+void tsri_fast_outer_run(const tsri_fast_gemm *g, const void *a, const void *b, void *c,
                          void *scratch, const tsri_kernel_sink *sink)
 {
     job q = {.g = g, .a = a, .b = b, .c = c, .scratch = scratch, .sink = sink, .ntouched = 1};

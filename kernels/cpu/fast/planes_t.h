@@ -141,8 +141,8 @@ static void join_planes(const tsri_fast_planes *p, const float *planes, float *p
     if (join_few(p, planes, pixels))
         return;
     for (int64_t h = 0; h < p->lines; h++)
-        transpose(planes + h * p->plane_pitch, p->plane, pixels + h * p->pixel_pitch, p->channels,
-                  p->pixels, p->channels);
+        transpose_f32(planes + h * p->plane_pitch, p->plane, pixels + h * p->pixel_pitch,
+                      p->channels, p->pixels, p->channels);
 }
 
 static void split_planes(const tsri_fast_planes *p, const float *pixels, float *planes)
@@ -150,6 +150,6 @@ static void split_planes(const tsri_fast_planes *p, const float *pixels, float *
     if (split_few(p, pixels, planes))
         return;
     for (int64_t h = 0; h < p->lines; h++)
-        transpose(pixels + h * p->pixel_pitch, p->channels, planes + h * p->plane_pitch, p->plane,
-                  p->channels, p->pixels);
+        transpose_f32(pixels + h * p->pixel_pitch, p->channels, planes + h * p->plane_pitch,
+                      p->plane, p->channels, p->pixels);
 }

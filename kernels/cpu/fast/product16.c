@@ -250,7 +250,7 @@ tsr_status tsri_fast_product16(tsri_mem *mem, const tsri_kernel_desc *desc, int6
         return tsri_fast_decline(desc);
     product *k = tsri_fast_make(mem, desc, NULL, sizeof *k, 0, rows);
     TSRI_NEED(k);
-    k->gemm = tsri_fast_gemm_linear(k->base.isa, desc->op, rows, out, in);
+    k->gemm = tsri_fast_gemm_linear(&k->base.isa->f32, desc->op, rows, out, in);
     k->widen = tsri_widen_of(TSR_BF16);
     k->narrow = tsri_narrow_of(TSR_BF16);
     k->bias = desc->nin > 2;

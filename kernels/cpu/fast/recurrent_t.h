@@ -1,121 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sample's step of a recurrent layer, behind its products, and the step's gradient; see
- * kernels/recurrent.h. Included once per instruction set; see vec.h and math_t.h. */
+ * kernels/recurrent.h. Included once per instruction set and dtype; see vec.h, math_t.h and
+ * of_f32.h. */
 
-VEC_FN vf cell_sigmoid(vf x)
+VEC_FN VT BY(cell_sigmoid)(VT x)
 {
-    return vset1(1.0f) / (vset1(1.0f) + vexp(-x));
+    return VEC(set1)(1) / (VEC(set1)(1) + VEC(exp)(-x));
 }
 
 /* slope s of a sigmoid y, and of a tanh. */
-VEC_FN vf sigmoid_back(vf y, vf s)
+VEC_FN VT BY(sigmoid_back)(VT y, VT s)
 {
-    return s * y * (vset1(1.0f) - y);
+    return s * y * (VEC(set1)(1) - y);
 }
 
-VEC_FN vf tanh_back(vf y, vf s)
+VEC_FN VT BY(tanh_back)(VT y, VT s)
 {
-    return s * (vset1(1.0f) - y * y);
+    return s * (VEC(set1)(1) - y * y);
 }
 
 /* Loops over vectors of units; j is the first unit, left are how many there are from it on. */
-#define CELL_UNITS(p) for (int64_t j = 0, left = (p)->n; left > 0; j += W, left -= W)
-#define CELL_LOAD(from) vload_upto((from) + j, left)
-#define CELL_GATE(from, i) vload_upto((from) + (i)*p->pitch + j, left)
-#define CELL_STORE(to, v) vstore_upto((to) + j, v, left)
-#define CELL_STORE_GATE(to, i, v) vstore_upto((to) + (i)*p->pitch + j, v, left)
+#define CELL_UNITS(p) for (int64_t j = 0, left = (p)->n; left > 0; j += LANES, left -= LANES)
+#define CELL_LOAD(from) VEC(load_upto)((const T *)(from) + j, left)
+#define CELL_GATE(from, i) VEC(load_upto)((const T *)(from) + (i)*p->pitch + j, left)
+#define CELL_STORE(to, v) VEC(store_upto)((T *)(to) + j, v, left)
+#define CELL_STORE_GATE(to, i, v) VEC(store_upto)((T *)(to) + (i)*p->pitch + j, v, left)
 
-static void cell_tanh(const tsri_fast_cell *p)
+static void BY(cell_tanh)(const tsri_fast_cell *p)
 {
     CELL_UNITS(p)
-    CELL_STORE(p->y, vtanh(CELL_LOAD(p->x) + CELL_LOAD(p->sums)));
+    CELL_STORE(p->y, VEC(tanh)(CELL_LOAD(p->x) + CELL_LOAD(p->sums)));
 }
 
-static void cell_relu(const tsri_fast_cell *p)
+static void BY(cell_relu)(const tsri_fast_cell *p)
 {
     CELL_UNITS(p)
     {
-        vf v = CELL_LOAD(p->x) + CELL_LOAD(p->sums);
-        CELL_STORE(p->y, vchoose((vint)(v <= vset1(0.0f)), vset1(0.0f), v));
+        VT v = CELL_LOAD(p->x) + CELL_LOAD(p->sums);
+        CELL_STORE(p->y, VEC(choose)((VMASK)(v <= VEC(set1)(0)), VEC(set1)(0), v));
     }
 }
 
-static void cell_lstm(const tsri_fast_cell *p)
+static void BY(cell_lstm)(const tsri_fast_cell *p)
 {
     CELL_UNITS(p)
     {
-        vf i = cell_sigmoid(CELL_LOAD(p->x) + CELL_LOAD(p->sums));
-        vf f = cell_sigmoid(CELL_GATE(p->x, 1) + CELL_GATE(p->sums, 1));
-        vf g = vtanh(CELL_GATE(p->x, 2) + CELL_GATE(p->sums, 2));
-        vf o = cell_sigmoid(CELL_GATE(p->x, 3) + CELL_GATE(p->sums, 3));
-        vf c = vfma(f, CELL_LOAD(p->before), i * g);
+        VT i = BY(cell_sigmoid)(CELL_LOAD(p->x) + CELL_LOAD(p->sums));
+        VT f = BY(cell_sigmoid)(CELL_GATE(p->x, 1) + CELL_GATE(p->sums, 1));
+        VT g = VEC(tanh)(CELL_GATE(p->x, 2) + CELL_GATE(p->sums, 2));
+        VT o = BY(cell_sigmoid)(CELL_GATE(p->x, 3) + CELL_GATE(p->sums, 3));
+        VT c = VEC(fma)(f, CELL_LOAD(p->before), i * g);
         CELL_STORE(p->gates, i);
         CELL_STORE_GATE(p->gates, 1, f);
         CELL_STORE_GATE(p->gates, 2, g);
         CELL_STORE_GATE(p->gates, 3, o);
         CELL_STORE(p->cells, c);
-        CELL_STORE(p->y, o * vtanh(c));
+        CELL_STORE(p->y, o * VEC(tanh)(c));
     }
 }
 
-static void cell_gru(const tsri_fast_cell *p)
+static void BY(cell_gru)(const tsri_fast_cell *p)
 {
     CELL_UNITS(p)
     {
-        vf r = cell_sigmoid(CELL_LOAD(p->x) + CELL_LOAD(p->sums));
-        vf z = cell_sigmoid(CELL_GATE(p->x, 1) + CELL_GATE(p->sums, 1));
-        vf s = CELL_GATE(p->sums, 2), n = vtanh(vfma(r, s, CELL_GATE(p->x, 2)));
+        VT r = BY(cell_sigmoid)(CELL_LOAD(p->x) + CELL_LOAD(p->sums));
+        VT z = BY(cell_sigmoid)(CELL_GATE(p->x, 1) + CELL_GATE(p->sums, 1));
+        VT s = CELL_GATE(p->sums, 2), n = VEC(tanh)(VEC(fma)(r, s, CELL_GATE(p->x, 2)));
         CELL_STORE(p->gates, r);
         CELL_STORE_GATE(p->gates, 1, z);
         CELL_STORE_GATE(p->gates, 2, n);
         CELL_STORE_GATE(p->gates, 3, s);
-        CELL_STORE(p->y, vfma(z, CELL_LOAD(p->before) - n, n));
+        CELL_STORE(p->y, VEC(fma)(z, CELL_LOAD(p->before) - n, n));
     }
 }
 
-static void cell_tanh_back(const tsri_fast_cell_back *p)
+static void BY(cell_tanh_back)(const tsri_fast_cell_back *p)
 {
     CELL_UNITS(p)
-    CELL_STORE(p->dx, tanh_back(CELL_LOAD(p->state), CELL_LOAD(p->dh) + CELL_LOAD(p->dy)));
+    CELL_STORE(p->dx, BY(tanh_back)(CELL_LOAD(p->state), CELL_LOAD(p->dh) + CELL_LOAD(p->dy)));
 }
 
-static void cell_relu_back(const tsri_fast_cell_back *p)
+static void BY(cell_relu_back)(const tsri_fast_cell_back *p)
 {
     CELL_UNITS(p)
     {
-        vf dh = CELL_LOAD(p->dh) + CELL_LOAD(p->dy);
-        vint on = (vint)(CELL_LOAD(p->state) > vset1(0.0f));
-        CELL_STORE(p->dx, vchoose(on, dh, vset1(0.0f)));
+        VT dh = CELL_LOAD(p->dh) + CELL_LOAD(p->dy);
+        VMASK on = (VMASK)(CELL_LOAD(p->state) > VEC(set1)(0));
+        CELL_STORE(p->dx, VEC(choose)(on, dh, VEC(set1)(0)));
     }
 }
 
-static void cell_lstm_back(const tsri_fast_cell_back *p)
+static void BY(cell_lstm_back)(const tsri_fast_cell_back *p)
 {
     CELL_UNITS(p)
     {
-        vf i = CELL_LOAD(p->gates), f = CELL_GATE(p->gates, 1);
-        vf g = CELL_GATE(p->gates, 2), o = CELL_GATE(p->gates, 3);
-        vf dh = CELL_LOAD(p->dh) + CELL_LOAD(p->dy), e = vtanh(CELL_LOAD(p->state));
-        vf dc = CELL_LOAD(p->dc) + tanh_back(e, dh * o);
+        VT i = CELL_LOAD(p->gates), f = CELL_GATE(p->gates, 1);
+        VT g = CELL_GATE(p->gates, 2), o = CELL_GATE(p->gates, 3);
+        VT dh = CELL_LOAD(p->dh) + CELL_LOAD(p->dy), e = VEC(tanh)(CELL_LOAD(p->state));
+        VT dc = CELL_LOAD(p->dc) + BY(tanh_back)(e, dh * o);
         if (p->dcells)
             dc += CELL_LOAD(p->dcells);
-        CELL_STORE(p->dx, sigmoid_back(i, dc * g));
-        CELL_STORE_GATE(p->dx, 1, sigmoid_back(f, dc * CELL_LOAD(p->before)));
-        CELL_STORE_GATE(p->dx, 2, tanh_back(g, dc * i));
-        CELL_STORE_GATE(p->dx, 3, sigmoid_back(o, dh * e));
+        CELL_STORE(p->dx, BY(sigmoid_back)(i, dc * g));
+        CELL_STORE_GATE(p->dx, 1, BY(sigmoid_back)(f, dc * CELL_LOAD(p->before)));
+        CELL_STORE_GATE(p->dx, 2, BY(tanh_back)(g, dc * i));
+        CELL_STORE_GATE(p->dx, 3, BY(sigmoid_back)(o, dh * e));
         CELL_STORE(p->dc, dc * f);
     }
 }
 
-static void cell_gru_back(const tsri_fast_cell_back *p)
+static void BY(cell_gru_back)(const tsri_fast_cell_back *p)
 {
     CELL_UNITS(p)
     {
-        vf r = CELL_LOAD(p->gates), z = CELL_GATE(p->gates, 1);
-        vf n = CELL_GATE(p->gates, 2), s = CELL_GATE(p->gates, 3);
-        vf dh = CELL_LOAD(p->dh) + CELL_LOAD(p->dy);
-        vf dn = tanh_back(n, dh * (vset1(1.0f) - z));
-        vf dr = sigmoid_back(r, dn * s), dz = sigmoid_back(z, dh * (CELL_LOAD(p->before) - n));
+        VT r = CELL_LOAD(p->gates), z = CELL_GATE(p->gates, 1);
+        VT n = CELL_GATE(p->gates, 2), s = CELL_GATE(p->gates, 3);
+        VT dh = CELL_LOAD(p->dh) + CELL_LOAD(p->dy);
+        VT dn = BY(tanh_back)(n, dh * (VEC(set1)(1) - z));
+        VT dr = BY(sigmoid_back)(r, dn * s),
+           dz = BY(sigmoid_back)(z, dh * (CELL_LOAD(p->before) - n));
         CELL_STORE(p->dx, dr);
         CELL_STORE_GATE(p->dx, 1, dz);
         CELL_STORE_GATE(p->dx, 2, dn);

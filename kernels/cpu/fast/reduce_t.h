@@ -181,7 +181,7 @@ static void prod_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols,
     for (int64_t r = 0; r < short_rows; r += W, x += W * pitch) {
         double *to = (double *)acc + r;
         vd lo = vdload(to), hi = vdload(to + W / 2);
-        transpose(x, pitch, turned, W, cols, W);
+        transpose_f32(x, pitch, turned, W, cols, W);
         for (int64_t i = 0; i < cols; i++) {
             lo *= vdwiden(turned + i * W);
             hi *= vdwiden(turned + i * W + W / 2);
@@ -315,7 +315,7 @@ static float least(float a, float b)
         float turned[SHORT_ROW * W];                                                              \
         for (; r < short_rows; r += W, x += W * pitch) {                                          \
             vf v = vload((float *)acc + r);                                                       \
-            transpose(x, pitch, turned, W, cols, W);                                              \
+            transpose_f32(x, pitch, turned, W, cols, W);                                          \
             for (int64_t i = 0; i < cols; i++)                                                    \
                 v = unless_nan(v, vbest(v, vload(turned + i * W)));                               \
             vstore((float *)acc + r, v);                                                          \

@@ -17,14 +17,24 @@
 
 typedef int64_t vlong __attribute__((vector_size(sizeof(vd))));
 
-VEC_FN vd vdset1(double x)
-{
-    return (vd){0} + x;
-}
-
 VEC_FN vd vdchoose(vlong mask, vd a, vd b)
 {
     return (vd)((mask & (vlong)a) | (~mask & (vlong)b));
+}
+
+/* The functions of <math.h> for doubles, one lane after another. */
+VEC_FN vd vdexp(vd x)
+{
+    for (int i = 0; i < W / 2; i++)
+        x[i] = exp(x[i]);
+    return x;
+}
+
+VEC_FN vd vdtanh(vd x)
+{
+    for (int i = 0; i < W / 2; i++)
+        x[i] = tanh(x[i]);
+    return x;
 }
 
 /* Returns whether the mask is set in any lane. */

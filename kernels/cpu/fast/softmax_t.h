@@ -2,16 +2,6 @@
 /* Softmax of a row or of columns, its gradient, and rows of cross entropy. Included once per
  * instruction set; see vec.h. Sums are of W lanes, joined in f64. */
 
-VEC_FN double vsum(vf a)
-{
-    float lane[W];
-    double sum = 0;
-    vstore(lane, a);
-    for (int i = 0; i < W; i++)
-        sum += (double)lane[i];
-    return sum;
-}
-
 VEC_FN vf vload_or(const float *p, int64_t n, float other)
 {
     float lane[W];

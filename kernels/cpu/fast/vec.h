@@ -75,6 +75,15 @@ VEC_FN vf vset1(float x)
 #endif
 }
 
+VEC_FN vd vdset1(double x)
+{
+#if VEC_ISA
+    return (vd)MM(set1_pd)(x);
+#else
+    return (vd){x, x};
+#endif
+}
+
 #if VEC_ISA
 
 VEC_FN vf vfma(vf a, vf b, vf c)
@@ -137,6 +146,16 @@ VEC_FN vf vloadn(const float *p, int64_t n)
 VEC_FN void vstoren(float *p, vf v, int64_t n)
 {
     _mm512_mask_storeu_ps(p, first(n), (__m512)v);
+}
+
+VEC_FN vd vdloadn(const double *p, int64_t n)
+{
+    return (vd)_mm512_maskz_loadu_pd((__mmask8)first(n), p);
+}
+
+VEC_FN void vdstoren(double *p, vd v, int64_t n)
+{
+    _mm512_mask_storeu_pd(p, (__mmask8)first(n), (__m512d)v);
 }
 
 VEC_FN vf vload16n(const uint16_t *p, int64_t n)
@@ -237,6 +256,21 @@ VEC_FN void vstoren(float *p, vf v, int64_t n)
     _mm256_maskstore_ps(p, first(n), (__m256)v);
 }
 
+VEC_FN __m256i first_wide(int64_t n)
+{
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+
+VEC_FN vd vdloadn(const double *p, int64_t n)
+{
+    return (vd)_mm256_maskload_pd(p, first_wide(n));
+}
+
+VEC_FN void vdstoren(double *p, vd v, int64_t n)
+{
+    _mm256_maskstore_pd(p, first_wide(n), (__m256d)v);
+}
+
 VEC_FN vf vload16(const uint16_t *p)
 {
     const __m128i half = _mm_loadu_si128((const void *)p);
@@ -324,6 +358,18 @@ VEC_FN vf vloadn(const float *p, int64_t n)
 }
 
 VEC_FN void vstoren(float *p, vf v, int64_t n)
+{
+    memcpy(p, &v, (size_t)n * sizeof *p);
+}
+
+VEC_FN vd vdloadn(const double *p, int64_t n)
+{
+    vd v = {0, 0};
+    memcpy(&v, p, (size_t)n * sizeof *p);
+    return v;
+}
+
+VEC_FN void vdstoren(double *p, vd v, int64_t n)
 {
     memcpy(p, &v, (size_t)n * sizeof *p);
 }
@@ -461,6 +507,40 @@ VEC_FN void vstore_upto(float *p, vf v, int64_t n)
         vstore(p, v);
     else
         vstoren(p, v, n);
+}
+
+/* vdload_upto and vdstore_upto are vload_upto and vstore_upto of W / 2 doubles. */
+VEC_FN vd vdload_upto(const double *p, int64_t n)
+{
+    return n >= W / 2 ? vdload(p) : vdloadn(p, n);
+}
+
+VEC_FN void vdstore_upto(double *p, vd v, int64_t n)
+{
+    if (n >= W / 2)
+        vdstore(p, v);
+    else
+        vdstoren(p, v, n);
+}
+
+/* Return the sum of all lanes, in f64. */
+VEC_FN double vdsum(vd a)
+{
+    double lane[W / 2], sum = 0;
+    vdstore(lane, a);
+    for (int i = 0; i < W / 2; i++)
+        sum += lane[i];
+    return sum;
+}
+
+VEC_FN double vsum(vf a)
+{
+    float lane[W];
+    double sum = 0;
+    vstore(lane, a);
+    for (int i = 0; i < W; i++)
+        sum += (double)lane[i];
+    return sum;
 }
 
 /* vget and vput are vload_upto and vstore_upto of data that is f32, or with `half` bf16. */

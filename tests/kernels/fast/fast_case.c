@@ -23,9 +23,17 @@ static void *allocate(size_t bytes)
     return p;
 }
 
+static uint32_t drawn = 1;
+
+/* 24 random bits. */
+static uint32_t draw(void)
+{
+    drawn = drawn * 1664525u + 1013904223u;
+    return drawn >> 8;
+}
+
 static fc_tensor finish(tsri_arg arg)
 {
-    static uint32_t s = 1;
     fc_tensor t = {.arg = arg, .n = 1};
     for (int i = 0; i < arg.ndim; i++) {
         t.n *= arg.shape[i];
@@ -34,11 +42,24 @@ static fc_tensor finish(tsri_arg arg)
     size_t bytes = (size_t)t.n * tsr_dtype_size(arg.dtype);
     t.data = allocate(bytes);
     memset(t.data, 0, bytes);
-    for (int64_t i = 0; arg.dtype == TSR_F32 && i < t.n; i++) {
-        s = s * 1664525u + 1013904223u;
-        ((float *)t.data)[i] = (float)(s >> 8) * 0x1p-23f - 1.0f;
-    }
+    if (arg.dtype == TSR_F32)
+        fc_draw(&t);
     return t;
+}
+
+void fc_draw(fc_tensor *t)
+{
+    for (int64_t i = 0; i < t->n; i++)
+        if (t->arg.dtype == TSR_F64)
+            ((double *)t->data)[i] = draw() * 0x1p-23 + draw() * 0x1p-47 - 1;
+        else
+            ((float *)t->data)[i] = (float)draw() * 0x1p-23f - 1.0f;
+}
+
+double fc_at(const fc_tensor *t, int64_t i)
+{
+    return t->arg.dtype == TSR_F64 ? ((const double *)t->data)[i]
+                                   : (double)((const float *)t->data)[i];
 }
 
 fc_tensor fc_images(int64_t n, int64_t c, int64_t h, int64_t w)
@@ -123,4 +144,15 @@ void fc_close_within(const char *what, const float *got, const double *want, int
 void fc_close_to(const char *what, const float *got, const double *want, int64_t n, double tol)
 {
     fc_close_within(what, got, want, n, tol, 1e-30);
+}
+
+void fc_close(const char *what, const fc_tensor *got, const double *want, double tol)
+{
+    double most = 1e-30;
+    for (int64_t i = 0; i < got->n; i++)
+        most = fmax(most, fabs(want[i]));
+    for (int64_t i = 0; i < got->n; i++)
+        if (!(fabs(fc_at(got, i) - want[i]) <= tol * most))
+            fail_msg("%s, %s: element %ld is %.17g, not %.17g (largest %.3g)", what,
+                     tsr_dtype_name(got->arg.dtype), (long)i, fc_at(got, i), want[i], most);
 }

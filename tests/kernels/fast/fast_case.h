@@ -17,6 +17,10 @@ typedef struct fc_tensor {
 fc_tensor fc_images(int64_t n, int64_t c, int64_t h, int64_t w);
 /* Row-major, the first ndim of the sizes; f32 is -1..1, others are 0. */
 fc_tensor fc_rows(tsr_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d);
+/* Fills t, of f32 or f64, with numbers of -1..1, of as many digits as its dtype holds. */
+void fc_draw(fc_tensor *t);
+/* Returns element i of t, which is f32 or f64. */
+double fc_at(const fc_tensor *t, int64_t i);
 void fc_free(int n, fc_tensor *const *t);
 /* Whether impl takes it; results were filled with rubbish before. Aborts on other errors, and
  * if scratch was written beyond its end. */
@@ -27,5 +31,8 @@ bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, 
 void fc_close_within(const char *what, const float *got, const double *want, int64_t n, double tol,
                      double most);
 void fc_close_to(const char *what, const float *got, const double *want, int64_t n, double tol);
+/* Fails the test unless each element of `got`, of f32 or f64, is within `tol` of the largest wanted
+ * value. */
+void fc_close(const char *what, const fc_tensor *got, const double *want, double tol);
 
 #endif

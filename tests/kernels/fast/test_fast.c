@@ -20,78 +20,6 @@
 
 static const char *const isas[] = {"base", "avx2", "avx512"};
 
-/* Matrix products in every orientation, K and N with tails, K over a block. */
-static void test_matmul(void **state)
-{
-    (void)state;
-    static const int64_t shapes[][3] = {{1, 1, 1},      {7, 600, 17},    {65, 33, 49},
-                                        {8, 2100, 400}, {400, 600, 410}, {300, 5, 16},
-                                        {9, 1100, 3},   {130, 64, 100},  {550, 600, 480}};
-    for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
-        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
-        omp_set_num_threads(i % 2 ? 2 : 1);
-        int64_t m = shapes[i / 3][0], k = shapes[i / 3][1], n = shapes[i / 3][2];
-        for (int form = 0; form < 3; form++) {
-            int ta = form == 1, tb = form == 2;
-            if (m * n * k > 1 << 27 && !ta) /* no other form has a way for large results */
-                continue;
-            tsri_attrs at = {.matmul = {.ta = ta, .tb = tb}};
-            fc_tensor a = fc_rows(TSR_F32, 2, ta ? k : m, ta ? m : k, 0, 0);
-            fc_tensor b = fc_rows(TSR_F32, 2, tb ? n : k, tb ? k : n, 0, 0);
-            fc_tensor c = fc_rows(TSR_F32, 2, m, n, 0, 0);
-            const float *pa = a.data, *pb = b.data;
-            double *want = calloc((size_t)c.n, 8);
-            for (int64_t r = 0; r < m; r++)
-                for (int64_t j = 0; j < n; j++)
-                    for (int64_t q = 0; q < k; q++)
-                        want[r * n + j] += (double)pa[ta ? q * m + r : r * k + q] *
-                                           (double)pb[tb ? j * k + q : q * n + j];
-            assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_MATMUL, &at, 0, 2,
-                               (fc_tensor *[]){&a, &b}, 1, (fc_tensor *[]){&c}));
-            fc_close_to("matmul", c.data, want, c.n, 3e-6);
-            fc_free(3, (fc_tensor *[]){&a, &b, &c});
-            free(want);
-        }
-    }
-}
-
-/* Batches of which each thread makes some, all make one after the other, or that are one product.
- */
-static void test_batch_matmul(void **state)
-{
-    (void)state;
-    static const int64_t shapes[][5] = {{6, 6, 17, 33, 20},  {2, 2, 130, 64, 100},
-                                        {5, 1, 9, 600, 49},  {1, 3, 70, 5, 16},
-                                        {3, 1, 300, 40, 33}, {24, 24, 65, 64, 65}};
-    for (size_t i = 0; i < 6 * sizeof shapes / sizeof shapes[0]; i++) {
-        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
-        omp_set_num_threads(i % 6 / 3 ? 3 : 1);
-        const int64_t *s = shapes[i / 6], batch = s[0] > s[1] ? s[0] : s[1];
-        const int64_t m = s[2], k = s[3], n = s[4];
-        for (int form = 0; form < 3; form++) {
-            int ta = form == 1, tb = form == 2;
-            tsri_attrs at = {.matmul = {.ta = ta, .tb = tb}};
-            fc_tensor a = fc_rows(TSR_F32, 3, s[0], ta ? k : m, ta ? m : k, 0);
-            fc_tensor b = fc_rows(TSR_F32, 3, s[1], tb ? n : k, tb ? k : n, 0);
-            fc_tensor c = fc_rows(TSR_F32, 3, batch, m, n, 0);
-            double *want = calloc((size_t)c.n, 8);
-            for (int64_t e = 0; e < c.n; e++) {
-                const int64_t p = e / (m * n), r = e / n % m, j = e % n;
-                const float *pa = (float *)a.data + (s[0] == 1 ? 0 : p * m * k);
-                const float *pb = (float *)b.data + (s[1] == 1 ? 0 : p * k * n);
-                for (int64_t q = 0; q < k; q++)
-                    want[e] += (double)pa[ta ? q * m + r : r * k + q] *
-                               (double)pb[tb ? j * k + q : q * n + j];
-            }
-            assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BATCH_MATMUL, &at, 0, 2,
-                               (fc_tensor *[]){&a, &b}, 1, (fc_tensor *[]){&c}));
-            fc_close_to("batch_matmul", c.data, want, c.n, 3e-6);
-            fc_free(3, (fc_tensor *[]){&a, &b, &c});
-            free(want);
-        }
-    }
-}
-
 static double gelu(bool by_tanh, bool slope, double x)
 {
     const double c = sqrt(2 / acos(-1)), u = c * (x + 0.044715 * x * x * x);
@@ -497,7 +425,6 @@ static void test_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),      cmocka_unit_test(test_batch_matmul),
         cmocka_unit_test(test_gelu),        cmocka_unit_test(test_norm),
         cmocka_unit_test(test_masks_agree), cmocka_unit_test(test_dropout_mask),
         cmocka_unit_test(test_reduce),      cmocka_unit_test(test_attention),

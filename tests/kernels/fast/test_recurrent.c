@@ -17,7 +17,8 @@ enum { MOST = 6 };
 
 /* Makes operands or results: `like` says the sizes of each, as text: "x" [t, n, g h], "w" [g h, h],
  * "b" [g h], "s" [n, h], "y" [t, n, h], "g" [t, n, 4 h]. */
-static int make(const char *like, const int64_t *n, int gates, fc_tensor *t, fc_tensor **to)
+static int make(tsr_dtype dtype, const char *like, const int64_t *n, int gates, fc_tensor *t,
+                fc_tensor **to)
 {
     int count = 0;
     for (; like[count]; count++) {
@@ -25,48 +26,51 @@ static int make(const char *like, const int64_t *n, int gates, fc_tensor *t, fc_
         fc_tensor *at = &t[count];
         switch (like[count]) {
         case 'w':
-            *at = fc_rows(TSR_F32, 2, wide, n[2], 0, 0);
+            *at = fc_rows(dtype, 2, wide, n[2], 0, 0);
             break;
         case 'b':
-            *at = fc_rows(TSR_F32, 1, wide, 0, 0, 0);
+            *at = fc_rows(dtype, 1, wide, 0, 0, 0);
             break;
         case 's':
-            *at = fc_rows(TSR_F32, 2, n[1], n[2], 0, 0);
+            *at = fc_rows(dtype, 2, n[1], n[2], 0, 0);
             break;
         default:
-            *at = fc_rows(TSR_F32, 3, n[0], n[1],
+            *at = fc_rows(dtype, 3, n[0], n[1],
                           like[count] == 'x'   ? wide
                           : like[count] == 'g' ? 4 * n[2]
                                                : n[2],
                           0);
         }
+        fc_draw(at);
         to[count] = at;
     }
     return count;
 }
 
-static void like_reference(tsri_op_kind op, const tsri_attrs *at, const char *operands,
-                           const char *results, const int64_t *n)
+static void like_reference(tsr_dtype dtype, tsri_op_kind op, const tsri_attrs *at,
+                           const char *operands, const char *results, const int64_t *n)
 {
     const tsri_cell cell = (tsri_cell)at->recurrent.cell;
     const int gates = tsri_cell_gates(cell);
     fc_tensor t[3 * MOST], *in[MOST], *got[MOST], *want[MOST];
-    const int nin = make(operands, n, gates, t, in);
-    const int nout = make(results, n, gates, t + MOST, got);
-    make(results, n, gates, t + 2 * (ptrdiff_t)MOST, want);
+    const int nin = make(dtype, operands, n, gates, t, in);
+    const int nout = make(dtype, results, n, gates, t + MOST, got);
+    make(dtype, results, n, gates, t + 2 * (ptrdiff_t)MOST, want);
     for (int i = 0; i < nin; i++) /* weights that keep the state about where it is */
         for (int64_t k = 0; operands[i] == 'w' && k < in[i]->n; k++)
-            ((float *)in[i]->data)[k] /= sqrtf((float)n[2]);
+            if (dtype == TSR_F64)
+                ((double *)in[i]->data)[k] /= sqrt((double)n[2]);
+            else
+                ((float *)in[i]->data)[k] /= sqrtf((float)n[2]);
     assert_true(fc_run(&tsri_kernels_cpu_fast, op, at, 0, nin, in, nout, got));
     assert_true(fc_run(&tsri_kernels_cpu_ref, op, at, 0, nin, in, nout, want));
     for (int o = 0; o < nout; o++) {
         double top = 0;
         for (int64_t i = 0; i < want[o]->n; i++)
-            top = fmax(top, fabs((double)((float *)want[o]->data)[i]));
+            top = fmax(top, fabs(fc_at(want[o], i)));
         for (int64_t i = 0; i < want[o]->n; i++) {
-            const double g = (double)((float *)got[o]->data)[i];
-            const double w = (double)((float *)want[o]->data)[i];
-            if (!(fabs(g - w) <= 4e-6 * top))
+            const double g = fc_at(got[o], i), w = fc_at(want[o], i);
+            if (!(fabs(g - w) <= (dtype == TSR_F64 ? 4e-14 : 4e-6) * top))
                 fail_msg(
                     "%s: cell %d, %ldx%ldx%ld, %d threads: result %d, element %ld is %.9g, not "
                     "%.9g",
@@ -98,16 +102,18 @@ static void test_cells(void **state)
     const int before = omp_get_max_threads();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int cell = 0; cell < TSRI_CELL_COUNT_; cell++)
-            for (int k = 0; k < 12; k++) {
+            for (int k = 0; k < 24; k++) {
+                const tsr_dtype dtype = k < 12 ? TSR_F32 : TSR_F64;
                 tsri_attrs at = {.recurrent = {.cell = cell, .reverse = k & 1}};
                 setenv("TESSERA_CPU_ISA", isas[k % 3], 1);
-                omp_set_num_threads(1 + k / 3);
+                omp_set_num_threads(1 + k % 12 / 3);
                 at.recurrent.has_bias = cell == TSRI_CELL_GRU;
-                like_reference(TSRI_OP_RECURRENT, &at, cells[cell].in, cells[cell].out, shapes[i]);
+                like_reference(dtype, TSRI_OP_RECURRENT, &at, cells[cell].in, cells[cell].out,
+                               shapes[i]);
                 at.recurrent.has_bias = 0;
                 at.recurrent.has_dc = cell == TSRI_CELL_LSTM;
-                like_reference(TSRI_OP_RECURRENT_DX, &at, cells[cell].dx_in, cells[cell].dx_out,
-                               shapes[i]);
+                like_reference(dtype, TSRI_OP_RECURRENT_DX, &at, cells[cell].dx_in,
+                               cells[cell].dx_out, shapes[i]);
             }
     omp_set_num_threads(before);
     unsetenv("TESSERA_CPU_ISA");

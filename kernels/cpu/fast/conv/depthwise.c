@@ -58,7 +58,7 @@ static void rows_begin(const tsri_fast *f, const tsri_fast_part *p)
         k->widen(p->in[1], wide, taps * channels);
         w = wide;
     }
-    f->isa->transpose(w, taps, p->scratch, channels, taps, channels);
+    f->isa->f32.transpose(w, taps, p->scratch, channels, taps, channels);
 }
 
 static void weights_begin(const tsri_fast *f, const tsri_fast_part *p)

@@ -123,7 +123,7 @@ static void order_weights(const tsri_fast *f, const tsri_fast_part *p)
     const float *from = p->in[1];
     float *to = p->scratch;
     for (int64_t o = tsri_fast_cut(k->conv.co, f->threads, p->index, 1); o < end; o++)
-        f->isa->transpose(from + o * ci * taps, taps, to + o * ci * taps, ci, taps, ci);
+        f->isa->f32.transpose(from + o * ci * taps, taps, to + o * ci * taps, ci, taps, ci);
 }
 
 /* --- chunks ----------------------------------------------------------------------------------- */
@@ -186,8 +186,8 @@ static void pack_cell(const direct *k, int64_t i, int part, const room *r)
                 const float *w = r->w + (k->dx ? g * k->kg * depth + tap * k->ng + at * width
                                                : (g * k->ng + at * width) * depth + tap * k->kg);
                 if (turn % k->base.threads == part)
-                    k->base.isa->pack(w, k->dx ? depth : 1, k->dx ? 1 : depth, k->kg, columns,
-                                      nv * width, to);
+                    k->base.isa->f32.pack(w, k->dx ? depth : 1, k->dx ? 1 : depth, k->kg, columns,
+                                          nv * width, to);
             }
         }
 }
@@ -221,7 +221,7 @@ static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv,
     t->k = 0;
     t->runs = 0;
     if (!z->runs) {
-        k->base.isa->tile[nv](t);
+        k->base.isa->f32.tile[nv](t);
         return;
     }
     const int64_t joined = z->length < TERMS ? TERMS / z->length : 1;
@@ -236,7 +236,7 @@ static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv,
             t->a = a + at;
             t->b = b + at * t->bk;
             t->bias = i + t->runs == z->runs && at + t->k == z->length ? bias : NULL;
-            k->base.isa->tile[nv](t);
+            k->base.isa->f32.tile[nv](t);
             t->add = true;
         }
     }
@@ -318,7 +318,7 @@ static void add_short_runs(const direct *k, tsri_fast_tile *t, const float *pixe
         t->apart = nv > 1 ? z->at[i + 1] - z->at[i] : 0;
         t->b = pixels + z->at[i];
         t->c = sums + i * z->length;
-        k->base.isa->tile[nv](t);
+        k->base.isa->f32.tile[nv](t);
     }
 }
 
@@ -347,8 +347,8 @@ static bool cut_to_run(const direct *k, const chunk *c, int64_t i, tsri_fast_til
     t->k = column_end - column;
     t->a_at = k->dy_at + line - c->line;
     t->b_at = k->line_at + line - c->line;
-    t->a += column * t->ak;
-    t->b += column * t->bk;
+    t->a = (const float *)t->a + column * t->ak;
+    t->b = (const float *)t->b + column * t->bk;
     return t->runs > 0 && t->k > 0;
 }
 
@@ -379,7 +379,7 @@ static void add_chunk(const direct *k, const chunk *c, const float *dy, float *s
                 t.b = c->pixels + z->at[i] + g * k->kg + at * width;
                 t.c = sums + g * k->ng * depth + i * z->length + at * width;
                 if (cut_to_run(k, c, i, &t))
-                    k->base.isa->tile[nv](&t);
+                    k->base.isa->f32.tile[nv](&t);
             }
     }
 }
@@ -425,7 +425,7 @@ static void sums_end(const tsri_fast *f, const tsri_fast_part *p)
     for (int i = 1; i < f->threads; i++)
         add(k, room_of(k, p->scratch, i).sums + begin, sums + begin, end - begin);
     for (int64_t at = begin; at < end; at += depth)
-        f->isa->transpose(sums + at, k->kg, dw + at, taps, k->kg, taps);
+        f->isa->f32.transpose(sums + at, k->kg, dw + at, taps, k->kg, taps);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */

@@ -97,7 +97,7 @@ static void add_band(const overlap *k, const band *b, int64_t images, const floa
             t.rows = images == k->chunk ? k->in[1] * images * b->lines : images * b->lines;
             for (int64_t column = 0; column < k->in[1]; column += t.rows / (images * b->lines)) {
                 t.row = b->row + column * k->chunk * b->lines;
-                k->base.isa->tile[nv](&t);
+                k->base.isa->f32.tile[nv](&t);
             }
         }
     }

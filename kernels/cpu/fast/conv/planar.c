@@ -113,7 +113,7 @@ static void multiply_across(const planar *k, int64_t columns, bool bias, const r
         t.cols = tsri_fast_least(3 * w, columns - at);
         t.b = r->planes + at;
         t.c = r->sums + at;
-        k->base.isa->tile[(t.cols + w - 1) / w](&t);
+        k->base.isa->f32.tile[(t.cols + w - 1) / w](&t);
     }
 }
 
@@ -148,7 +148,7 @@ static void multiply_lines(const planar *k, int64_t line, int64_t lines, bool bi
             t.cols = tsri_fast_least(w, k->out[1] - at);
             t.b = r->planes + l * k->pitch + at;
             t.c = r->sums + l * k->line_width + at;
-            k->base.isa->tile[nv](&t);
+            k->base.isa->f32.tile[nv](&t);
         }
     }
 }

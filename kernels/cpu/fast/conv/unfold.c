@@ -186,8 +186,8 @@ static tsr_status dw_run(const tsri_kernel *kernel, void *const *in, void *const
     tsri_gemm16_store(&k->gemm, 0, 1, total, w);
     float *ordered = k->narrow ? total : out[0];
     for (int64_t o = 0; o < k->conv.co; o++)
-        k->base.isa->transpose(w + o * k->depth, k->conv.ci, ordered + o * k->depth, k->taps,
-                               k->conv.ci, k->taps);
+        k->base.isa->f32.transpose(w + o * k->depth, k->conv.ci, ordered + o * k->depth, k->taps,
+                                   k->conv.ci, k->taps);
     if (k->narrow)
         k->narrow(ordered, out[0], k->conv.co * k->depth);
     return TSR_OK;
@@ -252,7 +252,7 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->taps = taps;
     k->depth = taps * c->ci;
     const tsri_fast_gemm product =
-        tsri_fast_gemm_linear(k->base.isa, desc->op, rows, c->co, k->depth);
+        tsri_fast_gemm_linear(&k->base.isa->f32, desc->op, rows, c->co, k->depth);
     plan(k, desc, &product);
     *out_kernel = &k->base.base;
     return TSR_OK;

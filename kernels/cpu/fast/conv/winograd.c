@@ -146,7 +146,7 @@ static void weights_part(void *arg, int part)
     for (int64_t i = tsri_fast_cut(k->k, k->base.threads, part, 1); i < end; i++) {
         const float *from =
             (const float *)j->in[1] + 9 * (k->dx ? i * k->n + j->first : j->first * k->k + i);
-        k->base.isa->transpose(from, k->dx ? 9 : 9 * k->k, taps, width, 9, j->count);
+        k->base.isa->f32.transpose(from, k->dx ? 9 : 9 * k->k, taps, width, 9, j->count);
         for (int64_t v = 0, nv; v < width / w; v += nv) {
             nv = tsri_fast_panel(width / w - v);
             k->base.isa->wino_weights(taps + (k->dx ? 8 * width : 0) + v * w,
@@ -173,7 +173,7 @@ static void multiply(const job *j, int64_t tiles, const room *r)
                 t.a = r->v + point * k->v_pitch + at;
                 t.b = u + v * w * k->k + at * t.bk;
                 t.c = r->m + point * k->m_pitch + v * w;
-                k->base.isa->tile[nv](&t);
+                k->base.isa->f32.tile[nv](&t);
             }
         }
 }
@@ -276,7 +276,7 @@ static void add_products(const winograd *k, int points, int64_t tiles, bool add,
             t.a = r->m + point * k->m_pitch;
             t.b = r->v + point * k->v_pitch + v * w;
             t.c = r->more + point * k->sum_pitch + v * w;
-            k->base.isa->tile[nv](&t);
+            k->base.isa->f32.tile[nv](&t);
         }
 }
 
@@ -313,7 +313,7 @@ static void fold_part(void *arg, int part)
                                (int64_t)(k->part_bytes / sizeof(float)), k->sum_pitch, k->kp,
                                j->rows, j->add, taps, k->kp);
         if (j->last)
-            k->base.isa->transpose(taps, k->kp, (float *)j->out[0] + o * 9 * k->k, 9, k->k, 9);
+            k->base.isa->f32.transpose(taps, k->kp, (float *)j->out[0] + o * 9 * k->k, 9, k->k, 9);
     }
 }
 

@@ -52,10 +52,10 @@ static size_t packed_bytes(const tsri_fast_gemm *g)
 static keys keys_at(const attention *v, int64_t j)
 {
     keys b = {.j = j, .n = tsri_fast_least(KEYS, v->t - j)};
-    b.scores = tsri_fast_gemm_of(v->base.isa, ROWS, b.n, v->d, false, true);
-    b.slopes = tsri_fast_gemm_of(v->base.isa, ROWS, b.n, v->e, false, true);
-    b.sums = tsri_fast_gemm_of(v->base.isa, ROWS, v->e, b.n, false, false);
-    b.back = tsri_fast_gemm_of(v->base.isa, ROWS, v->d, b.n, false, false);
+    b.scores = tsri_fast_gemm_of(&v->base.isa->f32, ROWS, b.n, v->d, false, true);
+    b.slopes = tsri_fast_gemm_of(&v->base.isa->f32, ROWS, b.n, v->e, false, true);
+    b.sums = tsri_fast_gemm_of(&v->base.isa->f32, ROWS, v->e, b.n, false, false);
+    b.back = tsri_fast_gemm_of(&v->base.isa->f32, ROWS, v->d, b.n, false, false);
     b.scores.ldc = b.slopes.ldc = b.sums.lda = b.back.lda = KEYS;
     b.sums.add = b.back.add = true;
     return b;
@@ -207,10 +207,10 @@ static void attend_back(const head *h, const keys *b, int64_t i, int64_t rows, f
                                 .mean = mean[i + r],
                                 .scale = v->scale});
     }
-    tsri_fast_gemm g = tsri_fast_gemm_of(v->base.isa, b->n, v->e, rows, true, false);
+    tsri_fast_gemm g = tsri_fast_gemm_of(&v->base.isa->f32, b->n, v->e, rows, true, false);
     g.lda = KEYS;
     tsri_fast_gemm_ta(&g, 0, rows, 0, b->n, s, dy, dx[2] + b->j * v->e, true, NULL);
-    g = tsri_fast_gemm_of(v->base.isa, b->n, v->d, rows, true, false);
+    g = tsri_fast_gemm_of(&v->base.isa->f32, b->n, v->d, rows, true, false);
     g.lda = KEYS;
     tsri_fast_gemm_ta(&g, 0, rows, 0, b->n, slope, q, dx[1] + b->j * v->d, true, NULL);
     tsri_fast_gemm_rows(&b->back, rows, slope, b->w, NULL, dx[0] + i * v->d, NULL);

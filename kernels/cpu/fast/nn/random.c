@@ -113,7 +113,7 @@ static void fill_tile(const drop *k, const tsri_fast_dropout_args *args, int64_t
             drop_run(k, *args, index + c * step[1] + line * step[2] + i, ones,
                      tile + (c - c0) * PIXELS + (q - q0), n);
         }
-    k->base.isa->transpose(tile, PIXELS, turned, CHANNELS, q1 - q0, c1 - c0);
+    k->base.isa->f32.transpose(tile, PIXELS, turned, CHANNELS, q1 - q0, c1 - c0);
 }
 
 /* Tiles [begin, end) of all images. */
