@@ -60,11 +60,13 @@ static void call(const tsri_chain_job *j, int thread, int m, piece_fn *fn, int64
 {
     const tsri_chain *k = j->k;
     const tsri_kernel_pieces *pieces = k->kernel[m]->pieces;
-    void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+    void *in[TSRI_KERNEL_MAX_ARGS + 1], *out[TSRI_KERNEL_MAX_ARGS];
     if (!fn)
         return;
     point(j, thread, first, k->nin[m], k->in[m], pieces->in, in);
     point(j, thread, first, k->nout[m], k->out[m], pieces->out, out);
+    if (tsri_chain_kept(j, m))
+        in[k->nin[m]] = tsri_chain_kept(j, m);
     const tsri_kernel_piece p = {thread, n, k->units, in, out, j->scratch + k->scratch_at[m],
                                  ahead};
     fn(k->kernel[m], &p);
@@ -162,13 +164,15 @@ static void point_whole(const tsri_chain_job *j, int m, void **in, void **out)
         else
             in[i] = at;
     }
+    if (tsri_chain_kept(j, m))
+        in[k->nin[m]] = tsri_chain_kept(j, m);
 }
 
 /* Hands the pieces of a gradient on to its update. */
 typedef struct update_sink {
     tsri_kernel_sink base;
     const tsri_kernel *kernel;
-    void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+    void *in[TSRI_KERNEL_MAX_ARGS + 1], *out[TSRI_KERNEL_MAX_ARGS];
 } update_sink;
 
 static void take_gradient(const tsri_kernel_sink *sink, int64_t first, int64_t n, const void *g)
@@ -183,7 +187,7 @@ static tsr_status run_from(const tsri_chain_job *j, int first)
 {
     const tsri_chain *k = j->k;
     for (int m = first; m < k->n; m++) {
-        void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+        void *in[TSRI_KERNEL_MAX_ARGS + 1], *out[TSRI_KERNEL_MAX_ARGS];
         const int from = k->from[m] - 1;
         update_sink s = {.base.take = take_gradient, .kernel = k->kernel[m]};
         if (k->hands_on[m])
@@ -218,6 +222,25 @@ static tsr_status run_in_turn(const tsri_kernel *kernel, void *const *in, void *
 {
     const tsri_chain_job j = {(const tsri_chain *)kernel, in, out, scratch};
     return run_from(&j, 0);
+}
+
+/* Lets each kernel keep what it packs of its fixed operands, which are the chain's own. */
+static tsr_status keep(const tsri_kernel *kernel, void *const *in, void *kept, void *scratch)
+{
+    const tsri_chain *k = (const tsri_chain *)kernel;
+    void *given[TSRI_CHAIN_VALUES + 1];
+    memcpy(given, in, (size_t)k->ngiven * sizeof *given);
+    given[k->ngiven] = kept;
+    const tsri_chain_job j = {k, given, NULL, scratch};
+    for (int m = 0; m < k->n; m++) {
+        void *own[TSRI_KERNEL_MAX_ARGS + 1] = {NULL};
+        for (int i = 0; i < k->nin[m]; i++)
+            own[i] = k->in[m][i] < k->ngiven ? given[k->in[m][i]] : NULL;
+        if (tsri_chain_kept(&j, m))
+            TSRI_TRY(k->kernel[m]->keep(k->kernel[m], own, tsri_chain_kept(&j, m),
+                                        (char *)scratch + k->scratch_at[m]));
+    }
+    return TSR_OK;
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -401,6 +424,18 @@ static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
     return true;
 }
 
+/* Lays out what the kernels keep. */
+static void lay_out_kept(tsri_chain *k)
+{
+    size_t at = 0;
+    for (int m = 0; m < k->n; m++) {
+        k->kept_at[m] = at;
+        at += aligned(k->kernel[m]->kept_bytes);
+    }
+    k->base.kept_bytes = at;
+    k->base.keep = at ? keep : NULL;
+}
+
 /* Lays out the scratch: the kernels' own, then inner values, by pieces for each thread. */
 static void lay_out(tsri_chain *k, const tsri_chain_desc *d)
 {
@@ -489,6 +524,7 @@ static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *
         find_takers(k);
     }
     lay_out(k, d);
+    lay_out_kept(k);
     k->base.run = k->by_pieces ? run_pieces : run_in_turn;
     k->base.impl = k->by_pieces ? "chain" : k->kernel[0]->impl;
     return TSR_OK;
@@ -543,6 +579,7 @@ static bool join_products(tsri_chain_desc *d)
             d->in[m][i] = d->in[p][from];
         }
         sum->nin = 2;
+        sum->fixed = 0;
         take_out(d, p);
         m--;
         any = true;

@@ -19,6 +19,7 @@ typedef struct tsri_chain {
     bool hands_on[TSRI_CHAIN_MAX];        /* a kernel's result goes to an update as it is made */
     int8_t from[TSRI_CHAIN_MAX];          /* of such an update: that kernel, from 1; 0: none */
     size_t scratch_at[TSRI_CHAIN_MAX];    /* of each kernel */
+    size_t kept_at[TSRI_CHAIN_MAX];       /* of each kernel, in what the chain keeps */
     size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on, */
     bool whole[TSRI_CHAIN_VALUES];        /* unless updates alone read all of it */
     size_t unit_bytes[TSRI_CHAIN_VALUES]; /* of a row or image; 0: the value is not walked */
@@ -54,6 +55,13 @@ static inline char *tsri_chain_inner(const tsri_chain_job *j, int thread, int v)
     if (j->k->whole[v])
         return j->scratch + j->k->value_at[v];
     return j->scratch + j->k->thread_at + (size_t)thread * j->k->thread_bytes + j->k->value_at[v];
+}
+
+/* Returns the memory that kernel m keeps; NULL: it keeps none. */
+static inline char *tsri_chain_kept(const tsri_chain_job *j, int m)
+{
+    const tsri_chain *k = j->k;
+    return k->kernel[m]->kept_bytes ? (char *)j->in[k->ngiven] + k->kept_at[m] : NULL;
 }
 
 /* Plans to lead images through by lines, so that about `bytes` are at work at a time: sets steps

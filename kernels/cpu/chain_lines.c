@@ -190,9 +190,11 @@ static void do_lines(const tsri_chain_job *j, int thread, int64_t image, const p
     const tsri_kernel *kernel = k->kernel[m];
     const tsri_kernel_pieces *pieces = kernel->pieces;
     const int64_t first = pieces->images ? 0 : p->done[m];
-    void *in[TSRI_KERNEL_MAX_ARGS], *out[TSRI_KERNEL_MAX_ARGS];
+    void *in[TSRI_KERNEL_MAX_ARGS + 1], *out[TSRI_KERNEL_MAX_ARGS];
     point(j, thread, image, p, k->nin[m], k->in[m], pieces->in, first, in);
     point(j, thread, image, p, k->nout[m], k->out[m], pieces->out, first, out);
+    if (tsri_chain_kept(j, m))
+        in[k->nin[m]] = tsri_chain_kept(j, m);
     const tsri_kernel_piece piece = {.thread = thread,
                                      .n = n,
                                      .units = k->units * k->height[counted(k, m)],

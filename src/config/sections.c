@@ -452,8 +452,8 @@ static const tsri_field fusion_fields[] = {
     FUSION(rows, "On CPUs: element-wise ops and reductions of f32 that share rows, likewise."),
     FUSION(pools, "On CPUs: a ReLU before max pooling goes behind it, to fewer elements."),
     FUSION(kept,
-           "On CPUs: convolutions keep their packed weights from run to run, if training does not "
-           "change these."),
+           "On CPUs: convolutions and linear layers keep their packed weights from run to run, if "
+           "training does not change these."),
 };
 const tsri_section tsri_fusion_section = {
     .name = "fusion", .size = sizeof(tsri_config_fusion), FIELDS(fusion_fields)};

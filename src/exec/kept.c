@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/exec/exec.h"
+#include "src/plan/pass/pass.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -63,8 +64,11 @@ tsr_status tsri_kept_create(tsr_plan *plan)
         TSRI_TRY(list_written(plan, &plan->ir.items[i]));
     for (int i = 0; i < plan->nsteps; i++)
         if (kept_of(&plan->steps[i])) {
+            const int item = (int)(plan->steps[i].item - plan->ir.items);
             k->bytes += kept_of(&plan->steps[i]);
-            TSRI_TRY(list_packed(plan, plan->steps[i].item));
+            for (int m = tsri_chain_begin(&plan->ir, item); m < tsri_chain_end(&plan->ir, item);
+                 m++)
+                TSRI_TRY(list_packed(plan, &plan->ir.items[m]));
         }
     if (!k->bytes)
         return TSR_OK;
@@ -72,7 +76,7 @@ tsr_status tsri_kept_create(tsr_plan *plan)
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
         if (kept_of(s)) {
-            s->kept = s->in[s->item->nin] = at;
+            s->kept = s->in[s->values ? s->nin : s->item->nin] = at;
             at += kept_of(s);
         }
     }

@@ -101,9 +101,10 @@ typedef struct tsri_fast_gemm {
     const tsri_fast_loops *loops;
     int64_t m, n, k, lda, bk, bn, ldc;
     bool ta, add;
-    bool few;   /* so few rows that b is not worth packing, */
-    bool dots;  /* or that b's columns, rows in memory, are multiplied one by one */
-    bool outer; /* ta: as outer.c does it */
+    bool packed; /* b is, by tsri_fast_gemm_pack */
+    bool few;    /* so few rows that b is not worth packing, */
+    bool dots;   /* or that b's columns, rows in memory, are multiplied one by one */
+    bool outer;  /* ta: as outer.c does it */
     int threads;
     bool by_columns; /* threads share columns (ta: rows of c), else rows (ta: k) */
     size_t part_bytes, scratch_bytes;
@@ -128,7 +129,10 @@ static inline void *tsri_fast_gemm_to(const tsri_fast_gemm *g, void *p, int64_t 
 {
     return (char *)p + elements * g->loops->size;
 }
-/* Fills in what is below ta: for `threads`, 0 being as many as the product is worth, or for one. */
+/* Whether b, if it is the same in each run, had better be packed once. */
+bool tsri_fast_gemm_keeps(const tsri_fast_gemm *g);
+/* Fills in what is below `packed`: for `threads`, 0 being as many as the product is worth, or for
+ * one. */
 void tsri_fast_gemm_plan(tsri_fast_gemm *g, int threads);
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const void *a, const void *b, const void *bias,

@@ -22,6 +22,7 @@ enum {
     MANY_SUMS = 1 << 17,       /* unless each would need so many sums of its own */
     GROUP_BYTES = 1 << 20,     /* of b, packed at a time */
     WORTH_A_TEAM = 1 << 17,    /* multiplications */
+    KEPT_ROWS = 1024,          /* up to these, packing b takes long enough to keep what it gives */
 };
 
 /* Return p, moved by so many elements. Memory is walked in bytes, as products are of several
@@ -83,6 +84,21 @@ static int64_t group_vectors(const tsri_fast_gemm *g)
     return n < 3 ? 3 : n;
 }
 
+/* Returns the vectors of the panel of b's columns that begins with vector v, of 3 at most: panels
+ * are cut where a thread's share of columns begins, and a group of them. */
+static int64_t panel_of(const tsri_fast_gemm *g, int64_t v)
+{
+    int64_t first = 0, end = vectors(g);
+    for (int part = 0; g->by_columns && part < g->threads; part++) {
+        first = tsri_fast_cut(vectors(g), g->threads, part, 1);
+        end = tsri_fast_cut(vectors(g), g->threads, part + 1, 1);
+        if (v < end)
+            break;
+    }
+    first += (v - first) / group_vectors(g) * group_vectors(g);
+    return tsri_fast_panel(tsri_fast_least(first + group_vectors(g), end) - v);
+}
+
 /* Columns of a's rows, packed, and of sums of b's columns by them: all of a's rows. */
 static int64_t few_width(const tsri_fast_gemm *g)
 {
@@ -124,15 +140,15 @@ static void plan_for(tsri_fast_gemm *g, int threads)
         g->part_bytes = g->scratch_bytes = 0;
         return;
     }
-    g->few = g->m <= VERY_FEW_ROWS && g->k * g->n >= MUCH;
+    g->few = g->m <= VERY_FEW_ROWS && g->k * g->n >= MUCH && !g->packed;
     g->by_columns = (g->m < FEW_ROWS && vectors(g) >= threads) || g->few;
     if (g->few) {
         g->part_bytes = tsri_fast_align(bytes_of(g, few_width(g) * few_chunk(g)));
         g->scratch_bytes = g->bn == 1 ? 0 : few_packed_bytes(g) + (size_t)threads * g->part_bytes;
         return;
     }
-    int64_t most = tsri_fast_least(
-        g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g), group_vectors(g));
+    const int64_t share = g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g);
+    const int64_t most = g->packed ? 0 : tsri_fast_least(share, group_vectors(g));
     g->part_bytes = tsri_fast_align(bytes_of(g, most * g->loops->width * g->k));
     g->scratch_bytes = (size_t)threads * g->part_bytes;
 }
@@ -146,6 +162,11 @@ void tsri_fast_gemm_plan(tsri_fast_gemm *g, int threads)
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g)
 {
     plan_for(g, 1);
+}
+
+bool tsri_fast_gemm_keeps(const tsri_fast_gemm *g)
+{
+    return !g->ta && g->m > TSRI_FAST_DOTS && g->m <= KEPT_ROWS;
 }
 
 /* A panel of nv vectors of columns from j on, rows of a and c as given, all of k. */
@@ -177,7 +198,7 @@ void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const voi
 {
     int64_t end = vectors(g), w = g->loops->width, i = 0;
     for (int64_t v = 0, nv; v < end; v += nv, i++) {
-        nv = tsri_fast_panel(end - v);
+        nv = panel_of(g, v);
         if (i % parts != part)
             continue;
         g->loops->pack(elements_at(g, b, v * w * g->bn), g->bk, g->bn, g->k,
@@ -193,7 +214,7 @@ void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const void *a, c
     const int64_t chunk = end * w * g->k * g->loops->size <= SMALL_BYTES ? TILES : rows;
     for (int64_t r = 0; r < rows; r += chunk)
         for (int64_t v = 0, nv; v < end; v += nv) {
-            nv = tsri_fast_panel(end - v);
+            nv = panel_of(g, v);
             multiply(g, tsri_fast_least(chunk, rows - r), elements_at(g, a, r * g->lda),
                      elements_at(g, packed, v * w * g->k), (int)nv, v * w, bias,
                      elements_to(g, c, r * g->ldc), ahead);
@@ -267,13 +288,14 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
         if (g->lda == g->k)
             ask(g, &ahead, q->a, g->lda, soon, end);
         for (int64_t v = v0, nv; v < v1; v += nv) {
-            nv = tsri_fast_panel(v1 - v);
+            nv = panel_of(g, v);
             void *p = elements_to(g, packed, (v - v0) * w * g->k);
-            if (m == m0)
+            if (m == m0 && !g->packed)
                 g->loops->pack(elements_at(g, q->b, v * w * g->bn), g->bk, g->bn, g->k,
                                tsri_fast_least(nv * w, g->n - v * w), nv * w, p);
-            multiply(g, tsri_fast_least(chunk, m1 - m), elements_at(g, q->a, m * g->lda), p,
-                     (int)nv, v * w, q->bias, elements_to(g, q->c, m * g->ldc), &ahead);
+            multiply(g, tsri_fast_least(chunk, m1 - m), elements_at(g, q->a, m * g->lda),
+                     g->packed ? elements_at(g, q->b, v * w * g->k) : p, (int)nv, v * w, q->bias,
+                     elements_to(g, q->c, m * g->ldc), &ahead);
         }
     }
 }

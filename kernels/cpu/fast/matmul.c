@@ -8,14 +8,14 @@ typedef struct product {
     tsri_fast base;
     tsri_fast_gemm gemm;
     bool swap, bias; /* swap: a is operand 1, b operand 0 */
+    int b;           /* the operand that is b: the kept one, where b is packed */
 } product;
 
 static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const *out,
                               void *scratch)
 {
     const product *p = (const product *)k;
-    tsri_fast_gemm_run(&p->gemm, in[p->swap], in[!p->swap], p->bias ? in[2] : NULL, out[0],
-                       scratch);
+    tsri_fast_gemm_run(&p->gemm, in[p->swap], in[p->b], p->bias ? in[2] : NULL, out[0], scratch);
     return TSR_OK;
 }
 
@@ -24,22 +24,39 @@ static tsr_status product_run_into(const tsri_kernel *k, void *const *in, void *
 {
     const product *p = (const product *)k;
     (void)out;
-    tsri_fast_outer_run(&p->gemm, in[p->swap], in[!p->swap], NULL, scratch, sink);
+    tsri_fast_outer_run(&p->gemm, in[p->swap], in[p->b], NULL, scratch, sink);
     return TSR_OK;
+}
+
+/* --- packed weights --------------------------------------------------------------------------- */
+static void keep_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const product *k = (const product *)f;
+    tsri_fast_gemm_pack(&k->gemm, p->index, f->threads, p->in[1], p->out[0]);
+}
+
+static tsr_status keep_weights(const tsri_kernel *kernel, void *const *in, void *kept,
+                               void *scratch)
+{
+    product packs = *(const product *)kernel;
+    packs.base.begin = packs.base.end = NULL;
+    packs.base.part = keep_part;
+    return tsri_fast_run(&packs.base.base, in, &kept, scratch);
 }
 
 /* --- piece by piece --------------------------------------------------------------------------- */
 static void pack_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
     const product *k = (const product *)f;
-    tsri_fast_gemm_pack(&k->gemm, p->index, f->threads, p->in[1], p->scratch);
+    if (!k->gemm.packed)
+        tsri_fast_gemm_pack(&k->gemm, p->index, f->threads, p->in[1], p->scratch);
 }
 
 static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const product *k = (const product *)f;
-    tsri_fast_gemm_rows(&k->gemm, p->end, p->in[0], p->scratch, k->bias ? p->in[2] : NULL,
-                        p->out[0], p->ahead);
+    tsri_fast_gemm_rows(&k->gemm, p->end, p->in[0], k->gemm.packed ? p->in[k->b] : p->scratch,
+                        k->bias ? p->in[2] : NULL, p->out[0], p->ahead);
 }
 
 /* A thread's sums over rows of dy^T x: of `block` those that wait to join `sum`, where there are
@@ -147,7 +164,7 @@ static void walk(product *p)
         p->base.begin = pack_begin;
         p->base.part = rows_part;
         tsri_fast_walks(&p->base, 1, 1, false);
-        bytes = bytes_of(p, tsri_fast_packed(&p->gemm));
+        bytes = p->gemm.packed ? 0 : bytes_of(p, tsri_fast_packed(&p->gemm));
     }
     if (bytes > p->base.base.scratch_bytes)
         p->base.base.scratch_bytes = bytes;
@@ -165,6 +182,13 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
                                     rows, out, in);
     p->swap = p->gemm.ta; /* dw[out, in]: dy is its a, x its b */
     p->bias = desc->nin > 2;
+    p->b = !p->swap;
+    if (desc->fixed >> 1 & 1 && tsri_fast_gemm_keeps(&p->gemm)) {
+        p->b = desc->nin;
+        p->gemm.packed = true;
+        p->base.base.keep = keep_weights;
+        p->base.base.kept_bytes = bytes_of(p, tsri_fast_packed(&p->gemm));
+    }
     tsri_fast_gemm_plan(&p->gemm, desc->threads);
     p->base.base.scratch_bytes = p->gemm.scratch_bytes;
     p->base.base.run_into = tsri_fast_outer_hands_on(&p->gemm) ? product_run_into : NULL;

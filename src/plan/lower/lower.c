@@ -11,25 +11,10 @@
 #include "src/plan/lower/lower.h"
 
 /* --- kernels ---------------------------------------------------------------------------------- */
-/* Returns the operands (bits) that the kernel may keep packed. A memory limit excludes all, since
- * packed bytes are known only when kernels are made. */
-static uint32_t fixed_operands(const tsr_plan *plan, const tsri_item *it)
-{
-    uint32_t bits = 0;
-    for (int i = 0; i < it->nin; i++) {
-        const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->in[i])];
-        bits |= (uint32_t)(v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed) << i;
-    }
-    /* A kernel packs immediately, so the host must see the memory. */
-    const bool keeps = tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY) &&
-                       tsri_plan_fuses(&plan->ir, TSR_FUSE_KEPT) && !plan->ir.opts.memory_limit;
-    return keeps ? bits : 0;
-}
-
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
     tsri_kernel_desc d = tsri_lower_desc(plan, it);
-    d.fixed = fixed_operands(plan, it);
+    d.fixed = tsri_lower_fixed(plan, it);
     step->device = plan->part[tsr_placement_device(it->placement)].device;
     step->kind = TSRI_STEP_KERNEL;
     /* One operand more: the kernel's packed weights. */

@@ -63,6 +63,7 @@ static void describe(const tsr_plan *plan, int begin, int end, const ports *p, t
         const tsri_item *it = &plan->ir.items[begin + m];
         d->by_units &= tsri_op_def_of(it->kernel.op)->rows != TSRI_ROWS_NONE;
         d->member[m] = tsri_lower_desc(plan, it);
+        d->member[m].fixed = tsri_lower_fixed(plan, it);
         for (int j = 0; j < it->nin; j++)
             d->in[m][j] = number_of(p, it->in[j]);
         for (int j = 0; j < it->nout; j++)
@@ -98,7 +99,8 @@ tsr_status tsri_lower_chain(tsr_plan *plan, int item, tsri_step *step)
     step->values = values;
     step->nin = p.n[GIVEN];
     step->nout = p.n[OUTER];
-    TSRI_TRY(tsri_lower_ports(plan, step, step->nin, step->nout));
+    /* One operand more: the kernels' packed weights. */
+    TSRI_TRY(tsri_lower_ports(plan, step, step->nin + 1, step->nout));
     TSRI_TRY(make_kernel(plan, item, end, &p, step));
     for (int m = item; m < end; m++) {
         if (plan->ir.items[m].only_if != step->only_if)

@@ -23,6 +23,19 @@ tsri_arg tsri_plan_arg(const tsri_value *v)
     return a;
 }
 
+uint32_t tsri_lower_fixed(const tsr_plan *plan, const tsri_item *it)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < it->nin; i++) {
+        const tsri_value *v = &plan->ir.values[tsri_ir_root(&plan->ir, it->in[i])];
+        bits |= (uint32_t)(v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed) << i;
+    }
+    /* A kernel packs immediately, so the host must see the memory. */
+    const bool keeps = tsri_placement_can(it->placement, TSRI_CAN_HOST_MEMORY) &&
+                       tsri_plan_fuses(&plan->ir, TSR_FUSE_KEPT) && !plan->ir.opts.memory_limit;
+    return keeps ? bits : 0;
+}
+
 tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it)
 {
     tsri_kernel_desc d = {.op = it->kernel.op,

@@ -165,6 +165,9 @@ typedef struct tsri_replay {
 tsr_status tsri_plan_lower(tsr_plan *plan);
 /* Returns the desc of an item's kernel on this rank. */
 tsri_kernel_desc tsri_lower_desc(const tsr_plan *plan, const tsri_item *it);
+/* Returns the operands (bits) that the item's kernel may keep packed. A memory limit excludes all,
+ * since packed bytes are known only when kernels are made. */
+uint32_t tsri_lower_fixed(const tsr_plan *plan, const tsri_item *it);
 /* Allocates the arena and sets the steps' pointers; variables must have their memory. Not
  * collective. */
 tsr_status tsri_plan_bind(tsr_plan *plan);

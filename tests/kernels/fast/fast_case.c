@@ -91,20 +91,93 @@ static bool guard_holds(const unsigned char *p)
     return true;
 }
 
+/* Returns `bytes`, whole lines of 64, and a guard behind them, all of rubbish. */
+static unsigned char *rubbish(size_t bytes)
+{
+    unsigned char *p = aligned_alloc(64, bytes + GUARD);
+    if (!p)
+        abort();
+    memset(p, RUBBISH, bytes + GUARD);
+    return p;
+}
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t bytes_of(const fc_tensor *t)
+{
+    return (size_t)t->n * tsr_dtype_size(t->arg.dtype);
+}
+
+/* Runs a kernel; ip has room for what it keeps. Aborts on an error. */
+static void run(const char *impl, const tsri_kernel_desc *d, const tsri_kernel *k, void **ip,
+                fc_tensor *const *out)
+{
+    const size_t bytes = lines(k->scratch_bytes), kept_bytes = lines(k->kept_bytes);
+    unsigned char *scratch = rubbish(bytes), *kept = rubbish(kept_bytes);
+    void *op[TSRI_KERNEL_MAX_ARGS] = {0};
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < d->nout; i++) {
+        op[i] = out[i]->data;
+        memset(out[i]->data, RUBBISH, bytes_of(out[i]));
+    }
+    if (k->keep) {
+        memset(kept, 0, kept_bytes);
+        status = k->keep(k, ip, kept, scratch);
+        ip[d->nin] = kept;
+    }
+    if (status == TSR_OK)
+        status = k->run(k, ip, op, scratch);
+    const bool holds = guard_holds(scratch + bytes) && guard_holds(kept + kept_bytes);
+    free(scratch);
+    free(kept);
+    if (status != TSR_OK || !holds) {
+        fprintf(stderr, "%s, %s: %s\n", impl, tsri_op_name(d->op),
+                holds ? tsr_last_error() : "wrote beyond scratch_bytes or kept_bytes");
+        abort();
+    }
+}
+
+/* Runs the kernel that keeps what it packs of its operands, if there is one: it gives the bits that
+ * are in `out`. */
+static void check_kept(const tsri_kernels *impl, tsri_kernel_desc d, void **ip,
+                       fc_tensor *const *out)
+{
+    tsri_kernel *k;
+    void *bits[TSRI_KERNEL_MAX_ARGS];
+    bool same = true;
+    d.fixed = ~0u;
+    if (impl->slot[d.op](NULL, &d, &k) != TSR_OK)
+        abort();
+    for (int i = 0; k->keep && i < d.nout; i++) {
+        bits[i] = malloc(bytes_of(out[i]) + 1);
+        assert_non_null(bits[i]);
+        memcpy(bits[i], out[i]->data, bytes_of(out[i]));
+    }
+    if (k->keep)
+        run(impl->name, &d, k, ip, out);
+    for (int i = 0; k->keep && i < d.nout; i++) {
+        same = same && !memcmp(bits[i], out[i]->data, bytes_of(out[i]));
+        free(bits[i]);
+    }
+    k->destroy(k);
+    if (!same)
+        fail_msg("%s, %s: what is kept gives other bits", impl->name, tsri_op_name(d.op));
+}
+
 bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, int64_t groups,
             int nin, fc_tensor *const *in, int nout, fc_tensor *const *out)
 {
     tsri_kernel_desc d = {.op = op, .attrs = attrs, .nin = nin, .nout = nout, .groups = groups};
-    void *ip[TSRI_KERNEL_MAX_ARGS] = {0}, *op_[TSRI_KERNEL_MAX_ARGS] = {0};
+    void *ip[TSRI_KERNEL_MAX_ARGS + 1] = {0};
     for (int i = 0; i < nin; i++) {
         d.in[i] = in[i]->arg;
         ip[i] = in[i]->data;
     }
-    for (int i = 0; i < nout; i++) {
+    for (int i = 0; i < nout; i++)
         d.out[i] = out[i]->arg;
-        op_[i] = out[i]->data;
-        memset(out[i]->data, RUBBISH, (size_t)out[i]->n * tsr_dtype_size(out[i]->arg.dtype));
-    }
     tsri_kernel *k;
     tsr_status status = impl->slot[op] ? impl->slot[op](NULL, &d, &k) : TSR_ERR_UNSUPPORTED;
     if (status == TSR_ERR_UNSUPPORTED)
@@ -113,20 +186,9 @@ bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, 
         fprintf(stderr, "%s, %s: %s\n", impl->name, tsri_op_name(op), tsr_last_error());
         abort();
     }
-    size_t bytes = (k->scratch_bytes + 63) / 64 * 64;
-    unsigned char *scratch = aligned_alloc(64, bytes + GUARD);
-    if (!scratch)
-        abort();
-    memset(scratch, RUBBISH, bytes + GUARD);
-    status = k->run(k, ip, op_, scratch);
-    bool holds = guard_holds(scratch + bytes);
-    free(scratch);
+    run(impl->name, &d, k, ip, out);
     k->destroy(k);
-    if (status != TSR_OK || !holds) {
-        fprintf(stderr, "%s, %s: %s\n", impl->name, tsri_op_name(op),
-                holds ? tsr_last_error() : "wrote beyond scratch_bytes");
-        abort();
-    }
+    check_kept(impl, d, ip, out);
     return true;
 }
 

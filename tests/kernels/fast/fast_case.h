@@ -23,7 +23,8 @@ void fc_draw(fc_tensor *t);
 double fc_at(const fc_tensor *t, int64_t i);
 void fc_free(int n, fc_tensor *const *t);
 /* Whether impl takes it; results were filled with rubbish before. Aborts on other errors, and
- * if scratch was written beyond its end. */
+ * if scratch was written beyond its end. Fails the test if a kernel that keeps what it packs of its
+ * operands gives other bits. */
 bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, int64_t groups,
             int nin, fc_tensor *const *in, int nout, fc_tensor *const *out);
 /* Fails the test unless each element is within `tol` of the largest wanted value, or of `most` if

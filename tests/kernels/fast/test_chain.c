@@ -92,28 +92,69 @@ static void make_low(const link *l, fc_tensor *low, link *to)
     }
 }
 
-/* Runs the chain; results of `out` are those of the values from ngiven on. */
-static const char *run(const link *l, const tsri_kernels *const *list, void **out)
+/* Runs a kernel of a chain that keeps what it packs, or packs nothing: see run. */
+static void run_kernel(const link *l, const tsri_kernel *k, void **out)
 {
-    tsri_kernel *k;
-    void *in[TSRI_CHAIN_VALUES], *scratch;
+    void *in[TSRI_CHAIN_VALUES + 1];
     for (int i = 0; i < l->desc.ngiven; i++)
         in[i] = l->value[i]->data;
-    assert_int_equal(tsri_chain_create(NULL, list, &l->desc, &k), TSR_OK);
     for (int i = 0; i < l->desc.nouter; i++) {
         const fc_tensor *t = l->value[l->desc.ngiven + i];
         memset(out[i], 0xff, (size_t)t->n * tsr_dtype_size(t->arg.dtype));
     }
     const size_t bytes = (k->scratch_bytes + 63) / 64 * 64;
-    scratch = aligned_alloc(64, bytes + 64);
-    assert_non_null(scratch);
+    const size_t kept_bytes = (k->kept_bytes + 63) / 64 * 64;
+    unsigned char *scratch = aligned_alloc(64, bytes + 64);
+    unsigned char *kept = aligned_alloc(64, kept_bytes + 64);
+    assert_true(scratch && kept);
     memset(scratch, 0xff, bytes + 64);
+    memset(kept, 0, kept_bytes);
+    memset(kept + kept_bytes, 0xff, 64);
+    if (k->keep)
+        assert_int_equal(k->keep(k, in, kept, scratch), TSR_OK);
+    in[l->desc.ngiven] = kept;
     assert_int_equal(k->run(k, in, out, scratch), TSR_OK);
-    for (int i = 0; i < 64; i++)
-        assert_int_equal(((unsigned char *)scratch)[bytes + (size_t)i], 0xff);
+    for (size_t i = 0; i < 64; i++)
+        assert_true(scratch[bytes + i] == 0xff && kept[kept_bytes + i] == 0xff);
+    free(scratch);
+    free(kept);
+}
+
+/* Runs the chain whose kernels keep what they pack: it gives the bits that are in `out`. */
+static void check_kept(const link *l, const tsri_kernels *const *list, void **out)
+{
+    link fixed = *l;
+    tsri_kernel *k;
+    void *bits[TSRI_CHAIN_VALUES];
+    for (int m = 0; m < l->desc.n; m++)
+        for (int i = 0; i < l->desc.member[m].nin; i++)
+            fixed.desc.member[m].fixed |= (uint32_t)(l->desc.in[m][i] < l->desc.ngiven) << i;
+    assert_int_equal(tsri_chain_create(NULL, list, &fixed.desc, &k), TSR_OK);
+    for (int i = 0; i < l->desc.nouter; i++) {
+        const fc_tensor *t = l->value[l->desc.ngiven + i];
+        bits[i] = malloc((size_t)t->n * tsr_dtype_size(t->arg.dtype) + 1);
+        assert_non_null(bits[i]);
+    }
+    if (k->keep)
+        run_kernel(&fixed, k, bits);
+    for (int i = 0; i < l->desc.nouter; i++) {
+        const fc_tensor *t = l->value[l->desc.ngiven + i];
+        if (k->keep)
+            assert_memory_equal(bits[i], out[i], (size_t)t->n * tsr_dtype_size(t->arg.dtype));
+        free(bits[i]);
+    }
+    k->destroy(k);
+}
+
+/* Runs the chain; results of `out` are those of the values from ngiven on. */
+static const char *run(const link *l, const tsri_kernels *const *list, void **out)
+{
+    tsri_kernel *k;
+    assert_int_equal(tsri_chain_create(NULL, list, &l->desc, &k), TSR_OK);
+    run_kernel(l, k, out);
     const char *impl = tsri_chain_impl(k, 0);
     k->destroy(k);
-    free(scratch);
+    check_kept(l, list, out);
     return impl;
 }
 

@@ -7,6 +7,7 @@ typedef struct depthwise {
     tsri_fast base;
     tsri_fast_dw dw;
     bool bias, half; /* half: operands and results are bf16 */
+    int kept;        /* the operand that has the weights as f32, [tap][channel]; 0: none has */
     tsri_widen_fn *widen;
     tsri_narrow_fn *narrow;
     size_t weight_bytes, zero_bytes, part_bytes;
@@ -22,6 +23,8 @@ static tsri_fast_dw dw_of(const depthwise *k, void *scratch, void *const *in, vo
     dw.x = in[0];
     dw.y = out[0];
     dw.w = tsri_fast_take(&at, k->weight_bytes);
+    if (k->kept)
+        dw.w = in[k->kept];
     dw.zeros = at;
     return dw;
 }
@@ -45,20 +48,33 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
     }
 }
 
+/* w[channel][tap] -> f32 [tap][channel] */
+static void turn_weights(const depthwise *k, const void *w, void *to, void *scratch)
+{
+    const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1], channels = k->dw.channels;
+    if (k->half) {
+        float *wide = (float *)(void *)((char *)scratch + k->wide_at);
+        k->widen(w, wide, taps * channels);
+        w = wide;
+    }
+    k->base.isa->f32.transpose(w, taps, to, channels, taps, channels);
+}
+
 static void rows_begin(const tsri_fast *f, const tsri_fast_part *p)
 {
     const depthwise *k = (const depthwise *)f;
-    const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1], channels = k->dw.channels;
     if (p->index)
         return;
     memset((char *)p->scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
-    const float *w = p->in[1];
-    if (k->half) {
-        float *wide = (float *)(void *)((char *)p->scratch + k->wide_at);
-        k->widen(p->in[1], wide, taps * channels);
-        w = wide;
-    }
-    f->isa->f32.transpose(w, taps, p->scratch, channels, taps, channels);
+    if (!k->kept)
+        turn_weights(k, p->in[1], p->scratch, p->scratch);
+}
+
+static tsr_status keep_weights(const tsri_kernel *kernel, void *const *in, void *kept,
+                               void *scratch)
+{
+    turn_weights((const depthwise *)kernel, in[1], kept, scratch);
+    return TSR_OK;
 }
 
 static void weights_begin(const tsri_fast *f, const tsri_fast_part *p)
@@ -173,6 +189,11 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
                       c->dilation[i] == 1 && c->in[i] > 2;
     }
     k->weight_bytes = (size_t)taps * (size_t)c->ci * sizeof(float);
+    if (!dw && desc->fixed >> 1 & 1) {
+        k->kept = desc->nin;
+        k->base.base.keep = keep_weights;
+        k->base.base.kept_bytes = k->weight_bytes;
+    }
     k->dw.three = c->kernel[0] == 3 && c->kernel[1] == 3;
     const int64_t w = k->base.isa->width;
     k->dw.pitch = (c->ci + w - 1) / w * w;
