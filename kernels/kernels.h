@@ -56,6 +56,24 @@ static inline int tsri_slice_wraps(const tsri_attrs *attrs, const tsri_arg *x, c
 /* The order of work on a device that has one; see kernels/device.h. */
 typedef struct tsri_stream tsri_stream;
 
+/*
+ * The end of a kernel: what it does to its result, of f32, where it makes it, in this order: y = y
+ * * scale[channel] + shift[channel], y += add, y = fn(y). Channels are axis 1 of images, and the
+ * last axis of matrices. The operands follow that of the packed weights: in[nin + TSRI_END_SCALE]
+ * and so on; add is laid out as the result. All give the bits of the ops that they stand for.
+ */
+typedef struct tsri_kernel_end {
+    bool scales, adds, acts;
+    tsri_unary_fn fn;
+    double a, b; /* of fn */
+} tsri_kernel_end;
+enum { TSRI_END_SCALE = 1, TSRI_END_SHIFT, TSRI_END_ADD, TSRI_END_ARGS };
+
+static inline bool tsri_kernel_has_end(const tsri_kernel_end *e)
+{
+    return e->scales || e->adds || e->acts;
+}
+
 typedef struct tsri_kernel_desc {
     tsri_op_kind op;
     const tsri_attrs *attrs;
@@ -63,6 +81,7 @@ typedef struct tsri_kernel_desc {
     tsri_arg in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
     uint32_t fixed;      /* operands (bits) that stay as they are until `keep` is called again */
     int64_t groups;      /* convolutions: this shard's groups */
+    tsri_kernel_end end; /* for kernels that take one: takes_end */
     int threads;         /* that do its work; 0: as many as it is worth */
     tsri_stream *stream; /* on which it will run; NULL on a CPU */
 } tsri_kernel_desc;
@@ -159,6 +178,7 @@ struct tsri_kernel {
      * the caller owns. It reads no other operand. Every run then gets that memory as in[nin]. */
     tsr_status (*keep)(const tsri_kernel *k, void *const *in, void *kept, void *scratch);
     size_t kept_bytes;                /* 0: the kernel keeps nothing */
+    bool takes_end;                   /* it does what `end` of its desc says */
     const char *impl;                 /* "ref", "fast:avx512", "onednn", "via32": static */
     const tsri_kernel_pieces *pieces; /* optional; lives as long as the kernel */
     /* Optional: runs, but hands result 0 to `sink`, each element once, in place of out[0]. */

@@ -57,6 +57,11 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
             continue;
         tsr_status status = (*list)->call ? (*list)->call(create, mem, desc, out_kernel)
                                           : create(mem, desc, out_kernel);
+        if (status == TSR_OK && tsri_kernel_has_end(&desc->end) && !(*out_kernel)->takes_end) {
+            (*out_kernel)->destroy(*out_kernel);
+            *out_kernel = NULL;
+            status = TSR_ERR_UNSUPPORTED;
+        }
         if (status == TSR_OK && declined)
             tsri_error_clear(); /* why others declined is nobody's error */
         if (status != TSR_ERR_UNSUPPORTED)

@@ -66,7 +66,7 @@ static void call(const tsri_chain_job *j, int thread, int m, piece_fn *fn, int64
     point(j, thread, first, k->nin[m], k->in[m], pieces->in, in);
     point(j, thread, first, k->nout[m], k->out[m], pieces->out, out);
     if (tsri_chain_kept(j, m))
-        in[k->nin[m]] = tsri_chain_kept(j, m);
+        in[k->kept_in[m]] = tsri_chain_kept(j, m);
     const tsri_kernel_piece p = {thread, n, k->units, in, out, j->scratch + k->scratch_at[m],
                                  ahead};
     fn(k->kernel[m], &p);
@@ -165,7 +165,7 @@ static void point_whole(const tsri_chain_job *j, int m, void **in, void **out)
             in[i] = at;
     }
     if (tsri_chain_kept(j, m))
-        in[k->nin[m]] = tsri_chain_kept(j, m);
+        in[k->kept_in[m]] = tsri_chain_kept(j, m);
 }
 
 /* Hands the pieces of a gradient on to its update. */
@@ -276,7 +276,7 @@ static bool each_arg(tsri_chain *k, const tsri_chain_desc *d, arg_fn *fn)
     for (int m = 0; m < k->nwalked; m++) {
         const tsri_kernel_desc *member = &d->member[m];
         const tsri_kernel_pieces *p = k->kernel[m]->pieces;
-        for (int i = 0; i < member->nin; i++)
+        for (int i = 0; i < k->nin[m]; i++)
             if (!fn(k, d, d->in[m][i], &member->in[i], false, p && p->in >> i & 1))
                 return false;
         for (int i = 0; i < member->nout; i++)
@@ -405,7 +405,7 @@ static bool plan_pieces(tsri_chain *k, const tsri_chain_desc *d)
     k->units = units_of(k, d);
     memset(k->unit_bytes, 0, sizeof k->unit_bytes);
     memset(k->whole, 0, sizeof k->whole);
-    if (!k->units || (k->nwalked == 1 && k->n > 1) || !each_arg(k, d, note_units))
+    if (!k->units || k->nwalked == 1 || !each_arg(k, d, note_units))
         return false;
     bool images = false;
     for (int m = 0; m < k->nwalked; m++)
@@ -530,63 +530,7 @@ static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *
     return TSR_OK;
 }
 
-/* --- products and their sums ------------------------------------------------------------------ */
-/* Returns the member that makes value v by multiplying two operands that are alike, or one by
- * itself, where v is read but once and inside; else -1. */
-static int product_of(const tsri_chain_desc *d, int v)
-{
-    int maker = -1, readers = 0;
-    for (int m = 0; m < d->n; m++) {
-        maker = d->out[m][0] == v ? m : maker;
-        for (int i = 0; i < d->member[m].nin; i++)
-            readers += d->in[m][i] == v;
-    }
-    if (v < d->ngiven + d->nouter || maker < 0 || readers != 1)
-        return -1;
-    const tsri_kernel_desc *p = &d->member[maker];
-    if (p->op == TSRI_OP_UNARY)
-        return p->attrs->unary.fn == TSRI_UNARY_SQUARE ? maker : -1;
-    return p->op == TSRI_OP_BINARY && p->attrs->binary.fn == TSRI_BINARY_MUL &&
-                   tsri_arg_count(&p->in[0]) == tsri_arg_count(&p->in[1])
-               ? maker
-               : -1;
-}
-
-static void take_out(tsri_chain_desc *d, int m)
-{
-    const size_t rest = (size_t)(d->n - m - 1);
-    memmove(&d->member[m], &d->member[m + 1], rest * sizeof *d->member);
-    memmove(d->in[m], d->in[m + 1], rest * sizeof *d->in);
-    memmove(d->out[m], d->out[m + 1], rest * sizeof *d->out);
-    d->n--;
-}
-
-/* Lets sums of f32 take the operands of the products that they are of, which go: reductions of two
- * operands. Returns whether there are any. */
-static bool join_products(tsri_chain_desc *d)
-{
-    bool any = false;
-    for (int m = 0; m < d->n; m++) {
-        tsri_kernel_desc *sum = &d->member[m];
-        const bool sums = sum->op == TSRI_OP_REDUCE && sum->nin == 1 &&
-                          sum->attrs->reduce.op == TSR_REDUCE_SUM && sum->in[0].dtype == TSR_F32;
-        const int p = sums ? product_of(d, d->in[m][0]) : -1;
-        if (p < 0)
-            continue;
-        for (int i = 0; i < 2; i++) {
-            const int from = i < d->member[p].nin ? i : 0;
-            sum->in[i] = d->member[p].in[from];
-            d->in[m][i] = d->in[p][from];
-        }
-        sum->nin = 2;
-        sum->fixed = 0;
-        take_out(d, p);
-        m--;
-        any = true;
-    }
-    return any;
-}
-
+/* --- members that others do ------------------------------------------------------------------- */
 static tsr_status create(tsri_mem *mem, const tsri_kernels *const *list,
                          const tsri_chain_desc *desc, tsri_kernel **out_kernel)
 {
@@ -599,6 +543,10 @@ static tsr_status create(tsri_mem *mem, const tsri_kernels *const *list,
     k->nvalues = desc->ngiven + desc->nouter + desc->ninner;
     for (int m = 0; m < desc->n; m++) {
         k->nin[m] = desc->member[m].nin;
+        k->kept_in[m] = (int8_t)k->nin[m];
+        k->made_by[m] = (int8_t)m;
+        if (tsri_kernel_has_end(&desc->member[m].end))
+            k->nin[m] += TSRI_END_ARGS;
         k->nout[m] = desc->member[m].nout;
         for (int i = 0; i < TSRI_KERNEL_MAX_ARGS; i++) {
             k->in[m][i] = (int8_t)desc->in[m][i];
@@ -617,23 +565,28 @@ static tsr_status create(tsri_mem *mem, const tsri_kernels *const *list,
     return TSR_OK;
 }
 
-/* Tries with sums of products, which only kernels that work by pieces know. */
+/* Tries with fewer members: with sums of products, which only kernels that work by pieces know, or
+ * with ends, which not all kernels take. */
 static tsr_status create_joined(tsri_mem *mem, const tsri_kernels *const *list,
                                 const tsri_chain_desc *desc, tsri_kernel **out_kernel)
 {
-    tsri_chain_desc *joined = tsri_mem_alloc(mem, sizeof *joined);
+    tsri_chain_joined *j = tsri_mem_alloc(mem, sizeof *j);
     tsri_kernel *k = NULL;
-    TSRI_NEED(joined);
-    *joined = *desc;
+    TSRI_NEED(j);
+    j->d = *desc;
+    for (int m = 0; m < TSRI_CHAIN_MAX; m++)
+        j->place[m] = (int8_t)m;
     tsr_status status = TSR_OK;
-    if (join_products(joined))
-        status = create(mem, list, joined, &k);
-    tsri_mem_free(joined);
-    if (status == TSR_OK && k && ((const tsri_chain *)k)->by_pieces) {
+    if (desc->by_units ? tsri_chain_join_products(j) : tsri_chain_join_ends(j))
+        status = create(mem, list, &j->d, &k);
+    if (k)
+        memcpy(((tsri_chain *)k)->made_by, j->place, sizeof j->place);
+    tsri_mem_free(j);
+    if (k && (!desc->by_units || ((const tsri_chain *)k)->by_pieces)) {
         *out_kernel = k;
         return TSR_OK;
     }
-    if (status == TSR_OK && k)
+    if (k)
         k->destroy(k);
     if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
         return status;
@@ -645,14 +598,12 @@ static tsr_status create_joined(tsri_mem *mem, const tsri_kernels *const *list,
 tsr_status tsri_chain_create(tsri_mem *mem, const tsri_kernels *const *list,
                              const tsri_chain_desc *desc, tsri_kernel **out_kernel)
 {
-    return desc->by_units ? create_joined(mem, list, desc, out_kernel)
-                          : create(mem, list, desc, out_kernel);
+    return create_joined(mem, list, desc, out_kernel);
 }
 
 const char *tsri_chain_impl(const tsri_kernel *kernel, int i)
 {
     const tsri_chain *k = (const tsri_chain *)kernel;
-    if (i >= k->n) /* a product that its sum has taken in */
-        return k->base.impl;
-    return k->by_pieces && i < k->nwalked ? "chain" : k->kernel[i]->impl;
+    const int m = k->made_by[i];
+    return k->by_pieces && m < k->nwalked ? "chain" : k->kernel[m]->impl;
 }

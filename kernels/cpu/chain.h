@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside chains: chain.c makes them, chain_lines.c leads images through line by line. */
+/* Inside chains: chain.c makes them, of the members that chain_join.c leaves; chain_lines.c leads
+ * images through line by line. */
 #ifndef TESSERA_KERNELS_CPU_CHAIN_H
 #define TESSERA_KERNELS_CPU_CHAIN_H
 
@@ -14,7 +15,9 @@ typedef struct tsri_chain {
     int threads;
     int64_t units, piece; /* rows or images, in all and of a piece */
     tsri_kernel *kernel[TSRI_CHAIN_MAX];
-    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX];
+    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX]; /* operands: with those of its end, and before */
+    int8_t kept_in[TSRI_CHAIN_MAX];                /* these where it gets what it keeps */
+    int8_t made_by[TSRI_CHAIN_MAX];                /* of a member of the desc: the kernel */
     int8_t in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
     bool hands_on[TSRI_CHAIN_MAX];        /* a kernel's result goes to an update as it is made */
     int8_t from[TSRI_CHAIN_MAX];          /* of such an update: that kernel, from 1; 0: none */
@@ -63,6 +66,19 @@ static inline char *tsri_chain_kept(const tsri_chain_job *j, int m)
     const tsri_chain *k = j->k;
     return k->kernel[m]->kept_bytes ? (char *)j->in[k->ngiven] + k->kept_at[m] : NULL;
 }
+
+/* A chain of fewer members: those whose work others do are taken out. */
+typedef struct tsri_chain_joined {
+    tsri_chain_desc d;
+    int8_t place[TSRI_CHAIN_MAX]; /* of each member of the whole: the one that does its work */
+} tsri_chain_joined;
+
+/* Lets sums of f32 take the operands of the products that they are of, which go: reductions of two
+ * operands. Returns whether there are any. */
+bool tsri_chain_join_products(tsri_chain_joined *j);
+/* Lets convolutions and linear layers do what is done to their results, as far as one operation
+ * reads each. Returns whether there is anything. */
+bool tsri_chain_join_ends(tsri_chain_joined *j);
 
 /* Plans to lead images through by lines, so that about `bytes` are at work at a time: sets steps
  * and room. False: a kernel can't, or the images have too few lines for it. */

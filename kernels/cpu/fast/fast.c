@@ -135,6 +135,60 @@ void tsri_fast_walks(tsri_fast *f, uint32_t in, uint32_t out, bool images)
     f->base.pieces = &f->pieces;
 }
 
+void tsri_fast_takes_end(tsri_fast *f, const tsri_kernel_desc *desc, int64_t columns)
+{
+    f->ends = desc->end;
+    f->ends_at = desc->nin;
+    f->ends_columns = columns;
+    f->ends_rows = tsri_arg_count(&desc->out[0]) / columns;
+    /* A power is another loop for some exponents. */
+    f->base.takes_end =
+        !desc->end.acts || (desc->end.fn != TSRI_UNARY_POW && f->isa->unary[desc->end.fn] != NULL);
+    if (desc->end.adds)
+        f->pieces.in |= 1u << (desc->nin + TSRI_END_ADD);
+}
+
+bool tsri_fast_tiles_end(const tsri_fast *f)
+{
+    const tsri_kernel_end *e = &f->ends;
+    return !e->acts || e->fn == TSRI_UNARY_RELU || e->fn == TSRI_UNARY_RELU6;
+}
+
+tsri_fast_end tsri_fast_end_of(const tsri_fast *f, void *const *in, int64_t row, int64_t column)
+{
+    const tsri_kernel_end *e = &f->ends;
+    void *const *own = in + f->ends_at;
+    tsri_fast_end end = {0};
+    if (e->acts && tsri_fast_tiles_end(f))
+        end.relu = e->fn == TSRI_UNARY_RELU6 ? 6 : 1;
+    if (e->scales) {
+        end.scale = (const float *)own[TSRI_END_SCALE] + column;
+        end.shift = (const float *)own[TSRI_END_SHIFT] + column;
+    }
+    if (e->adds)
+        end.add = (const float *)own[TSRI_END_ADD] + row * f->ends_columns + column;
+    return end;
+}
+
+void tsri_fast_end_rows(const tsri_fast *f, void *const *in, float *y, int64_t row, int64_t rows,
+                        int64_t c0, int64_t c1)
+{
+    const tsri_kernel_end *e = &f->ends;
+    if (!tsri_kernel_has_end(e) || rows <= 0 || c0 >= c1)
+        return;
+    const int64_t pitch = f->ends_columns;
+    const bool whole = c0 == 0 && c1 == pitch;
+    const tsri_fast_end end = tsri_fast_end_of(f, in, row, c0);
+    y += row * pitch + c0;
+    if (end.scale || end.add || end.relu)
+        f->isa->end(&end, y, pitch, rows, c1 - c0);
+    for (int64_t r = 0; r < (tsri_fast_tiles_end(f) ? 0 : whole ? 1 : rows); r++) {
+        float *to = y + r * pitch;
+        const tsri_fast_map map = {.x = to, .out = to, .a = (float)e->a, .b = (float)e->b};
+        f->isa->unary[e->fn](&map, 0, whole ? rows * pitch : c1 - c0);
+    }
+}
+
 /* Whether all operands and results are of `dtype`. */
 static bool is_of(const tsri_kernel_desc *desc, tsr_dtype dtype)
 {

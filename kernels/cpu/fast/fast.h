@@ -34,6 +34,9 @@ struct tsri_fast {
     int64_t total, per_item; /* elements, or whatever an item is made of; 0, 0: the items */
     tsri_fast_part_fn *begin, *part, *end;
     tsri_kernel_pieces pieces;
+    tsri_kernel_end ends;
+    int ends_at;                     /* its operands follow this one */
+    int64_t ends_rows, ends_columns; /* the result's, as a matrix */
 };
 
 /* Returns a zeroed kernel of `bytes` whose run does all parts, with the threads that `desc` says or
@@ -43,6 +46,18 @@ void *tsri_fast_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_part
 /* Lets a kernel work piece by piece too, by its begin, part and end; in, out: tsri_kernel_pieces.
  */
 void tsri_fast_walks(tsri_fast *f, uint32_t in, uint32_t out, bool images);
+/* Lets a kernel of f32 take the desc's end. Its result has so many columns: channels, which are the
+ * last axis in memory. The kernel calls tsri_fast_end_rows for all of it. Called behind
+ * tsri_fast_walks. */
+void tsri_fast_takes_end(tsri_fast *f, const tsri_kernel_desc *desc, int64_t columns);
+/* Whether tiles can do all of the end; and that of elements from this row and column on, for them.
+ */
+bool tsri_fast_tiles_end(const tsri_fast *f);
+tsri_fast_end tsri_fast_end_of(const tsri_fast *f, void *const *in, int64_t row, int64_t column);
+/* Ends rows [row, row + rows) and columns [c0, c1) of the result, if there is anything to be done.
+ */
+void tsri_fast_end_rows(const tsri_fast *f, void *const *in, float *y, int64_t row, int64_t rows,
+                        int64_t c0, int64_t c1);
 /* Runs all parts. A kernel that does something before or behind them sets base.run to a function
  * that calls this one. */
 tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
@@ -97,8 +112,14 @@ static inline void *tsri_fast_take(char **scratch, size_t bytes)
  * a[k*lda + m], and bn is 1. Long sums are made of blocks. add: to what is in c, with
  * tsri_fast_gemm_rows alone.
  */
+typedef struct tsri_fast_ending {
+    const tsri_fast *kernel; /* of which c is the result: see tsri_fast_end_rows */
+    void *const *in;
+} tsri_fast_ending;
+
 typedef struct tsri_fast_gemm {
     const tsri_fast_loops *loops;
+    const tsri_fast_ending *ending; /* of a run; NULL: c has no end */
     int64_t m, n, k, lda, bk, bn, ldc;
     bool ta, add;
     bool packed; /* b is, by tsri_fast_gemm_pack */

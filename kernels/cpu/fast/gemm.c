@@ -169,9 +169,10 @@ bool tsri_fast_gemm_keeps(const tsri_fast_gemm *g)
     return !g->ta && g->m > TSRI_FAST_DOTS && g->m <= KEPT_ROWS;
 }
 
-/* A panel of nv vectors of columns from j on, rows of a and c as given, all of k. */
-static void multiply(const tsri_fast_gemm *g, int64_t rows, const void *a, const void *packed,
-                     int nv, int64_t j, const void *bias, void *c, tsri_ahead *ahead)
+/* A panel of nv vectors of columns from j on, rows of a and c from `row` on, all of k. */
+static void multiply(const tsri_fast_gemm *g, int64_t row, int64_t rows, const void *a,
+                     const void *packed, int nv, int64_t j, const void *bias, void *c,
+                     tsri_ahead *ahead)
 {
     const int64_t width = (int64_t)nv * g->loops->width;
     tsri_fast_tile t = {.bk = width,
@@ -182,14 +183,19 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const void *a, const
                         .ahead = ahead,
                         .cols = tsri_fast_least(width, g->n - j)};
     const int64_t block = g->k > K_LONG ? K_LONG_BLOCK : K_BLOCK;
+    const tsri_fast_ending *e = g->ending;
+    const bool ends = e && tsri_fast_tiles_end(e->kernel);
+    const tsri_fast_end end =
+        ends ? tsri_fast_end_of(e->kernel, e->in, row, j) : (tsri_fast_end){0};
     for (int64_t k = 0; k < g->k; k += block) {
         t.k = tsri_fast_least(block, g->k - k);
         t.b = elements_at(g, packed, k * width);
         t.add = k > 0 || g->add;
         t.bias = bias && k + t.k == g->k ? elements_at(g, bias, j) : NULL;
+        t.end = ends && k + t.k == g->k ? &end : NULL;
         t.rows = rows;
-        t.a = elements_at(g, a, k);
-        t.c = elements_to(g, c, j);
+        t.a = elements_at(g, elements_at(g, a, row * g->lda), k);
+        t.c = elements_to(g, c, row * g->ldc + j);
         g->loops->tile[nv](&t);
     }
 }
@@ -207,18 +213,28 @@ void tsri_fast_gemm_pack(const tsri_fast_gemm *g, int part, int parts, const voi
     }
 }
 
+/* Ends rows and columns of c, which are complete. */
+static void end_rows(const tsri_fast_gemm *g, void *c, int64_t row, int64_t rows, int64_t c0,
+                     int64_t c1)
+{
+    if (g->ending)
+        tsri_fast_end_rows(g->ending->kernel, g->ending->in, c, row, rows, c0, c1);
+}
+
 void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const void *a, const void *packed,
                          const void *bias, void *c, tsri_ahead *ahead)
 {
     const int64_t end = vectors(g), w = g->loops->width;
     const int64_t chunk = end * w * g->k * g->loops->size <= SMALL_BYTES ? TILES : rows;
-    for (int64_t r = 0; r < rows; r += chunk)
+    for (int64_t r = 0; r < rows; r += chunk) {
         for (int64_t v = 0, nv; v < end; v += nv) {
             nv = panel_of(g, v);
-            multiply(g, tsri_fast_least(chunk, rows - r), elements_at(g, a, r * g->lda),
-                     elements_at(g, packed, v * w * g->k), (int)nv, v * w, bias,
-                     elements_to(g, c, r * g->ldc), ahead);
+            multiply(g, r, tsri_fast_least(chunk, rows - r), a,
+                     elements_at(g, packed, v * w * g->k), (int)nv, v * w, bias, c, ahead);
         }
+        if (g->ending && !tsri_fast_tiles_end(g->ending->kernel))
+            end_rows(g, c, r, tsri_fast_least(chunk, rows - r), 0, g->n);
+    }
 }
 
 /* Asks for rows [from, end) of x, which are whole. */
@@ -288,15 +304,18 @@ static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_
         if (g->lda == g->k)
             ask(g, &ahead, q->a, g->lda, soon, end);
         for (int64_t v = v0, nv; v < v1; v += nv) {
-            nv = panel_of(g, v);
+            nv = tsri_fast_panel(v1 - v);
             void *p = elements_to(g, packed, (v - v0) * w * g->k);
             if (m == m0 && !g->packed)
                 g->loops->pack(elements_at(g, q->b, v * w * g->bn), g->bk, g->bn, g->k,
                                tsri_fast_least(nv * w, g->n - v * w), nv * w, p);
-            multiply(g, tsri_fast_least(chunk, m1 - m), elements_at(g, q->a, m * g->lda),
+            multiply(g, m, tsri_fast_least(chunk, m1 - m), q->a,
                      g->packed ? elements_at(g, q->b, v * w * g->k) : p, (int)nv, v * w, q->bias,
-                     elements_to(g, q->c, m * g->ldc), &ahead);
+                     q->c, &ahead);
         }
+        if (g->ending && !tsri_fast_tiles_end(g->ending->kernel))
+            end_rows(g, q->c, m, tsri_fast_least(chunk, m1 - m), v0 * w,
+                     tsri_fast_least(v1 * w, g->n));
     }
 }
 
@@ -409,6 +428,7 @@ static void few_part(const job *q, int part)
     else
         few_turned(q, v0 * w, tsri_fast_least(v1 * w, g->n),
                    q->scratch + few_packed_bytes(g) + (size_t)part * g->part_bytes);
+    end_rows(g, q->c, 0, g->m, v0 * w, tsri_fast_least(v1 * w, g->n));
 }
 
 static void dots_part(void *arg, int part)
@@ -424,8 +444,10 @@ static void dots_part(void *arg, int part)
                               .ldc = g->ldc,
                               .m = g->m,
                               .k = g->k};
-    g->loops->dots(&d, tsri_fast_cut(g->n, g->threads, part, g->loops->width),
-                   tsri_fast_cut(g->n, g->threads, part + 1, g->loops->width));
+    const int64_t n0 = tsri_fast_cut(g->n, g->threads, part, g->loops->width);
+    const int64_t n1 = tsri_fast_cut(g->n, g->threads, part + 1, g->loops->width);
+    g->loops->dots(&d, n0, n1);
+    end_rows(g, q->c, 0, g->m, n0, n1);
 }
 
 static void plain_part(void *arg, int part)

@@ -71,38 +71,57 @@ VEC_FN T *BY(tile_row)(const tsri_fast_tile *t, int64_t row)
     return (T *)t->c + (t->row ? t->row[row].c : row * t->ldc);
 }
 
+/* Stores sums of a tile's rows from `at` on, with what joins them. whole: there are mr rows, of nv
+ * whole vectors. */
+VEC_FN void BY(tile_join)(const tsri_fast_tile *t, int64_t at, const int mr, const int nv,
+                          VT acc[8][3], const bool whole)
+{
+    const int64_t last = t->cols - (int64_t)(nv - 1) * LANES;
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        if (!whole && r >= t->rows - at)
+            break;
+        T *c = BY(tile_row)(t, at + r);
+        const int64_t off = c - (T *)t->c;
+        VEC_LOOP
+        for (int j = 0; j < nv; j++) {
+            const int64_t n = whole || j < nv - 1 ? LANES : last, i = j * LANES;
+            VT v = acc[r][j];
+            if (t->add)
+                v += whole ? VEC(load)(c + i) : VEC(load_upto)(c + i, n);
+            if (t->bias)
+                v += whole ? VEC(load)((const T *)t->bias + i)
+                           : VEC(load_upto)((const T *)t->bias + i, n);
+            if (t->end)
+                v = BY(end_vector)(t->end, v, i, n, off, whole);
+            if (whole)
+                VEC(store)(c + i, v);
+            else
+                VEC(store_upto)(c + i, v, n);
+        }
+    }
+}
+
 /* Rows [at, at + mr) of a tile, as far as they are there. */
 VEC_FN void BY(tile_rows)(const tsri_fast_tile *t, int64_t at, const int mr, const int nv)
 {
     const int64_t last = t->cols - (int64_t)(nv - 1) * LANES, rows = t->rows - at;
     VT acc[8][3];
     BY(tile_sums)(t, at, rows, mr, nv, acc, false);
-    /* Nearly always, where k is short. */
-    if (last == LANES && !t->add && !t->bias && rows >= mr) {
-        VEC_LOOP
-        for (int r = 0; r < mr; r++) {
-            T *c = BY(tile_row)(t, at + r);
-            VEC_LOOP
-            for (int j = 0; j < nv; j++)
-                VEC(store)(c + j * LANES, acc[r][j]);
-        }
+    if (last < LANES || rows < mr) {
+        BY(tile_join)(t, at, mr, nv, acc, false);
+        return;
+    }
+    if (t->add || t->bias || t->end) {
+        BY(tile_join)(t, at, mr, nv, acc, true);
         return;
     }
     VEC_LOOP
     for (int r = 0; r < mr; r++) {
-        if (r >= rows)
-            break;
         T *c = BY(tile_row)(t, at + r);
         VEC_LOOP
-        for (int j = 0; j < nv; j++) {
-            int64_t n = j < nv - 1 ? LANES : last;
-            VT v = acc[r][j];
-            if (t->add)
-                v += VEC(load_upto)(c + j * LANES, n);
-            if (t->bias)
-                v += VEC(load_upto)((const T *)t->bias + j * LANES, n);
-            VEC(store_upto)(c + j * LANES, v, n);
-        }
+        for (int j = 0; j < nv; j++)
+            VEC(store)(c + j * LANES, acc[r][j]);
     }
 }
 

@@ -29,6 +29,13 @@ typedef struct tsri_fast_row {
     int64_t a, c;
 } tsri_fast_row;
 
+/* The end of rows of results: y * scale[column] + shift[column] (NULL: y), + add, which has
+ * such rows (NULL: nothing), relu. */
+typedef struct tsri_fast_end {
+    const float *scale, *shift, *add;
+    int relu; /* 1; 6: at most 6; 0: none */
+} tsri_fast_end;
+
 /* c[rows][cols] = (add ? c : 0) + bias[cols] + sum over k of a[row*ar + k*ak] * b[k*bk + col].
  * packed: b's rows are whole vectors. row: where rows begin, instead of ar and ldc. runs: so many
  * sums of k terms, each of which begins at a_at[run] and b_at[run] * b_unit, or where the one
@@ -41,6 +48,7 @@ typedef struct tsri_fast_tile {
     bool packed, add;
     tsri_ahead *ahead; /* asked for meanwhile; NULL: nothing */
     const tsri_fast_row *row;
+    const tsri_fast_end *end; /* f32: what is done to c, whose rows end->add has; NULL: nothing */
     const int64_t *a_at, *b_at;
     int64_t runs; /* 0: one */
     int64_t b_unit;
@@ -331,6 +339,8 @@ typedef struct tsri_fast_isa {
     void (*wino_weights)(const float *taps, int64_t step, int64_t n, float *dst, int64_t pitch);
     void (*wino_fold)(const float *sums, int parts, int64_t part_pitch, int64_t pitch, int64_t n,
                       tsri_wino_rows rows, bool add, float *taps, int64_t step);
+    /* y[rows][columns], `pitch` apart. */
+    void (*end)(const tsri_fast_end *e, float *y, int64_t pitch, int64_t rows, int64_t columns);
     tsri_fast_map_fn *fill, *scale; /* with a; by a */
     tsri_fast_map_fn *few_power;    /* unary[TSRI_UNARY_POW], of an exponent that is p->a */
     /* NULL: not by vectors. */

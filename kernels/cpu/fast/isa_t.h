@@ -5,11 +5,12 @@
 
 #include "kernels/cpu/fast/bn_t.h"
 #include "kernels/cpu/fast/dw_t.h"
+#include "kernels/cpu/fast/map_t.h"
+#include "kernels/cpu/fast/math_t.h"
+#include "kernels/cpu/fast/end_t.h"
 #include "kernels/cpu/fast/products_t.h"
 #include "kernels/cpu/fast/index_t.h"
 #include "kernels/cpu/fast/ln_t.h"
-#include "kernels/cpu/fast/map_t.h"
-#include "kernels/cpu/fast/math_t.h"
 #include "kernels/cpu/fast/optim_t.h"
 #include "kernels/cpu/fast/planes_t.h"
 #include "kernels/cpu/fast/pool_t.h"
@@ -118,6 +119,7 @@ const tsri_fast_isa ISA_TABLE = {
     .wino_pixels = wino_pixels,
     .wino_weights = wino_weights,
     .wino_fold = wino_fold,
+    .end = end_rows,
     .fill = map_fill,
     .scale = map_scale,
     .few_power = few_power,

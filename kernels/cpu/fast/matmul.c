@@ -15,7 +15,10 @@ static tsr_status product_run(const tsri_kernel *k, void *const *in, void *const
                               void *scratch)
 {
     const product *p = (const product *)k;
-    tsri_fast_gemm_run(&p->gemm, in[p->swap], in[p->b], p->bias ? in[2] : NULL, out[0], scratch);
+    const tsri_fast_ending ending = {&p->base, in};
+    tsri_fast_gemm gemm = p->gemm;
+    gemm.ending = tsri_kernel_has_end(&ending.kernel->ends) ? &ending : NULL;
+    tsri_fast_gemm_run(&gemm, in[p->swap], in[p->b], p->bias ? in[2] : NULL, out[0], scratch);
     return TSR_OK;
 }
 
@@ -55,7 +58,10 @@ static void pack_begin(const tsri_fast *f, const tsri_fast_part *p)
 static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const product *k = (const product *)f;
-    tsri_fast_gemm_rows(&k->gemm, p->end, p->in[0], k->gemm.packed ? p->in[k->b] : p->scratch,
+    const tsri_fast_ending ending = {&k->base, p->in};
+    tsri_fast_gemm gemm = k->gemm;
+    gemm.ending = tsri_kernel_has_end(&ending.kernel->ends) ? &ending : NULL;
+    tsri_fast_gemm_rows(&gemm, p->end, p->in[0], k->gemm.packed ? p->in[k->b] : p->scratch,
                         k->bias ? p->in[2] : NULL, p->out[0], p->ahead);
 }
 
@@ -194,6 +200,8 @@ tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_
     p->base.base.run_into = tsri_fast_outer_hands_on(&p->gemm) ? product_run_into : NULL;
     if (desc->threads) /* pieces' scratch may be large: only who asks for threads works so */
         walk(p);
+    if (!p->gemm.ta && desc->in[0].dtype == TSR_F32)
+        tsri_fast_takes_end(&p->base, desc, p->gemm.n);
     *out_kernel = &p->base.base;
     return TSR_OK;
 }

@@ -104,8 +104,11 @@ void tsri_ref_store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v);
 /* Replaces *kernel, which the new one owns, by one that computes by the definition, where nothing
  * is around an image, those channels of a convolution that have an infinite or NaN factor: their
  * kernel multiplies zeros around the image, or between the pixels of dy, with the weights (of dw:
- * with dy). Leaves a convolution without such zeros as it is. On failure *kernel is destroyed. */
-tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **kernel);
+ * with dy). Leaves a convolution without such zeros as it is. On failure *kernel is destroyed. end:
+ * ends such a channel c of y as *kernel ends the others; NULL if *kernel takes no end. */
+typedef void tsri_ref_end_fn(const tsri_kernel *kernel, void *const *in, void *y, int64_t c);
+tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_end_fn *end,
+                               tsri_kernel **kernel);
 
 /* Moves n elements of `size` bytes; sy, sx in elements. */
 void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n);

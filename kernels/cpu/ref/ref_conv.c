@@ -262,7 +262,7 @@ tsr_status tsri_ref_conv2d(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
         return tsri_ref_depthwise(mem, d, out_kernel);
     if (has_phases(d) && tsri_ref_all_float(d)) {
         TSRI_TRY(make_phases(mem, d, out_kernel));
-        return tsri_ref_conv_edges(mem, d, out_kernel);
+        return tsri_ref_conv_edges(mem, d, NULL, out_kernel);
     }
     tsri_ref_gemm *g = NULL;
     TSRI_TRY(tsri_ref_gemm_make(mem, d, dw, !dw, &g));
@@ -271,7 +271,7 @@ tsr_status tsri_ref_conv2d(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     else
         plan_data(g, d);
     TSRI_TRY(tsri_ref_gemm_finish(g, out_kernel));
-    return tsri_ref_conv_edges(mem, d, out_kernel);
+    return tsri_ref_conv_edges(mem, d, NULL, out_kernel);
 }
 TSRI_REF_SAME(conv2d_dx, conv2d);
 TSRI_REF_SAME(conv2d_dw, conv2d);

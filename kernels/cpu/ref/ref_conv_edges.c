@@ -9,6 +9,7 @@ typedef struct edges {
     tsri_ref ref;
     tsri_kernel *inner;
     void (*destroy)(tsri_kernel *k);
+    tsri_ref_end_fn *end; /* NULL: the inner kernel takes no end */
     /* The weights are fixed: the kernel keeps whether they are finite, as a bool at byte kept_at.
      * The inner kernel has the bytes before it. */
     bool keeps;
@@ -216,8 +217,11 @@ static tsr_status edges_run(const tsri_kernel *k, void *const *in, void *const *
     if (are_factors_finite(v, in))
         return TSR_OK;
     TSRI_REF_EACH(c, 0, channels, true, {
-        if (meets_infinity(&s, d->op, c))
+        if (meets_infinity(&s, d->op, c)) {
             compute(&s, d, c, out[0]);
+            if (v->end)
+                v->end(v->inner, in, out[0], c);
+        }
     });
     return TSR_OK;
 }
@@ -240,7 +244,8 @@ static bool has_edges(const tsri_kernel_desc *d)
     return beyond;
 }
 
-tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **kernel)
+tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_end_fn *end,
+                               tsri_kernel **kernel)
 {
     tsri_kernel *inner = *kernel;
     bool some = d->groups > 0 && tsri_arg_count(&d->out[0]) > 0;
@@ -264,6 +269,8 @@ tsr_status tsri_ref_conv_edges(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ke
         v->ref.base.kept_bytes = v->kept_at + ALIGNMENT;
     }
     v->ref.base.impl = inner->impl;
+    v->ref.base.takes_end = inner->takes_end && end;
+    v->end = end;
     *kernel = &v->ref.base;
     return TSR_OK;
 }

@@ -4,7 +4,8 @@
  * the same pass becomes one kernel. Before a convolution that is what normalises and activates its
  * operand; behind it, the sums that the next batch norm takes of its result; backward, batch norm's
  * gradient, both products of the convolution's gradient, and the sums of the gradient before. The
- * tensors between two global sums are then read once and written once.
+ * tensors between two global sums are then read once and written once. Other convolutions go with
+ * what their kernels can do to their result: a folded batch norm, an addition, an activation.
  *
  * Items stay items, one behind another; lowering makes one step of them. A cheap result that
  * several products read (a normalised activation: forward, and backward for the weights) is
@@ -220,20 +221,92 @@ static void make_chain(chainer *c, int product)
         tsri_chainer_finish(c);
 }
 
+/* --- convolutions and their ends -------------------------------------------------------------- */
+/* Whether a kernel makes an item's f32 result that may do more to it, though not by pieces. */
+static bool takes_end(const chainer *c, const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_KERNEL && it->kernel.op == TSRI_OP_CONV2D &&
+           tsri_placement_can(it->placement, TSRI_CAN_ROW_KERNELS) &&
+           c->ir->values[it->out[0]].dtype == TSR_F32 && has_rows(&c->ir->values[it->out[0]]);
+}
+
+static bool may_end(const tsri_item *it)
+{
+    const tsri_attrs *a = &it->kernel.attrs;
+    switch (it->kernel.op) {
+    case TSRI_OP_SCALE_SHIFT:
+        return true;
+    case TSRI_OP_BINARY:
+        return a->binary.fn == TSRI_BINARY_ADD;
+    case TSRI_OP_UNARY:
+        return a->unary.fn == TSRI_UNARY_RELU || a->unary.fn == TSRI_UNARY_RELU6;
+    default:
+        return false;
+    }
+}
+
+/* Makes a chain of a convolution and what one item behind the other does to its result. */
+static void make_ended(chainer *c, int item)
+{
+    const tsri_ir *ir = c->ir;
+    c->member[0] = item;
+    c->nmembers = 1;
+    c->at = c->position[item];
+    for (int last = item;; c->nmembers++) {
+        const int v = ir->items[last].out[0], r = c->flow.first[v];
+        if (c->flow.first[v + 1] != r + 1)
+            break;
+        last = c->flow.reader[r];
+        if (tsri_chain_role_of(ir, &ir->items[last]) != TSRI_CHAIN_MAP ||
+            !may_end(&ir->items[last]) || !may_join(c, last) || !fits(c, last))
+            break;
+        c->member[c->nmembers] = last;
+    }
+    if (c->nmembers > 1 && tsri_chainer_is_small(c))
+        tsri_chainer_finish(c);
+}
+
+/* --- the order -------------------------------------------------------------------------------- */
+/* Whether an item makes vectors of variables that the program does not write. */
+static bool is_constant(const tsri_ir *ir, const tsri_item *it)
+{
+    bool is = it->kind == TSRI_ITEM_KERNEL && !it->kernel.updates && it->nin > 0;
+    for (int j = 0; j < it->nin && is; j++) {
+        const tsri_value *v = &ir->values[tsri_ir_root(ir, it->in[j])];
+        is = v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed;
+    }
+    for (int j = 0; j < it->nout && is; j++)
+        is = ir->values[it->out[j]].shape.ndim == 1;
+    return is;
+}
+
+/* Gives each item a position that is odd. Constant items, as a folded batch norm, go before all
+ * others of their turn, so that what reads them can join what comes before it. */
+static void place_items(chainer *c)
+{
+    const tsri_ir *ir = c->ir;
+    for (int i = 0, first = 0; i < ir->nitems; i++) {
+        first = ir->items[i].turn == ir->items[first].turn ? first : i;
+        c->position[i] =
+            2 * (is_constant(ir, &ir->items[i]) ? first : i) + !is_constant(ir, &ir->items[i]);
+    }
+}
+
 /* Lists the items in their new order: members in the plan's, one behind another in the place of the
  * first product. */
 static tsr_status list_order(chainer *c, int *order)
 {
     tsri_ir *ir = c->ir;
     const size_t n = (size_t)ir->nitems + 1;
-    int *head = tsri_pool_alloc(&ir->scratch, 2 * n * sizeof *head), *next = head + n, count = 0;
+    int *head = tsri_pool_alloc(&ir->scratch, 3 * n * sizeof *head), *next = head + 2 * n;
+    int count = 0;
     TSRI_NEED(head);
-    memset(head, -1, n * sizeof *head);
+    memset(head, -1, 2 * n * sizeof *head);
     for (int i = ir->nitems - 1; i >= 0; i--) {
         next[i] = head[c->position[i]];
         head[c->position[i]] = i;
     }
-    for (int at = 0; at < ir->nitems; at++)
+    for (int at = 0; at < 2 * ir->nitems; at++)
         for (int i = head[at]; i >= 0; i = next[i])
             order[count++] = i;
     return TSR_OK;
@@ -280,11 +353,12 @@ tsr_status tsri_plan_chain(tsri_ir *ir)
     c.chain = tsri_pool_alloc(&ir->scratch, n * sizeof *c.chain);
     c.position = tsri_pool_alloc(&ir->scratch, n * sizeof *c.position);
     TSRI_NEED(c.chain && c.position);
-    for (int i = 0; i < ir->nitems; i++)
-        c.position[i] = i;
+    place_items(&c);
     for (int i = 0; i < ir->nitems && chains; i++)
         if (!c.chain[i] && is_product(tsri_chain_role_of(ir, &ir->items[i])))
             make_chain(&c, i);
+        else if (!c.chain[i] && takes_end(&c, &ir->items[i]))
+            make_ended(&c, i);
     if (rows)
         tsri_chainer_rows(&c);
     return line_up(&c);

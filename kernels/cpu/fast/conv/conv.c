@@ -54,6 +54,12 @@ static tsr_status choose(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri
     return tsri_fast_direct(mem, desc, c, out_kernel);
 }
 
+static void end_channel(const tsri_kernel *kernel, void *const *in, void *y, int64_t c)
+{
+    const tsri_fast *f = (const tsri_fast *)kernel;
+    tsri_fast_end_rows(f, in, y, 0, f->ends_rows, c, c + 1);
+}
+
 tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     tsri_fast_conv c;
@@ -68,5 +74,6 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     if (tsri_fast_winograd_suits(desc, &c))
         return tsri_fast_winograd(mem, desc, &c, out_kernel);
     TSRI_TRY(choose(mem, desc, &c, out_kernel));
-    return tsri_ref_conv_edges(mem, desc, out_kernel);
+    return tsri_ref_conv_edges(mem, desc, (*out_kernel)->takes_end ? end_channel : NULL,
+                               out_kernel);
 }

@@ -3,11 +3,14 @@
 
 #include <string.h>
 
+enum { NEAR_BYTES = 16 << 10 }; /* of a result: some of a first-level cache */
+
 typedef struct depthwise {
     tsri_fast base;
     tsri_fast_dw dw;
     bool bias, half; /* half: operands and results are bf16 */
     int kept;        /* the operand that has the weights as f32, [tap][channel]; 0: none has */
+    int64_t lines;   /* of the result, that are made at a time: they stay in the first cache */
     tsri_widen_fn *widen;
     tsri_narrow_fn *narrow;
     size_t weight_bytes, zero_bytes, part_bytes;
@@ -40,11 +43,15 @@ static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const depthwise *k = (const depthwise *)f;
     const tsri_fast_dw dw = dw_of(k, p->scratch, p->in, p->out);
-    f->isa->dw_rows[k->half](&dw, p->begin, p->end);
-    for (int64_t i = p->begin * dw.out[1]; k->bias && i < p->end * dw.out[1]; i++) {
-        float *y = (float *)dw.y + i * dw.channels;
-        tsri_fast_map map = {.x = y, .y = p->in[2], .out = y};
-        f->isa->binary[TSRI_BINARY_ADD](&map, 0, dw.channels);
+    for (int64_t at = p->begin, end; at < p->end; at = end) {
+        end = tsri_fast_least(at + k->lines, p->end);
+        f->isa->dw_rows[k->half](&dw, at, end);
+        for (int64_t i = at * dw.out[1]; k->bias && i < end * dw.out[1]; i++) {
+            float *y = (float *)dw.y + i * dw.channels;
+            tsri_fast_map map = {.x = y, .y = p->in[2], .out = y};
+            f->isa->binary[TSRI_BINARY_ADD](&map, 0, dw.channels);
+        }
+        tsri_fast_end_rows(f, p->in, dw.y, at * dw.out[1], (end - at) * dw.out[1], 0, dw.channels);
     }
 }
 
@@ -204,6 +211,10 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     k->wide_at = k->base.base.scratch_bytes;
     if (k->half && !dw)
         k->base.base.scratch_bytes += tsri_fast_align(k->weight_bytes);
+    const int64_t line_bytes = k->dw.out[1] * c->ci * (int64_t)sizeof(float);
+    k->lines = line_bytes < NEAR_BYTES ? NEAR_BYTES / line_bytes : 1;
+    if (desc->op == TSRI_OP_CONV2D && !k->half)
+        tsri_fast_takes_end(&k->base, desc, c->co);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -212,12 +212,11 @@ static tsr_status keep_weights(const tsri_kernel *kernel, void *const *in, void 
 }
 
 /* Sums over all runs of a zone, a panel's columns; b: the panel. */
-static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv, const float *b,
-                      const float *bias)
+static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv, const float *b)
 {
-    const float *a = t->a;
+    const float *a = t->a, *bias = t->bias;
+    const tsri_fast_end *end = t->end;
     t->add = false;
-    t->bias = bias;
     t->k = 0;
     t->runs = 0;
     if (!z->runs) {
@@ -235,7 +234,9 @@ static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv,
             t->k = tsri_fast_least(most, z->length - at);
             t->a = a + at;
             t->b = b + at * t->bk;
-            t->bias = i + t->runs == z->runs && at + t->k == z->length ? bias : NULL;
+            const bool last = i + t->runs == z->runs && at + t->k == z->length;
+            t->bias = last ? bias : NULL;
+            t->end = last ? end : NULL;
             k->base.isa->f32.tile[nv](t);
             t->add = true;
         }
@@ -245,53 +246,56 @@ static void sum_panel(const direct *k, const zone *z, tsri_fast_tile *t, int nv,
 
 /* A panel's columns of a cell's results in a chunk, stretch by stretch of lines. */
 static void panel_results(const direct *k, int64_t i, const chunk *c, tsri_fast_tile *t, int nv,
-                          const float *b, const float *bias)
+                          const float *b)
 {
     const phase *h = &k->phase[0][i / k->apart[1]];
     const cell *e = &k->cell[i];
     const int64_t end = tsri_fast_least(c->line + c->lines, h->count);
     for (int64_t l = c->line, next; l < end; l = next) {
         const int s = h->stretch_of[l];
-        /* The images of a line are neighbours in the list of rows; where some are missing, lines
-         * are not. */
+        /* A line's images are neighbours in the list of rows; with some missing, lines are not. */
         next = c->images < k->images ? l + 1 : tsri_fast_least(end, h->stretch[s].end);
         for (const zone *z = e->zone + e->begin[s]; z < e->zone + e->begin[s + 1]; z++) {
             t->row = z->row + (l - c->line) * k->images * z->columns;
             t->rows = (next - l) * c->images * z->columns;
-            sum_panel(k, z, t, nv, b, bias);
+            sum_panel(k, z, t, nv, b);
         }
     }
 }
 
 static void cell_results(const direct *k, int64_t i, const chunk *c, const float *packed,
-                         const float *bias, float *y)
+                         const tsri_fast_part *p)
 {
     const int64_t h = i / k->apart[1], v = i % k->apart[1], width = k->base.isa->width;
-    const cell *e = &k->cell[i];
+    const int64_t row = ((c->image * k->out[0] + c->line * k->apart[0] + h) * k->out[1] + v);
+    const float *b = packed + k->cell[i].packed, *bias = k->conv.bias ? p->in[2] : NULL;
+    const bool ends = tsri_kernel_has_end(&k->base.ends);
     tsri_fast_tile t = {.ak = 1, .packed = true};
-    const float *b = packed + e->packed;
-    y += ((c->image * k->out[0] + c->line * k->apart[0] + h) * k->out[1] + v) * k->n;
     for (int64_t g = 0; g < k->conv.groups; g++)
         for (int64_t at = 0, nv; at < vectors(k, k->ng); at += nv) {
+            const int64_t column = g * k->ng + at * width;
+            const tsri_fast_end end = tsri_fast_end_of(&k->base, p->in, row, column);
             nv = tsri_fast_panel(vectors(k, k->ng) - at);
             t.bk = t.b_unit = nv * width;
             t.cols = tsri_fast_least(t.bk, k->ng - at * width);
             t.a = c->pixels + g * k->kg;
-            t.c = y + g * k->ng + at * width;
-            panel_results(k, i, c, &t, (int)nv, b, bias ? bias + g * k->ng + at * width : NULL);
-            b += e->terms * t.bk;
+            t.c = (float *)p->out[0] + row * k->n + column;
+            t.bias = bias ? bias + column : NULL;
+            t.end = ends ? &end : NULL;
+            panel_results(k, i, c, &t, (int)nv, b);
+            b += k->cell[i].terms * t.bk;
         }
 }
 
 static void results_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const direct *k = (const direct *)f;
-    const room r = room_of(k, p->scratch, p->index);
-    const float *packed = k->keeps ? p->in[k->conv.bias ? 3 : 2] : r.packed;
+    room r = room_of(k, p->scratch, p->index);
+    r.packed = k->keeps ? p->in[k->conv.bias ? 3 : 2] : r.packed;
     for (int64_t i = p->begin; i < p->end; i++) {
         const chunk c = take_chunk(k, p->in[0], i, r.lines);
         for (int64_t e = 0; e < k->apart[0] * k->apart[1]; e++)
-            cell_results(k, e, &c, packed, k->conv.bias ? p->in[2] : NULL, p->out[0]);
+            cell_results(k, e, &c, r.packed, p);
     }
 }
 
@@ -384,12 +388,6 @@ static void add_chunk(const direct *k, const chunk *c, const float *dy, float *s
     }
 }
 
-static void add(const direct *k, const float *from, float *to, int64_t n)
-{
-    tsri_fast_map map = {.x = to, .y = from, .out = to};
-    k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, n);
-}
-
 static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const direct *k = (const direct *)f;
@@ -401,7 +399,7 @@ static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
     for (int64_t i = p->begin; i < p->end; i++) {
         if (rows >= LONG_ROWS) {
             if (to == r.block)
-                add(k, to, r.sums, count);
+                f->isa->f32.add(to, r.sums, count);
             to = r.block;
             memset(to, 0, (size_t)count * sizeof *to);
             rows = 0;
@@ -411,7 +409,7 @@ static void sums_part(const tsri_fast *f, const tsri_fast_part *p)
         rows += c.images * c.lines * k->phase[1][0].count;
     }
     if (to == r.block)
-        add(k, to, r.sums, count);
+        f->isa->f32.add(to, r.sums, count);
 }
 
 /* Adds all parts' sums up and brings them into the weights' order: some outputs. */
@@ -423,7 +421,7 @@ static void sums_end(const tsri_fast *f, const tsri_fast_part *p)
     const int64_t end = tsri_fast_cut(k->n, f->threads, p->index + 1, 1) * depth;
     float *sums = room_of(k, p->scratch, 0).sums, *dw = p->out[0];
     for (int i = 1; i < f->threads; i++)
-        add(k, room_of(k, p->scratch, i).sums + begin, sums + begin, end - begin);
+        f->isa->f32.add(room_of(k, p->scratch, i).sums + begin, sums + begin, end - begin);
     for (int64_t at = begin; at < end; at += depth)
         f->isa->f32.transpose(sums + at, k->kg, dw + at, taps, k->kg, taps);
 }
@@ -690,6 +688,9 @@ tsr_status tsri_fast_direct(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->base.end = dw ? sums_end : results_part;
     k->base.base.destroy = direct_destroy;
     const tsr_status status = plan(k, dw);
+    if (desc->op == TSRI_OP_CONV2D)
+        tsri_fast_takes_end(&k->base, desc, k->n);
+    k->base.base.takes_end &= tsri_fast_tiles_end(&k->base);
     if (status != TSR_OK)
         direct_destroy(&k->base.base);
     else

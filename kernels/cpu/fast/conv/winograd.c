@@ -192,6 +192,11 @@ static void store(const job *j, int64_t t0, int64_t t1, const room *r)
             list[i] = h < k->out[0] && w < k->out[1] ? y + (h * k->out[1] + w) * k->n : NULL;
         }
         k->base.isa->wino_pixels(r->m + (t - t0) * width, k->m_pitch, j->count, bias, list);
+        const int64_t columns = tsri_fast_least(TILE, k->out[1] - p.at[1]);
+        for (int64_t h = p.at[0]; h < p.at[0] + TILE && h < k->out[0]; h++)
+            tsri_fast_end_rows(&k->base, j->in, j->out[0],
+                               (p.image * k->out[0] + h) * k->out[1] + p.at[1], columns, j->first,
+                               j->first + j->count);
     }
 }
 
@@ -424,6 +429,8 @@ tsr_status tsri_fast_winograd(tsri_mem *mem, const tsri_kernel_desc *desc, const
     k->part_bytes = floats(widest(k)) + floats(points * k->v_pitch) + floats(points * k->m_pitch) +
                     floats(dw ? points * k->sum_pitch : 9 * k->np);
     k->base.base.scratch_bytes = k->shared_bytes + (size_t)k->base.threads * k->part_bytes;
+    if (desc->op == TSRI_OP_CONV2D)
+        tsri_fast_takes_end(&k->base, desc, k->n);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
