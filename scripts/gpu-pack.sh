@@ -112,7 +112,7 @@ pack_all() {
     chmod u+w "$pack"/lib/*
     strip --strip-unneeded "$pack"/lib/*
     cp "$root"/tests/models/{parity,peer,fixture,fixture_runs,experiments,architectures,step_values}.py \
-        "$root/tests/models/fixture.json" "$root"/tests/bench/{gpu_peer,torch_peer,ncu_table}.py "$pack/share/python/"
+        "$root/tests/models/fixture.json" "$root"/tests/bench/{gpu_peer,torch_peer,torch_nets,bench_data,ncu_table}.py "$pack/share/python/"
     cp "$root"/examples/experiments/*.yaml "$pack/share/experiments/"
     cp "$root/tests/cuda/examples.sh" "$pack/share/"
     cp "$here"/gpu-{check,report.sh,bench.sh} "$pack/"

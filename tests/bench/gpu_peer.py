@@ -25,40 +25,11 @@ from torch import nn
 import architectures
 import peer
 import torch_peer
+from torch_nets import ResNet50
 
 BATCHES, FETCH_EVERY = 8, 10
 OPTIMIZERS = {True: (torch.optim.AdamW, {"lr": 1e-4}),
               False: (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4})}
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, cin, inner, stride, first):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(cin, inner, 1, bias=False), nn.BatchNorm2d(inner)
-        self.conv2, self.bn2 = nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner)
-        self.conv3, self.bn3 = nn.Conv2d(inner, 4 * inner, 1, bias=False), nn.BatchNorm2d(4 * inner)
-        self.downsample = nn.Sequential()
-        if first:
-            self.downsample = nn.Sequential(nn.Conv2d(cin, 4 * inner, 1, stride, bias=False),
-                                            nn.BatchNorm2d(4 * inner))
-
-    def forward(self, x):
-        y = nn.functional.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = nn.functional.relu(self.bn2(self.conv2(y)), inplace=True)
-        return nn.functional.relu(self.bn3(self.conv3(y)) + self.downsample(x), inplace=True)
-
-
-class ResNet50(nn.Sequential):
-    """torchvision's resnet50, whose blocks have their stride in the 3x3 convolution."""
-
-    def __init__(self, classes, width):
-        layers, cin = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
-                       nn.MaxPool2d(3, 2, 1)], width
-        for i, depth in enumerate((3, 4, 6, 3)):
-            for k in range(depth):
-                layers.append(Bottleneck(cin, width << i, 2 if k == 0 and i else 1, k == 0))
-                cin = 4 * (width << i)
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(cin, classes))
 
 
 def make_gpt(vocab, positions, width, layers):

@@ -3,15 +3,15 @@
 """PyTorch's side of scripts/bench: the nets of bench_nets.c and the ops of bench_ops.c, as lines in
 and out, as these programs have them.
 
-usage: torch_peer.py nets NET train|train_bf16|infer BATCH RANKS THREADS eager|compile
+usage: torch_peer.py nets NET train|train_bf16|infer|infer_bf16 BATCH RANKS THREADS eager|compile
        torch_peer.py ops THREADS
 
-The nets are those of the parity tests, convolutional ones in channels_last; attention, linear layers
-and SGD are the fused ones where this PyTorch has them; several ranks are processes under DDP over gloo.
+The nets are those of torch_nets.py, convolutional ones in channels_last; attention, linear layers and
+SGD are the fused ones where this PyTorch has them; several ranks are processes under DDP over gloo.
+bf16 is autocast in training; in inference parameters and input are converted once, before the steps.
 """
 import functools
 import inspect
-import json
 import math
 import os
 import pathlib
@@ -24,97 +24,76 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
-import architectures  # noqa: E402
-import peer  # noqa: E402
-
-LENGTH, VOCAB, CLASSES, IMAGE = 256, 256, 10, 3 * 32 * 32
-NETS = {
-    "mobilenet_v2": lambda: peer.MobileNetV2(CLASSES),
-    "mobilenet_v2_cifar": lambda: peer.MobileNetV2(CLASSES, variant="cifar"),
-    "resnet18_cifar": lambda: architectures.ResNet18(CLASSES, 64, True),
-    "lenet": lambda: architectures.LeNet(CLASSES, 3, 0),
-    "mlp": lambda: peer.Mlp(IMAGE, 1024, CLASSES),
-    "gpt": lambda: architectures.Gpt(VOCAB, LENGTH, 384, 6, 6),
-    "lstm_lm": lambda: architectures.LstmLm(VOCAB, 256, 256, 2),
-}
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import bench_data  # noqa: E402
+import torch_nets  # noqa: E402
+from bench_data import say, timed  # noqa: E402
+from torch_nets import use_fused  # noqa: E402,F401 (gpu_peer.py uses it)
 
 
-def fused_attention(self, x):
-    b, s, width = x.shape
-    q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.c_attn(x).split(width, 2))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return self.c_proj(y.transpose(1, 2).reshape(b, s, width))
+def make_net(name, mode):
+    """Returns the net with the values of bench_data, its inputs' types and the layout that PyTorch prefers."""
+    use_fused()
+    net, kind = torch_nets.make(name), bench_data.net_of(name)
+    net = net.double() if kind.dtype == "f64" else net
+    with torch.no_grad():
+        for parameter, tensor in net.named_parameters():
+            tensor.copy_(torch.from_numpy(bench_data.fill(parameter, tuple(tensor.shape), kind.dtype)))
+    if len(kind.row) == 3 and name != "mlp":
+        net = net.to(memory_format=torch.channels_last)
+    return net.to(torch.bfloat16) if mode == "infer_bf16" else net
 
 
-def fused_conv1d(self, x):
-    y = torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight)
-    return y.view(*x.shape[:-1], -1)
-
-
-def use_fused():
-    architectures.Conv1D.forward = fused_conv1d
-    if hasattr(F, "scaled_dot_product_attention"):
-        architectures.Attention.forward = fused_attention
-
-
-def say(**values):
-    print(json.dumps(values), flush=True)
+def make_inputs(name, mode, rows):
+    tensors = [torch.from_numpy(x) for x in bench_data.inputs(bench_data.net_of(name), rows)]
+    if mode == "infer_bf16":
+        tensors = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in tensors]
+    return [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and name != "mlp" else x for x in tensors]
 
 
 class NetWork:
     """A net with its data and optimizer: one rank's part of the global batch."""
 
     def __init__(self, name, mode, batch, ranks, compiled):
-        torch.manual_seed(0)
-        use_fused()
-        words = name in ("gpt", "lstm_lm")
-        rows = batch // ranks
-        net = NETS[name]()
-        if name == "gpt":
-            for parameter in net.parameters():
-                if parameter.dim() > 1:
-                    nn.init.normal_(parameter, 0, 0.02)
+        net = make_net(name, mode)
         self.parameters = sum(p.numel() for p in net.parameters())
-        if words:
-            self.x = torch.arange(rows * LENGTH).mul(7919).remainder(10007).remainder(VOCAB).view(rows, LENGTH)
-        else:
-            self.x = torch.arange(rows * IMAGE).mul(7919).remainder(10007).float().div(10007).view(rows, 3, 32, 32)
-            if name != "mlp":
-                net = net.to(memory_format=torch.channels_last)
-                self.x = self.x.contiguous(memory_format=torch.channels_last)
-        self.y = torch.arange(rows * (LENGTH if words else 1)).mul(3).remainder(CLASSES)
-        training = mode != "infer"
-        net.train(training)
+        self.inputs = make_inputs(name, mode, batch // ranks)
+        self.training = mode.startswith("train")
+        self.squares = bench_data.net_of(name).squares
+        net.train(self.training)
         if ranks > 1:
             net = nn.parallel.DistributedDataParallel(net)
-        self.training = training
         self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "train_bf16")
-        fused = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
-        self.opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **fused)
+        if self.training:
+            fused = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}
+            self.opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, **fused)
         self.net = torch.compile(net) if compiled else net
+        self.labels = self.result = None
+
+    def loss(self):
+        result = self.net(*self.inputs)
+        if self.squares:
+            return result.square().mean()
+        logits = result.flatten(0, -2)
+        if self.labels is None:
+            self.labels = torch.from_numpy(bench_data.labels(*logits.shape))
+        return F.cross_entropy(logits, self.labels)
 
     def step(self):
         if not self.training:
             with torch.no_grad():
-                return self.net(self.x).flatten()[0].item()
+                self.result = self.net(*self.inputs)
+                return self.result.flatten()[0].item()
         self.opt.zero_grad()
         with self.autocast:
-            loss = F.cross_entropy(self.net(self.x), self.y)
+            loss = self.loss()
         loss.backward()
         self.opt.step()
         return loss.item()
 
     def timed(self, steps):
-        self.step()
-        times = []
-        for _ in range(steps):
-            start = time.perf_counter()
-            loss = self.step()
-            times.append(1e3 * (time.perf_counter() - start))
-        if loss != loss or abs(loss) == float("inf"):
-            sys.exit("the loss is not finite")
-        return {"ms": times, "loss": loss}
+        answer = timed(self.step, steps)
+        return answer if self.training else {**answer, "size": bench_data.size(self.result.double().numpy())}
 
 
 def lines_for_all(ranks, rank):
