@@ -8,6 +8,7 @@ The points are test accuracies of a training, as the example mobilenet_v2_cifar1
 drawn by minutes. `scripts/bench --chart` draws the speeds of nets.
 """
 import json
+import re
 import sys
 from html import escape
 
@@ -43,38 +44,61 @@ def page(height, title, note, parts):
 
 
 # --- bars -----------------------------------------------------------------------------------------
-NETS = {"mobilenet_v2": "MobileNetV2", "mobilenet_v2_cifar": "MobileNetV2 (cifar)", "resnet18_cifar": "ResNet-18",
-        "gpt": "GPT, 6 layers of 384", "lstm_lm": "LSTM language model", "lenet": "LeNet", "mlp": "MLP"}
-MODES = {"train": "training step", "train_bf16": "training step, bf16", "infer": "inference"}
+NETS = {"mobilenet_v2": "MobileNetV2", "mobilenet_v2_cifar": "MobileNetV2 (cifar)", "mobilenet_v2_224": "MobileNetV2 (224)",
+        "resnet18_cifar": "ResNet-18", "resnet18_224": "ResNet-18 (224)", "resnet50": "ResNet-50", "vgg16": "VGG-16",
+        "efficientnet_b0": "EfficientNet-B0", "convnext_t": "ConvNeXt-T", "dcgan": "DCGAN generator", "unet": "U-Net",
+        "vit": "ViT-S/16", "bert": "BERT-base", "gpt": "GPT, 6 layers of 384", "gpt_2048": "GPT, 2048 tokens",
+        "transformer": "Transformer", "lstm_lm": "LSTM language model", "dlrm": "DLRM", "lenet": "LeNet", "convnet": "ConvNet",
+        "mlp": "MLP", "linear_f64": "linear layer, f64", "conv_f64": "convolution, f64", "lstm_f64": "LSTM, f64"}
+MODES = {"train": "training step", "train_bf16": "training step, bf16", "infer": "inference", "infer_bf16": "inference, bf16"}
+PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "jax": "JAX"}
 
 
 def speed_rows(results, setup="1x2"):
-    """[(net, mode, batch, milliseconds, the faster PyTorch's over Tessera's)] of a file's nets."""
+    """[(net, mode, batch, milliseconds, the fastest peer's over Tessera's)] of a file's nets; products come last."""
     rows = []
     for name, case in results["cases"].items():
         words = name.split("/")
-        if words[0] in NETS and len(words) == 4 and words[3] == setup and case["ratio"]:
+        if len(words) == 4 and words[3] == setup and case["ratio"]:
             rows.append((words[0], words[1], int(words[2]), case["ms"]["tessera"], min(r[0] for r in case["ratio"].values())))
     order = list(NETS)
-    return sorted(rows, key=lambda r: (order.index(r[0]), r[1], r[2]))
+    return sorted(rows, key=lambda r: (order.index(r[0]) if r[0] in NETS else len(order), r[0], r[1], r[2]))
+
+
+def speed_label(net, mode, batch):
+    if net.startswith(("matmul_", "weight_")):
+        of, _, shape = net.partition("_")
+        return f"{'product' if of == 'matmul' else 'product by a weight'} {shape.replace('x', ' x ')}"
+    return f"{NETS.get(net, net)}, batch {batch}: {MODES[mode]}"
+
+
+def speed_note(results, setup="1x2"):
+    """Says against which peers the bars are, and on which machine."""
+    peers = sorted({n for name, c in results["cases"].items() if name.endswith("/" + setup) for n in c["ratio"]})
+    words = [p.replace(p.split()[0], PEERS.get(p.split()[0], p.split()[0]), 1) for p in peers]
+    machine = results["machine"]
+    if all(re.fullmatch(r"torch \S+", p) for p in peers):
+        return f"the faster of {' and '.join(words)} (eager) takes so many times as long; {machine['cores']} cores, {machine['cpu']}, f32"
+    return f"the fastest of {', '.join(words)} takes so many times as long; {machine['cores']} cores"
 
 
 def speed(results):
     rows = speed_rows(results)
+    if not rows:
+        sys.exit("charts.py: the file has no net that a peer was compared in, on one rank of 2 threads")
     left, top, pitch = 310, 62, 24
-    most = max(r[4] for r in rows)
+    most = max(*(r[4] for r in rows), 1)
     scale = (WIDTH - left - 50) / most
     bottom = top + pitch * len(rows)
     parts = [line(left + scale, top - 4, left + scale, bottom, "one"), text(left + scale, bottom + 14, "as fast", "quiet middle")]
     for i, (net, mode, batch, ms, ratio) in enumerate(rows):
         y = top + pitch * i
-        parts += [text(left - 10, y + 14, f"{NETS[net]}, batch {batch}: {MODES[mode]}", "end"),
+        parts += [text(left - 10, y + 14, speed_label(net, mode, batch), "end"),
                   f'<rect x="{left}" y="{y + 2}" width="{number(scale * ratio)}" height="{pitch - 7}" rx="2" class="bar"/>',
-                  text(left + scale * ratio + 6, y + 14, f"{ratio:.1f}")]
-    machine = results["machine"]
-    peers = sorted({n for c in results["cases"].values() for n in c["ms"] if n.startswith("torch")})
-    note = f"the faster of {' and '.join(p.replace('torch', 'PyTorch') for p in peers)} (eager) takes so many times as long; {machine['cores']} cores, {machine['cpu']}, f32"
-    return page(bottom + 26, "Speed beside PyTorch", note, parts)
+                  text(left + scale * ratio + 6, y + 14, f"{ratio:.1f}" if ratio >= 1.2 else f"{ratio:.2f}")]
+    note = speed_note(results)
+    title = "Speed beside PyTorch" if note.startswith("the faster of") else "Speed beside the fastest peer"
+    return page(bottom + 26, title, note, parts)
 
 
 # --- curves ---------------------------------------------------------------------------------------
