@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times steps of a net of nets.h, in its own type or by autocast to bf16, for scripts/bench, which
- * runs it beside other libraries.
- * usage: bench_nets NET train|train_bf16|infer|infer_bf16 BATCH RANKS
+ * Times steps of a net of nets.h for scripts/bench, which runs it beside other libraries: in its
+ * own type, trained by autocast to bf16, or in inference with parameters and inputs of bf16. usage:
+ * bench_nets NET train|train_bf16|infer|infer_bf16 BATCH RANKS
  *
  * Prints {"parameters": N} when the plan is compiled. Then for each line "STEPS" of its input: runs
  * one step that is not timed and STEPS that are, and prints {"ms": [...], "loss": X}, in inference
@@ -105,10 +105,8 @@ static tsr_status feed_input(tsr_plan *plan, const char *name, tsr_dims dims, ts
         const int64_t id = (int64_t)(i * 7919 % 10007);
         if (vocab)
             ((int64_t *)data)[i] = id % vocab;
-        else if (dtype == TSR_F64)
-            ((double *)data)[i] = (double)id / 10007;
         else
-            ((float *)data)[i] = (float)id / 10007;
+            bench_put(data, dtype, i, (double)id / 10007);
     }
     const tsr_status status = tsr_feed(plan, name, data, bytes);
     free(data);
@@ -143,19 +141,6 @@ static size_t result_bytes(const job *j)
     return (size_t)tsr_dims_count(j->result) * tsr_dtype_size(j->result_dtype);
 }
 
-/* Returns element i of a result as a number. */
-static double element(const job *j, const void *result, size_t i)
-{
-    if (j->result_dtype == TSR_F64)
-        return ((const double *)result)[i];
-    if (j->result_dtype == TSR_F32)
-        return (double)((const float *)result)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)result)[i] << 16; /* of bf16 */
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
-}
-
 /* Runs a step and reads its loss, or in inference its whole result. */
 static tsr_status run_step(const job *j, tsr_plan *plan, void *result, double *out_loss)
 {
@@ -163,7 +148,7 @@ static tsr_status run_step(const job *j, tsr_plan *plan, void *result, double *o
     if (j->training)
         return tsr_fetch_scalar(plan, "loss", out_loss);
     TSR_TRY(tsr_fetch(plan, "result", result, result_bytes(j)));
-    *out_loss = element(j, result, 0);
+    *out_loss = bench_get(result, j->result_dtype, 0);
     return TSR_OK;
 }
 
@@ -172,8 +157,10 @@ static tsr_status print_values(const job *j, const void *result, double loss)
 {
     double squares = 0;
     const size_t n = j->training ? 0 : (size_t)tsr_dims_count(j->result);
-    for (size_t i = 0; i < n; i++)
-        squares += element(j, result, i) * element(j, result, i);
+    for (size_t i = 0; i < n; i++) {
+        const double value = bench_get(result, j->result_dtype, i);
+        squares += value * value;
+    }
     if (!isfinite(loss) || !isfinite(squares))
         return tsr_set_error(TSR_ERR_NAN, "the %s is not finite", n ? "result" : "loss");
     printf("], \"loss\": %.9g", loss);
@@ -248,10 +235,14 @@ int main(int argc, char **argv)
     long steps = 0;
     job j = {.training = training,
              .steps = &steps,
-             .autocast = *type ? TSR_BF16 : TSR_DTYPE_NONE,
+             .autocast = *type && training ? TSR_BF16 : TSR_DTYPE_NONE,
              .batch = atoll(argv[3])};
-    if (bench_net_find(argv[1], &j.net) != TSR_OK ||
-        tsr_spawn_with(atoi(argv[4]), rank, &j, TSR_WORLD_OPTS(.timeout_s = 3600)) != TSR_OK) {
+    tsr_status status = bench_net_find(argv[1], &j.net);
+    if (*type && infer)
+        j.net.dtype = TSR_BF16;
+    if (status == TSR_OK)
+        status = tsr_spawn_with(atoi(argv[4]), rank, &j, TSR_WORLD_OPTS(.timeout_s = 3600));
+    if (status != TSR_OK) {
         fprintf(stderr, "%s\n", tsr_last_error());
         return 1;
     }

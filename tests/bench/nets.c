@@ -15,7 +15,7 @@ static tsr_module *make_mobilenet(bench_builder *b, const bench_net *net)
     return tsr_mobilenet_v2(
         b->world, b->nn.placement, TSR_B,
         TSR_MOBILENET_V2_OPTS(.num_classes = net->row.d[1] > 32 ? 1000 : CLASSES, .dropout = 0,
-                              .bn = b->bn.stats,
+                              .dtype = net->dtype, .bn = b->bn.stats,
                               .variant = cifar ? TSR_MOBILENET_CIFAR : TSR_MOBILENET_TORCHVISION));
 }
 
@@ -24,49 +24,51 @@ static tsr_module *make_resnet18(bench_builder *b, const bench_net *net)
     const bool cifar = strstr(net->name, "cifar") != NULL;
     return tsr_resnet18(
         b->world, b->nn.placement, TSR_B,
-        TSR_RESNET18_OPTS(.num_classes = cifar ? CLASSES : 1000, .bn = b->bn.stats,
+        TSR_RESNET18_OPTS(.num_classes = cifar ? CLASSES : 1000, .dtype = net->dtype,
+                          .bn = b->bn.stats,
                           .variant = cifar ? TSR_RESNET_CIFAR : TSR_RESNET_TORCHVISION));
 }
 
 static tsr_module *make_lenet(bench_builder *b, const bench_net *net)
 {
-    return tsr_lenet(
-        b->world, b->nn.placement, TSR_B,
-        TSR_LENET_OPTS(.channels = net->row.d[0], .height = net->row.d[1], .width = net->row.d[2]));
+    return tsr_lenet(b->world, b->nn.placement, TSR_B,
+                     TSR_LENET_OPTS(.dtype = net->dtype, .channels = net->row.d[0],
+                                    .height = net->row.d[1], .width = net->row.d[2]));
 }
 
 static tsr_module *make_convnet(bench_builder *b, const bench_net *net)
 {
     return tsr_convnet(b->world, b->nn.placement, TSR_B,
-                       TSR_CONVNET_OPTS(.channels = net->row.d[0], .height = net->row.d[1],
-                                        .width = net->row.d[2], .bn = b->bn.stats));
+                       TSR_CONVNET_OPTS(.dtype = net->dtype, .channels = net->row.d[0],
+                                        .height = net->row.d[1], .width = net->row.d[2],
+                                        .bn = b->bn.stats));
 }
 
 static tsr_module *make_mlp(bench_builder *b, const bench_net *net)
 {
-    return tsr_mlp(b->world, b->nn.placement, TSR_B,
-                   TSR_MLP_OPTS(.inputs = tsr_dims_count(net->row), .hidden = 1024));
+    return tsr_mlp(
+        b->world, b->nn.placement, TSR_B,
+        TSR_MLP_OPTS(.dtype = net->dtype, .inputs = tsr_dims_count(net->row), .hidden = 1024));
 }
 
 static tsr_module *make_gpt(bench_builder *b, const bench_net *net)
 {
     return tsr_gpt(b->world, b->nn.placement, TSR_B,
-                   TSR_GPT_OPTS(.vocab = VOCAB, .positions = net->row.d[0], .width = 384,
-                                .heads = 6, .layers = 6, .dropout = 0));
+                   TSR_GPT_OPTS(.dtype = net->dtype, .vocab = VOCAB, .positions = net->row.d[0],
+                                .width = 384, .heads = 6, .layers = 6, .dropout = 0));
 }
 
 static tsr_module *make_lstm_lm(bench_builder *b, const bench_net *net)
 {
-    (void)net;
     return tsr_lstm_lm(b->world, b->nn.placement, TSR_B,
-                       TSR_LSTM_LM_OPTS(.vocab = VOCAB, .dropout = 0));
+                       TSR_LSTM_LM_OPTS(.dtype = net->dtype, .vocab = VOCAB, .dropout = 0));
 }
 
 static tsr_module *make_transformer(bench_builder *b, const bench_net *net)
 {
-    return tsr_transformer(
-        b->world, b->nn.placement, TSR_B,
-        TSR_TRANSFORMER_OPTS(.vocab = VOCAB, .positions = net->row.d[0], .causal = true));
+    return tsr_transformer(b->world, b->nn.placement, TSR_B,
+                           TSR_TRANSFORMER_OPTS(.dtype = net->dtype, .vocab = VOCAB,
+                                                .positions = net->row.d[0], .causal = true));
 }
 
 /* --- products and single layers --------------------------------------------------------------- */

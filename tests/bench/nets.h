@@ -46,6 +46,10 @@ tsr_status bench_net_find(const char *name, bench_net *out_net);
 tsr_module *bench_net_make(tsr_world *w, const tsr_placement *p, const bench_net *net);
 /* Gives all parameters values that follow from their shapes, as fill in bench_data.py does. */
 tsr_status bench_fill(tsr_module *net);
+/* Writes a number, as dtype has it, to element i of data: f32, f64 or bf16. */
+void bench_put(void *data, tsr_dtype dtype, size_t i, double value);
+/* Returns element i of data, of f32, f64 or bf16. */
+double bench_get(const void *data, tsr_dtype dtype, size_t i);
 
 /* --- parts, each added to `parent` (NULL: it is the root) and returned, NULL after an error -----
  */

@@ -96,6 +96,31 @@ void bench_param(bench_builder *b, tsr_module *m, const char *name, tsr_dims dim
 }
 
 /* --- values ----------------------------------------------------------------------------------- */
+void bench_put(void *data, tsr_dtype dtype, size_t i, double value)
+{
+    const float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (dtype == TSR_F64)
+        ((double *)data)[i] = value;
+    else if (dtype == TSR_F32)
+        ((float *)data)[i] = f;
+    else /* bf16: the upper half, rounded to the nearest, of two to the even one */
+        ((uint16_t *)data)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+double bench_get(const void *data, tsr_dtype dtype, size_t i)
+{
+    if (dtype == TSR_F64)
+        return ((const double *)data)[i];
+    if (dtype == TSR_F32)
+        return (double)((const float *)data)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
 /* Returns a number in [-1, 1) that looks random, of an element's index. */
 static double noise(uint32_t i)
 {
@@ -129,20 +154,15 @@ static tsr_status fill_variable(tsr_variable *v, const char *name, void *arg)
         return TSR_OK;
     const tsr_dims dims = tsr_variable_dims(v);
     const size_t count = (size_t)tsr_dims_count(dims);
-    const bool wide = tsr_variable_dtype(v) == TSR_F64;
-    const size_t bytes = count * (wide ? sizeof(double) : sizeof(float));
+    const tsr_dtype dtype = tsr_variable_dtype(v);
+    const size_t bytes = count * tsr_dtype_size(dtype);
     double base, scale;
     value_range(name, dims, &base, &scale);
     void *const data = malloc(bytes);
     if (!data)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "no memory for the values of %s", name);
-    for (size_t i = 0; i < count; i++) {
-        const double value = base + scale * noise((uint32_t)i);
-        if (wide)
-            ((double *)data)[i] = value;
-        else
-            ((float *)data)[i] = (float)value;
-    }
+    for (size_t i = 0; i < count; i++)
+        bench_put(data, dtype, i, base + scale * noise((uint32_t)i));
     const tsr_status status = tsr_variable_set(v, data, bytes);
     free(data);
     return status;

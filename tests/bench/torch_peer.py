@@ -8,7 +8,7 @@ usage: torch_peer.py nets NET train|train_bf16|infer|infer_bf16 BATCH RANKS THRE
 
 The nets are those of torch_nets.py, convolutional ones in channels_last; attention, linear layers and
 SGD are the fused ones where this PyTorch has them; several ranks are processes under DDP over gloo.
-bf16 is autocast in training; in inference parameters and input are converted once, before the steps.
+bf16 is autocast in training; in inference parameters and inputs are of bf16.
 """
 import functools
 import inspect
