@@ -51,7 +51,8 @@ void bench_put(void *data, tsr_dtype dtype, size_t i, double value);
 /* Returns element i of data, of f32, f64 or bf16. */
 double bench_get(const void *data, tsr_dtype dtype, size_t i);
 
-/* --- parts, each added to `parent` (NULL: it is the root) and returned, NULL after an error -----
+/* --- parts ------------------------------------------------------------------------------------ */
+/* Each part is added to `parent` (NULL: it is the root) and returned; NULL after an error. */
  */
 /* Adds a module, which it takes. */
 tsr_module *bench_add(bench_builder *b, tsr_module *parent, tsr_module *child);
