@@ -53,7 +53,7 @@ double bench_get(const void *data, tsr_dtype dtype, size_t i);
 
 /* --- parts ------------------------------------------------------------------------------------ */
 /* Each part is added to `parent` (NULL: it is the root) and returned; NULL after an error. */
- */
+
 /* Adds a module, which it takes. */
 tsr_module *bench_add(bench_builder *b, tsr_module *parent, tsr_module *child);
 /* Adds a module that passes its input through `forward`; NULL: through its parts in order. */
