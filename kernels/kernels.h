@@ -167,10 +167,10 @@ struct tsri_kernel_sink {
 struct tsri_kernel {
     /* in[], out[]: in the order of the desc; NULL where the shard has no element. No out overlaps
      * an in, but for: ops that say "in place" (optimizers, bn_running: out i is the operand of its
-     * name), and element-wise kernels (unary, unary_grad, scale, binary without broadcasting,
-     * add_n, dropout, causal_mask), whose out may be exactly in[0], if that is no other operand
-     * too. scratch: scratch_bytes, 64-byte
-     * aligned. Never allocates. May use the calling thread's OpenMP team. */
+     * name), and element-wise kernels (unary, unary_grad, scale, scale_shift, binary without
+     * broadcasting, add_n, dropout, causal_mask), whose out may be exactly in[0], if that is no
+     * other operand too. scratch: scratch_bytes, 64-byte aligned. Never allocates. May use the
+     * calling thread's OpenMP team. */
     tsr_status (*run)(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
     void (*destroy)(tsri_kernel *k); /* frees k itself too */
     size_t scratch_bytes;

@@ -157,7 +157,7 @@ static void point_whole(const tsri_chain_job *j, int m, void **in, void **out)
     const tsri_chain *k = j->k;
     for (int i = 0; i < k->nin[m] + k->nout[m]; i++) {
         const bool is_out = i >= k->nin[m];
-        const int v = is_out ? k->out[m][i - k->nin[m]] : k->in[m][i];
+        const int v = k->place_of[is_out ? k->out[m][i - k->nin[m]] : k->in[m][i]];
         char *at = tsri_chain_is_inner(k, v) ? j->scratch + k->value_at[v] : tsri_chain_whole(j, v);
         if (is_out)
             out[i - k->nin[m]] = at;
@@ -436,6 +436,28 @@ static void lay_out_kept(tsri_chain *k)
     k->base.keep = at ? keep : NULL;
 }
 
+/* Whether a kernel may write its result over its first operand. */
+static bool is_in_place(const tsri_kernel_desc *d)
+{
+    if (d->op == TSRI_OP_UNARY || d->op == TSRI_OP_SCALE_SHIFT)
+        return tsri_chain_alike(&d->in[0], &d->out[0]);
+    return d->op == TSRI_OP_BINARY && tsri_chain_alike(&d->in[0], &d->out[0]) &&
+           tsri_chain_alike(&d->in[1], &d->out[0]);
+}
+
+/* Finds, for kernels that run in turn, inner values that are where the results made of them are. */
+static void find_places(tsri_chain *k, const tsri_chain_desc *d)
+{
+    for (int v = 0; v < k->nvalues; v++)
+        k->place_of[v] = (int8_t)v;
+    for (int m = k->n - 1; m >= 0 && !k->by_pieces; m--) {
+        const int v = k->in[m][0];
+        if (tsri_chain_is_inner(k, v) && is_in_place(&d->member[m]) &&
+            tsri_chain_readers(d, v) == 1)
+            k->place_of[v] = k->place_of[k->out[m][0]];
+    }
+}
+
 /* Lays out the scratch: the kernels' own, then inner values, by pieces for each thread. */
 static void lay_out(tsri_chain *k, const tsri_chain_desc *d)
 {
@@ -460,7 +482,7 @@ static void lay_out(tsri_chain *k, const tsri_chain_desc *d)
     for (int m = 0; m < k->n; m++)
         for (int i = 0; i < d->member[m].nout; i++) {
             const int v = d->out[m][i];
-            if (!tsri_chain_is_inner(k, v) || k->whole[v] || k->hands_on[m])
+            if (!tsri_chain_is_inner(k, v) || k->whole[v] || k->hands_on[m] || k->place_of[v] != v)
                 continue;
             k->value_at[v] = inner;
             size_t bytes = k->by_pieces ? (size_t)k->piece * k->unit_bytes[v]
@@ -523,6 +545,7 @@ static tsr_status make(tsri_chain *k, tsri_mem *mem, const tsri_kernels *const *
         TSRI_TRY(make_kernels(k, mem, list, d, 0));
         find_takers(k);
     }
+    find_places(k, d);
     lay_out(k, d);
     lay_out_kept(k);
     k->base.run = k->by_pieces ? run_pieces : run_in_turn;

@@ -25,6 +25,7 @@ typedef struct tsri_chain {
     size_t kept_at[TSRI_CHAIN_MAX];       /* of each kernel, in what the chain keeps */
     size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on, */
     bool whole[TSRI_CHAIN_VALUES];        /* unless updates alone read all of it */
+    int8_t place_of[TSRI_CHAIN_VALUES];   /* in turn: the value in whose place it is; itself */
     size_t unit_bytes[TSRI_CHAIN_VALUES]; /* of a row or image; 0: the value is not walked */
     size_t thread_at, thread_bytes;
     /* Images that are too large for the cache are led through by lines; 0 steps: they are not. */
@@ -66,6 +67,11 @@ static inline char *tsri_chain_kept(const tsri_chain_job *j, int m)
     const tsri_chain *k = j->k;
     return k->kernel[m]->kept_bytes ? (char *)j->in[k->ngiven] + k->kept_at[m] : NULL;
 }
+
+/* Returns how many operands of members a value is. */
+int tsri_chain_readers(const tsri_chain_desc *d, int v);
+/* Whether two buffers have one dtype, shape and order of elements. */
+bool tsri_chain_alike(const tsri_arg *a, const tsri_arg *b);
 
 /* A chain of fewer members: those whose work others do are taken out. */
 typedef struct tsri_chain_joined {

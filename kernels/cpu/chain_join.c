@@ -5,12 +5,15 @@
 
 #include "kernels/cpu/chain.h"
 
-static int readers_of(const tsri_chain_desc *d, int v)
+int tsri_chain_readers(const tsri_chain_desc *d, int v)
 {
     int n = 0;
-    for (int m = 0; m < d->n; m++)
-        for (int i = 0; i < d->member[m].nin; i++)
+    for (int m = 0; m < d->n; m++) {
+        const tsri_kernel_desc *member = &d->member[m];
+        for (int i = 0; i < member->nin; i++)
             n += d->in[m][i] == v;
+        n += member->end.adds && d->in[m][member->nin + TSRI_END_ADD] == v;
+    }
     return n;
 }
 
@@ -42,7 +45,7 @@ static void take_out(tsri_chain_joined *j, int m, int by)
 static int product_of(const tsri_chain_desc *d, int v)
 {
     const int maker = maker_in(d, v);
-    if (v < d->ngiven + d->nouter || maker < 0 || readers_of(d, v) != 1)
+    if (v < d->ngiven + d->nouter || maker < 0 || tsri_chain_readers(d, v) != 1)
         return -1;
     const tsri_kernel_desc *p = &d->member[maker];
     if (p->op == TSRI_OP_UNARY)
@@ -78,7 +81,7 @@ bool tsri_chain_join_products(tsri_chain_joined *j)
     return any;
 }
 
-static bool alike(const tsri_arg *a, const tsri_arg *b)
+bool tsri_chain_alike(const tsri_arg *a, const tsri_arg *b)
 {
     bool same = a->dtype == b->dtype && a->ndim == b->ndim;
     for (int i = 0; same && i < a->ndim; i++)
@@ -104,7 +107,8 @@ static bool join_end(tsri_chain_desc *d, int m, int next)
         take_operand(d, m, TSRI_END_SCALE, next, 1);
         take_operand(d, m, TSRI_END_SHIFT, next, 2);
     } else if (x->op == TSRI_OP_BINARY && x->attrs->binary.fn == TSRI_BINARY_ADD && !e->adds &&
-               !e->acts && alike(&x->in[0], &x->in[1]) && maker_in(d, d->in[next][!at]) < m) {
+               !e->acts && tsri_chain_alike(&x->in[0], &x->in[1]) &&
+               maker_in(d, d->in[next][!at]) < m) {
         e->adds = true;
         take_operand(d, m, TSRI_END_ADD, next, !at);
     } else if (x->op == TSRI_OP_UNARY && !e->acts) {
@@ -135,8 +139,8 @@ bool tsri_chain_join_ends(tsri_chain_joined *j)
                 reads |= d->in[next][i] == v;
             if (!reads)
                 continue;
-            if (v < d->ngiven + d->nouter || readers_of(d, v) != 1 ||
-                !alike(&p->out[0], &d->member[next].out[0]) || !join_end(d, m, next))
+            if (v < d->ngiven + d->nouter || tsri_chain_readers(d, v) != 1 ||
+                !tsri_chain_alike(&p->out[0], &d->member[next].out[0]) || !join_end(d, m, next))
                 break;
             take_out(j, next, m);
             next = m;

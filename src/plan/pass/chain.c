@@ -272,7 +272,7 @@ static bool is_constant(const tsri_ir *ir, const tsri_item *it)
 {
     bool is = it->kind == TSRI_ITEM_KERNEL && !it->kernel.updates && it->nin > 0;
     for (int j = 0; j < it->nin && is; j++) {
-        const tsri_value *v = &ir->values[tsri_ir_root(ir, it->in[j])];
+        const tsri_value *v = &ir->values[it->in[j]]; /* a view of one is made by another item */
         is = v->storage == TSRI_STORAGE_VARIABLE && v->source && v->fixed;
     }
     for (int j = 0; j < it->nout && is; j++)
