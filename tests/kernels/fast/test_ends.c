@@ -28,7 +28,7 @@ typedef struct layer {
 
 static const layer layers[] = {
     {"Winograd", 2, 32, 48, 13, 10, 1, 3, 1, 1, true, true},
-    {"Winograd, groups of columns", 1, 512, 520, 9, 8, 1, 3, 1, 1, false, true},
+    {"Winograd, groups of columns", 1, 512, 520, 5, 6, 1, 3, 1, 1, false, true},
     {"direct", 2, 24, 37, 15, 11, 1, 5, 2, 2, true, true},
     {"direct, no padding", 3, 16, 20, 9, 9, 1, 3, 2, 0, false, true},
     {"groups", 2, 24, 36, 12, 9, 4, 3, 1, 1, true, true},
@@ -198,6 +198,7 @@ static void check(const layer *l, int tail, int at)
 {
     chain c;
     setenv("TESSERA_CPU_ISA", isas[at % 3], 1);
+    setenv("TESSERA_CPU_WINOGRAD", strncmp(l->name, "Winograd", 8) ? "0" : "1", 1);
     omp_set_num_threads(1 + at / 3 % 3);
     make(&c, l, tails[tail]);
     if (at % 2) { /* zeros of both signs, and what spreads from where it should not be */
@@ -212,7 +213,7 @@ static void check(const layer *l, int tail, int at)
     for (int fixed = 0; fixed < 2; fixed++) {
         const int n = run_chain(&c, fixed, at / 2 % 2 ? 4096 : 0, y);
         /* Direct convolutions do ReLUs alone. */
-        const bool any_fn = l->kernel < 2 || l->groups == l->ci;
+        const bool any_fn = l->kernel < 2 || l->groups == l->ci || !strncmp(l->name, "W", 1);
         if (l->takes && n != 1 && (any_fn || (tails[tail][0] != SILU && tails[tail][1] != SILU)))
             fail_msg("%s, tail %d: %d kernels", l->name, tail, n);
         for (int64_t i = 0; i < c.value[Y].n; i++)
