@@ -66,7 +66,7 @@ static void call(const tsri_chain_job *j, int thread, int m, piece_fn *fn, int64
     point(j, thread, first, k->nin[m], k->in[m], pieces->in, in);
     point(j, thread, first, k->nout[m], k->out[m], pieces->out, out);
     if (tsri_chain_kept(j, m))
-        in[k->kept_in[m]] = tsri_chain_kept(j, m);
+        in[k->kept[m].in] = tsri_chain_kept(j, m);
     const tsri_kernel_piece p = {thread, n, k->units, in, out, j->scratch + k->scratch_at[m],
                                  ahead};
     fn(k->kernel[m], &p);
@@ -165,7 +165,7 @@ static void point_whole(const tsri_chain_job *j, int m, void **in, void **out)
             in[i] = at;
     }
     if (tsri_chain_kept(j, m))
-        in[k->kept_in[m]] = tsri_chain_kept(j, m);
+        in[k->kept[m].in] = tsri_chain_kept(j, m);
 }
 
 /* Hands the pieces of a gradient on to its update. */
@@ -429,7 +429,7 @@ static void lay_out_kept(tsri_chain *k)
 {
     size_t at = 0;
     for (int m = 0; m < k->n; m++) {
-        k->kept_at[m] = at;
+        k->kept[m].at = at;
         at += aligned(k->kernel[m]->kept_bytes);
     }
     k->base.kept_bytes = at;
@@ -566,7 +566,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernels *const *list,
     k->nvalues = desc->ngiven + desc->nouter + desc->ninner;
     for (int m = 0; m < desc->n; m++) {
         k->nin[m] = desc->member[m].nin;
-        k->kept_in[m] = (int8_t)k->nin[m];
+        k->kept[m].in = k->nin[m];
         k->made_by[m] = (int8_t)m;
         if (tsri_kernel_has_end(&desc->member[m].end))
             k->nin[m] += TSRI_END_ARGS;

@@ -15,14 +15,16 @@ typedef struct tsri_chain {
     int threads;
     int64_t units, piece; /* rows or images, in all and of a piece */
     tsri_kernel *kernel[TSRI_CHAIN_MAX];
-    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX]; /* operands: with those of its end, and before */
-    int8_t kept_in[TSRI_CHAIN_MAX];                /* these where it gets what it keeps */
+    int nin[TSRI_CHAIN_MAX], nout[TSRI_CHAIN_MAX]; /* operands: with those of its end */
     int8_t made_by[TSRI_CHAIN_MAX];                /* of a member of the desc: the kernel */
     int8_t in[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS], out[TSRI_CHAIN_MAX][TSRI_KERNEL_MAX_ARGS];
-    bool hands_on[TSRI_CHAIN_MAX];        /* a kernel's result goes to an update as it is made */
-    int8_t from[TSRI_CHAIN_MAX];          /* of such an update: that kernel, from 1; 0: none */
-    size_t scratch_at[TSRI_CHAIN_MAX];    /* of each kernel */
-    size_t kept_at[TSRI_CHAIN_MAX];       /* of each kernel, in what the chain keeps */
+    bool hands_on[TSRI_CHAIN_MAX];     /* a kernel's result goes to an update as it is made */
+    int8_t from[TSRI_CHAIN_MAX];       /* of such an update: that kernel, from 1; 0: none */
+    size_t scratch_at[TSRI_CHAIN_MAX]; /* of each kernel */
+    struct {
+        size_t at;                        /* in what the chain keeps */
+        int in;                           /* the operand; behind it are those of its end */
+    } kept[TSRI_CHAIN_MAX];               /* of each kernel */
     size_t value_at[TSRI_CHAIN_VALUES];   /* of inner values; by pieces from thread_at on, */
     bool whole[TSRI_CHAIN_VALUES];        /* unless updates alone read all of it */
     int8_t place_of[TSRI_CHAIN_VALUES];   /* in turn: the value in whose place it is; itself */
@@ -65,7 +67,7 @@ static inline char *tsri_chain_inner(const tsri_chain_job *j, int thread, int v)
 static inline char *tsri_chain_kept(const tsri_chain_job *j, int m)
 {
     const tsri_chain *k = j->k;
-    return k->kernel[m]->kept_bytes ? (char *)j->in[k->ngiven] + k->kept_at[m] : NULL;
+    return k->kernel[m]->kept_bytes ? (char *)j->in[k->ngiven] + k->kept[m].at : NULL;
 }
 
 /* Returns how many operands of members a value is. */

@@ -194,7 +194,7 @@ static void do_lines(const tsri_chain_job *j, int thread, int64_t image, const p
     point(j, thread, image, p, k->nin[m], k->in[m], pieces->in, first, in);
     point(j, thread, image, p, k->nout[m], k->out[m], pieces->out, first, out);
     if (tsri_chain_kept(j, m))
-        in[k->kept_in[m]] = tsri_chain_kept(j, m);
+        in[k->kept[m].in] = tsri_chain_kept(j, m);
     const tsri_kernel_piece piece = {.thread = thread,
                                      .n = n,
                                      .units = k->units * k->height[counted(k, m)],
